@@ -1,0 +1,109 @@
+"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest over all of them.
+
+Written whole or not at all; loading verifies sha256, the exact names, shapes and types of the weights, and runs no code.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError
+
+from mtx import files
+from mtx.config import ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.model.transformer import Transformer
+from mtx.paths import MANIFEST, MODEL_CONFIG, SCORES, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A loaded model directory.
+
+    Attributes:
+        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+    """
+
+    model: Transformer
+    tokenizer: Tokenizer
+    info: Mapping[str, Any]
+
+
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors to a new safetensors file; the caller syncs it with its directory."""
+    path.write_bytes(
+        safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    )
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; a damaged one is refused by name."""
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise DamagedFileError(f"{path}: cannot be read: {error}") from None
+
+
+def load_weights(model: torch.nn.Module, path: Path) -> None:
+    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's."""
+    tensors, wanted = load_tensors(path), model.state_dict()
+    for name in sorted({*tensors, *wanted}):
+        if name not in tensors or name not in wanted:
+            raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
+        if tensors[name].shape != wanted[name].shape or tensors[name].dtype != wanted[name].dtype:
+            got, expected = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], wanted[name]))
+            raise DamagedFileError(f"{path}: {name} is {got}, expected {expected}")
+    model.load_state_dict(tensors)
+
+
+def write(
+    directory: Path,
+    weights: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+) -> None:
+    """Write a model directory; one that is there is replaced by one rename."""
+    with files.new_directory(directory, replace=True) as new:
+        save_tensors(new / WEIGHTS, weights)
+        files.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
+        tokenizer.save(new)
+
+
+def add_scores(directory: Path, scores: Mapping[str, Any]) -> None:
+    """Put the scores beside the model and into its manifest."""
+    files.write_json(directory / SCORES, dict(scores))
+    files.write_manifest(directory)
+
+
+def load(directory: Path) -> Bundle:
+    """Verify and load a model directory, on the CPU in fp32.
+
+    Raises:
+        UsageError: where it is no model directory.
+        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+    """
+    if not (directory / MANIFEST).is_file():
+        raise UsageError(f"{directory}: is not a model directory or a run directory with a model")
+    files.verify(directory, (WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON))
+    info = files.read_json(directory / MODEL_CONFIG)
+    tokenizer = Tokenizer.load(directory)
+    try:
+        config = ModelConfig.model_validate(info.get("model"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(
+            f"{directory / MODEL_CONFIG}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        ) from None
+    if info.get("num_ids") != tokenizer.num_ids:
+        raise DamagedFileError(
+            f"{directory}: the model has {info.get('num_ids')} outputs, the tokenizer {tokenizer.num_ids}"
+        )
+    model = Transformer(config, tokenizer.num_ids)
+    load_weights(model, directory / WEIGHTS)
+    return Bundle(model.eval(), tokenizer, info)

@@ -1,0 +1,83 @@
+"""Batches prepared ahead of the device: a thread assembles the micro-batches of the steps to come.
+
+Flow: store + planner -> `load_steps` -> the trainer. Only this room turns numpy arrays into tensors.
+"""
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from mtx.data.packing import PackedBatch, Position, Shape, StepPlanner, assign, pack, steps
+from mtx.data.store import TokenStore
+
+_AHEAD = 4  # steps that are ready before they are needed
+_DEVICE_FIELDS = ("src_ids", "src_positions", "tgt_in_ids", "tgt_out_ids", "tgt_positions")
+
+
+@dataclass(frozen=True)
+class LoadedStep:
+    """The micro-batches of one optimizer update, in host memory."""
+
+    micro_batches: list[PackedBatch]
+    num_src_tokens: int
+    num_tgt_tokens: int
+    after: Position
+
+
+def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
+    """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
+    names = (*_DEVICE_FIELDS, "src_offsets", "tgt_offsets")
+    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in names}
+    if pin:
+        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+    return replace(batch, **tensors)
+
+
+def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
+    """The same batch on `device`; offsets stay in host memory, where attention lays out its blocks."""
+    if device.type == "cpu":
+        return batch
+    return replace(batch, **{name: getattr(batch, name).to(device, non_blocking=True) for name in _DEVICE_FIELDS})
+
+
+def load_steps(
+    store: TokenStore, planner: StepPlanner, position: Position, num_steps: int, k: int, shape: Shape, pin: bool = False
+) -> Iterator[LoadedStep]:
+    """The next `num_steps` steps from `position` on, each as k (rarely k+1) micro-batches of one shape."""
+    pad_id = store.num_ids
+    ready: queue.Queue[LoadedStep | BaseException | None] = queue.Queue(_AHEAD)
+    closed = threading.Event()
+
+    def put(item: LoadedStep | BaseException | None) -> bool:
+        while not closed.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for step in steps(planner, position, num_steps):
+                groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
+                packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, pad_id), pin) for g in groups]
+                if not put(LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)):
+                    return
+            put(None)
+        except BaseException as error:  # it is raised again by the thread that consumes
+            put(error)
+
+    thread = threading.Thread(target=work, name="mtx-loader", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        closed.set()
+        thread.join()

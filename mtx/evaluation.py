@@ -1,0 +1,145 @@
+"""Scores by sacreBLEU: BLEU, chrF and TER, each with the signature that makes it comparable, and the files they come from."""
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mtx import files
+from mtx.data.cleaning import clean_text
+from mtx.decoding.translator import Translator
+from mtx.errors import DataError, MtxError, UsageError
+from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+
+_TOKENIZE = {"zh": "zh", "ja": "char"}  # languages that write no spaces; sacreBLEU's default 13a elsewhere
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A corpus score and sacreBLEU's signature of how it was computed."""
+
+    score: float
+    signature: str
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The three scores of one test set."""
+
+    bleu: Metric
+    chrf: Metric
+    ter: Metric
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def line(self, name: str) -> str:
+        """The score line that `train` and `evaluate` print."""
+        return f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}  TER {self.ter.score:.1f}  {self.bleu.signature}"
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> "Scores":
+        return cls(*(Metric(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter")))
+
+
+def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> Scores:
+    """Corpus BLEU, chrF2 and TER of one reference a line.
+
+    Args:
+        tgt: target language, for BLEU's tokenizer where words are not separated by spaces.
+
+    Raises:
+        DataError: where the two differ in length, or hold nothing (sacreBLEU would cut the longer one silently).
+    """
+    from sacrebleu.metrics import BLEU, CHRF, TER  # type: ignore[attr-defined]
+
+    if len(hypotheses) != len(references):
+        raise DataError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    if not hypotheses:
+        raise DataError("nothing to score: no lines")
+    metrics = []
+    for metric in (BLEU(tokenize=_TOKENIZE.get(tgt, "13a")), CHRF(), TER()):
+        value = metric.corpus_score(list(hypotheses), [list(references)]).score
+        metrics.append(Metric(float(value), str(metric.get_signature())))
+    return Scores(*metrics)
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> float:
+    """Corpus BLEU alone, for validation."""
+    from sacrebleu.metrics import BLEU  # type: ignore[attr-defined]
+
+    return float(BLEU(tokenize=_TOKENIZE.get(tgt, "13a")).corpus_score(list(hypotheses), [list(references)]).score)
+
+
+def comparable(lines: Sequence[str], normalization: str) -> list[str]:
+    """Text as it is scored: no line break inside a line, and in NFC where the model works in NFC."""
+    cleaned = [clean_text(line) for line in lines]
+    return [unicodedata.normalize("NFC", line) for line in cleaned] if normalization == "nfc" else cleaned
+
+
+def evaluate(
+    translator: Translator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str
+) -> Scores:
+    """Translate a test set, score it, and leave src.txt, hyp.txt, ref.txt and scores.json in `directory`, if given."""
+    normalization = translator.tokenizer.normalization
+    hypotheses = comparable(translator.translate(sources), normalization)
+    references = comparable(references, normalization)
+    scores = score(hypotheses, references, tgt)
+    if directory is None:
+        return scores
+    with files.new_directory(directory, replace=True) as new:
+        for file_name, lines in (
+            (SOURCE_TEXT, [clean_text(line) for line in sources]),
+            (HYPOTHESIS_TEXT, hypotheses),
+            (REFERENCE_TEXT, references),
+        ):
+            files.write_text(new / file_name, "".join(f"{line}\n" for line in lines))
+        files.write_json(new / SCORES, {name: scores.as_dict()})
+    return scores
+
+
+def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
+    """The lines of two text files that must have equally many."""
+    a, b = (list(files.read_lines(path)) for path in (first, second))
+    if len(a) != len(b):
+        raise DataError(f"{first} has {len(a)} lines, {second} has {len(b)}")
+    return a, b
+
+
+def score_files(hyp: Path, ref: Path) -> Scores:
+    """Score a file of hypotheses against a file of references, as they are."""
+    hypotheses, references = parallel_lines(hyp, ref)
+    return score(comparable(hypotheses, "none"), comparable(references, "none"))
+
+
+@dataclass(frozen=True)
+class NamedTestSet:
+    """One of sacreBLEU's named test sets in one direction."""
+
+    name: str
+    sources: list[str]
+    references: list[str]
+
+
+def named_test_set(name: str, src: str, tgt: str) -> NamedTestSet:
+    """Load a test set by sacreBLEU's name, such as wmt14/full; sacreBLEU downloads and keeps it.
+
+    Raises:
+        UsageError: where sacreBLEU does not know the name or the direction.
+        MtxError: where the download fails.
+    """
+    import sacrebleu
+
+    if name not in sacrebleu.get_available_testsets():
+        raise UsageError(f"sacreBLEU knows no test set named {name}", "sacrebleu --list names them")
+    pair = f"{src}-{tgt}"
+    if pair not in sacrebleu.get_langpairs_for_testset(name):
+        known = ", ".join(sacrebleu.get_langpairs_for_testset(name))
+        raise UsageError(f"test set {name} has no direction {pair}; it has {known}")
+    try:
+        paths = [Path(sacrebleu.get_source_file(name, pair)), Path(sacrebleu.get_reference_files(name, pair)[0])]
+    except (OSError, SystemExit) as error:
+        raise MtxError(f"test set {name} could not be downloaded: {error}") from None
+    sources, references = (list(files.read_lines(path)) for path in paths)
+    return NamedTestSet(name.replace("/", "-"), sources, references)

@@ -1,0 +1,225 @@
+"""The only place that makes things durable, and the only reader of text lines.
+
+A file or a directory appears under its name whole or not at all: it is written beside its place, synced, and renamed.
+A directory that must be trusted later carries `manifest.json` (sizes and sha256, written last); `verify` refuses it
+by file name when a byte differs. Lines of text end at LF only, so that no character inside a line can misalign a corpus.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.paths import MANIFEST
+
+FORMAT = 1
+TEMPORARY_PREFIX = ".tmp-"
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_dir(path: Path) -> None:
+    if os.name == "nt":  # Windows cannot open a directory
+        return
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A binary file that appears as `path` when the block ends well: `path` holds the old content or the new, whole."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes 0600; a model is for sharing
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_dir(path.parent)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    with new_file(path) as file:
+        file.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write `value` with the format number, as every JSON file of mtx carries it."""
+    write_text(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object that `write_json` wrote; refuses other formats and damaged files by name."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DamagedFileError(f"{path}: is missing") from None
+    except ValueError as error:
+        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
+    if not isinstance(value, dict) or value.get("format") != FORMAT:
+        found = value.get("format") if isinstance(value, dict) else None
+        raise DamagedFileError(f"{path}: format {found!r}, this version of mtx reads format {FORMAT}")
+    return value
+
+
+@contextmanager
+def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
+    """Yield a temporary directory that becomes `path` at the end, with a manifest, synced, by one rename.
+
+    On any error the temporary directory is removed and `path` is as it was. With `replace` an existing `path` is
+    moved out of the way just before and removed just after.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=TEMPORARY_PREFIX))
+    temporary.chmod(0o755)
+    try:
+        yield temporary
+        write_manifest(temporary)
+        old = path.with_name(f"{TEMPORARY_PREFIX}old-{path.name}")
+        if replace and path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+        temporary.rename(path)
+        _sync_dir(path.parent)
+        if replace:
+            shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def remove_temporaries(directory: Path) -> None:
+    """Remove what an interrupted write left in `directory`; the caller must own the run."""
+    for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(directory: Path) -> None:
+    """Sync every file of `directory` and list it with size and sha256 in its manifest, which is written last."""
+    entries = {}
+    for path in sorted(p for p in directory.iterdir() if p.is_file() and p.name != MANIFEST):
+        if path.name.startswith(TEMPORARY_PREFIX):
+            continue
+        _sync_file(path)
+        entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    write_json(directory / MANIFEST, {"files": entries})
+
+
+def verify(directory: Path, needed: Iterable[str] = ()) -> None:
+    """Check every file that the manifest of `directory` lists, and that it lists `needed`.
+
+    Raises:
+        DamagedFileError: naming the first file that is missing or differs.
+    """
+    manifest = directory / MANIFEST
+    entries = read_json(manifest).get("files")
+    if not isinstance(entries, dict):
+        raise DamagedFileError(f"{manifest}: lists no files")
+    for name in needed:
+        if name not in entries:
+            raise DamagedFileError(f"{manifest}: does not list {name}")
+    for name, entry in entries.items():
+        path = directory / name
+        if Path(name).name != name or not isinstance(entry, dict):
+            raise DamagedFileError(f"{manifest}: {name!r} is not the name of a file in this directory")
+        if not path.is_file():
+            raise DamagedFileError(f"{path}: is missing")
+        if path.stat().st_size != entry.get("bytes"):
+            raise DamagedFileError(f"{path}: {path.stat().st_size} bytes, its manifest says {entry.get('bytes')}")
+        if sha256(path) != entry.get("sha256"):
+            raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
+
+
+def open_binary(path: Path) -> IO[bytes]:
+    """Open a plain or gzip file (recognised by its first two bytes) for reading bytes."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    magic = file.read(2)
+    file.seek(0)
+    return gzip.open(file, "rb") if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
+
+
+def byte_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a binary stream: separated by LF only, one CR before it dropped, a BOM at byte 0 dropped."""
+    for number, line in enumerate(file):
+        if number == 0 and line.startswith(b"\xef\xbb\xbf"):
+            line = line[3:]
+        if line.endswith(b"\n"):
+            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
+        yield line
+
+
+def decoded_lines(file: IO[bytes], name: Path) -> Iterator[str]:
+    """The lines of an open UTF-8 stream, see `read_lines`; `name` stands in messages."""
+    try:
+        for line in byte_lines(file):
+            yield line.decode("utf-8", errors="replace")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name}: truncated or damaged gzip file ({error})") from None
+    except OSError as error:
+        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or gzip; invalid bytes become U+FFFD.
+
+    Raises:
+        UsageError: where there is no such file.
+        DataError: where a gzip file is truncated or damaged.
+    """
+    with open_binary(path) as file:
+        yield from decoded_lines(file, path)
+
+
+def remove_directory(path: Path) -> None:
+    """Remove a directory that mtx wrote: renamed first, so that no half of it is ever found under its name."""
+    doomed = path.with_name(f"{TEMPORARY_PREFIX}old-{path.name}")
+    shutil.rmtree(doomed, ignore_errors=True)
+    path.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def remove_member(directory: Path, name: str) -> None:
+    """Take a file out of a directory and of its manifest, the manifest first."""
+    entries = read_json(directory / MANIFEST)["files"]
+    entries.pop(name, None)
+    write_json(directory / MANIFEST, {"files": entries})
+    (directory / name).unlink(missing_ok=True)

@@ -1,0 +1,44 @@
+"""Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
+
+import torch
+
+from mtx.errors import UsageError
+from mtx.model.attention import Kernel
+
+
+def find_device(name: str) -> torch.device:
+    """The device that `auto`, `cpu`, `cuda`, `cuda:1` or `mps` means.
+
+    Raises:
+        UsageError: where this machine has no such device; nothing falls back silently.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"device={name}: torch {torch.__version__} finds no CUDA device here", "device=cpu, or device=auto"
+        )
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UsageError(
+            f"device={name}: torch {torch.__version__} finds no MPS device here", "device=cpu, or device=auto"
+        )
+    return torch.device(name)
+
+
+def fast_precision(device: torch.device) -> str:
+    """bf16 where the hardware multiplies it at least twice as fast as fp32, else fp32."""
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
+    if device.type == "cpu":
+        has = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        return "bf16" if has.get("amx_bf16") or has.get("avx512_bf16") else "fp32"
+    return "fp32"
+
+
+def attention_kernel(device: torch.device, precision: str) -> Kernel:
+    """`varlen` for bf16 on CUDA from compute capability 8.0, `padded` everywhere else."""
+    fast = device.type == "cuda" and precision == "bf16" and torch.cuda.get_device_capability(device) >= (8, 0)
+    return "varlen" if fast else "padded"

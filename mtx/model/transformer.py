@@ -1,0 +1,298 @@
+"""The Transformer (section 3 of the paper) over packed streams, readable beside it.
+
+The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `start_cache`, `decode_step` and
+`Cache.reorder`, so that another architecture can stand beside this one.
+
+Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, F d_ff, V vocabulary.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtx.config import ModelConfig
+from mtx.model.attention import Kernel, Layout, attention, make_layout
+from mtx.model.dropout import dropout
+
+MAX_LEARNED_POSITIONS = 1024
+_ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
+
+
+class Batch(Protocol):
+    """What the model reads of a packed batch (`mtx.data.packing.PackedBatch` holds the definitions)."""
+
+    @property
+    def src_ids(self) -> Tensor: ...
+    @property
+    def src_positions(self) -> Tensor: ...
+    @property
+    def src_offsets(self) -> Tensor: ...
+    @property
+    def tgt_in_ids(self) -> Tensor: ...
+    @property
+    def tgt_positions(self) -> Tensor: ...
+    @property
+    def tgt_offsets(self) -> Tensor: ...
+    @property
+    def num_sentences(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The encoder's output, [N_src, D], and where its sentences start (int32 [M+1], in host memory)."""
+
+    hidden: Tensor
+    offsets: Tensor
+    num_sentences: int
+
+
+def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
+    """The table of 3.5, [num_positions, D], in halves [sin | cos] (Marian's layout, the paper's up to a permutation)."""
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
+    angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], dim=1).float()
+
+
+class MultiHeadAttention(nn.Module):
+    """3.2.2: h heads of scaled dot-product attention; query, key, value and output projections have biases."""
+
+    def __init__(self, d_model: int, num_heads: int):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def split(self, x: Tensor) -> Tensor:
+        """[..., D] -> [..., H, K]."""
+        return x.unflatten(-1, (self.num_heads, -1))
+
+    def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
+        q, k, v = self.split(self.query(x)), self.split(self.key(memory)), self.split(self.value(memory))
+        out: Tensor = self.output(attention(q, k, v, layout).flatten(-2))
+        return out
+
+    def step(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Attention of few queries a sentence over cached keys.
+
+        Args:
+            x: [B, J, D]. keys, values: [B, H, T, K]. mask: added to the scores, broadcast to [B, H, J, T].
+        """
+        q = self.split(self.query(x)).transpose(1, 2)  # [B, H, J, K]
+        scores = q @ keys.transpose(2, 3) * q.shape[-1] ** -0.5
+        weights = torch.softmax(scores if mask is None else scores + mask, -1)
+        out: Tensor = self.output((weights @ values).transpose(1, 2).flatten(-2))
+        return out
+
+
+class Layer(nn.Module):
+    """One encoder layer, or with `cross` one decoder layer: sub-layers with residual sums and LayerNorm (3.1)."""
+
+    def __init__(self, config: ModelConfig, cross: bool):
+        super().__init__()
+        d_model = config.d_model
+        self.pre_norm = config.norm == "pre"
+        self.dropout = config.dropout
+        self.activation = _ACTIVATIONS[config.activation]
+        self.self_attention = MultiHeadAttention(d_model, config.num_heads)
+        self.self_attention_norm = nn.LayerNorm(d_model)
+        self.cross_attention = MultiHeadAttention(d_model, config.num_heads) if cross else None
+        self.cross_attention_norm = nn.LayerNorm(d_model) if cross else None
+        self.inner, self.outer = nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+
+    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        """What a sub-layer reads."""
+        out: Tensor = norm(x) if self.pre_norm else x
+        return out
+
+    def after(self, norm: nn.Module, x: Tensor, sublayer: Tensor) -> Tensor:
+        """The residual sum around a sub-layer, with dropout on the sub-layer's output (5.4)."""
+        x = x + dropout(sublayer, self.dropout, self.training)
+        out: Tensor = x if self.pre_norm else norm(x)
+        return out
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """3.3, with its residual sum."""
+        y = self.before(self.feed_forward_norm, x)
+        return self.after(self.feed_forward_norm, x, self.outer(self.activation(self.inner(y))))
+
+    def forward(self, x: Tensor, self_layout: Layout, memory: Tensor | None, cross_layout: Layout | None) -> Tensor:
+        y = self.before(self.self_attention_norm, x)
+        x = self.after(self.self_attention_norm, x, self.self_attention(y, y, self_layout))
+        if self.cross_attention is not None:
+            assert self.cross_attention_norm is not None and memory is not None and cross_layout is not None
+            y = self.before(self.cross_attention_norm, x)
+            x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross_layout))
+        return self.feed_forward(x)
+
+
+@dataclass
+class Cache:
+    """What decoding keeps between steps.
+
+    Attributes:
+        memory_keys, memory_values: per layer [B, H, S, K], computed once and shared by a sentence's beams.
+        memory_mask: [B, 1, 1, S], -inf where the source is padding.
+        keys, values: per layer [B * J, H, T, K] of which the first `length` positions are filled.
+    """
+
+    memory_keys: list[Tensor]
+    memory_values: list[Tensor]
+    memory_mask: Tensor
+    keys: list[Tensor]
+    values: list[Tensor]
+    length: int = 0
+
+    def reorder(self, index: Tensor) -> None:
+        """Let row i of the target side go on from row `index[i]`."""
+        for rows in (self.keys, self.values):
+            rows[:] = [x[:, :, : self.length].index_select(0, index) for x in rows]
+
+    def keep_sentences(self, sentences: Tensor, rows: Tensor) -> None:
+        """Drop finished sentences: `sentences` (of B) and their `rows` (of B * J) stay."""
+        self.memory_mask = self.memory_mask[sentences]
+        for per_sentence in (self.memory_keys, self.memory_values):
+            per_sentence[:] = [x[sentences] for x in per_sentence]
+        self.reorder(rows)
+
+
+class Transformer(nn.Module):
+    """Encoder and decoder with shared embeddings.
+
+    Args:
+        num_ids: rows of the output layer; the embedding has one more, for pad, which is zero and never trained.
+    """
+
+    def __init__(self, config: ModelConfig, num_ids: int):
+        super().__init__()
+        self.config = config
+        self.pad_id = num_ids
+        self.kernel: Kernel = "padded"
+        d_model = config.d_model
+        self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))
+        self.src_embedding = None if config.tie == "all" else nn.Parameter(torch.empty(num_ids + 1, d_model))
+        self.projection = nn.Parameter(torch.empty(num_ids, d_model)) if config.tie == "none" else None
+        self.output_bias = nn.Parameter(torch.zeros(num_ids)) if config.output_bias else None
+        learned = config.positions == "learned"
+        self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
+        self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
+        self.encoder = nn.ModuleList(Layer(config, cross=False) for _ in range(config.num_encoder_layers))
+        self.decoder = nn.ModuleList(Layer(config, cross=True) for _ in range(config.num_decoder_layers))
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(d_model) if pre else None
+        self.decoder_norm = nn.LayerNorm(d_model) if pre else None
+        self._sinusoids = torch.empty(0, d_model)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Embeddings N(0, d_model^-1/2) with a zero pad row, every matrix Xavier uniform, biases zero."""
+        for name, parameter in self.named_parameters():
+            if (
+                parameter is self.embedding
+                or parameter is self.src_embedding
+                or parameter is self.projection
+                or name in ("src_positions", "tgt_positions")
+            ):
+                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
+            elif parameter.dim() == 2:
+                nn.init.xavier_uniform_(parameter)
+            elif name.endswith(".bias"):
+                nn.init.zeros_(parameter)
+        for table in (self.embedding, self.src_embedding):
+            if table is not None:
+                table[self.pad_id].zero_()
+
+    @property
+    def output_weight(self) -> Tensor:
+        """[V, D]; logits are hidden @ output_weight^T (+ output_bias)."""
+        return self.embedding[:-1] if self.projection is None else self.projection
+
+    def embed(self, ids: Tensor, positions: Tensor, source: bool) -> Tensor:
+        """Token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4)."""
+        table = self.src_embedding if source and self.src_embedding is not None else self.embedding
+        learned = self.src_positions if source else self.tgt_positions
+        x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
+        x = x + F.embedding(positions, self._sinusoids if learned is None else learned)
+        return dropout(x, self.config.dropout, self.training)
+
+    def prepare_positions(self, num_positions: int) -> None:
+        """Have the sinusoidal table reach so far; called ahead of the calls that read it."""
+        if len(self._sinusoids) < num_positions or self._sinusoids.device != self.embedding.device:
+            table = sinusoidal_positions(max(num_positions, len(self._sinusoids)), self.config.d_model)
+            self._sinusoids = table.to(self.embedding.device)
+
+    def encode(self, batch: Batch) -> Memory:
+        """Run the encoder over the packed sources."""
+        layout = self._layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
+        x = self.embed(batch.src_ids, batch.src_positions, source=True)
+        for layer in self.encoder:
+            x = layer(x, layout, None, None)
+        hidden = x if self.encoder_norm is None else self.encoder_norm(x)
+        return Memory(hidden, batch.src_offsets, batch.num_sentences)
+
+    def decode(self, batch: Batch, memory: Memory) -> Tensor:
+        """Run the decoder over the packed targets, teacher-forced; returns hidden states, [N_tgt, D]."""
+        self_layout = self._layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
+        cross_layout = self._layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
+        x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
+        for layer in self.decoder:
+            x = layer(x, self_layout, memory.hidden, cross_layout)
+        return x if self.decoder_norm is None else self.decoder_norm(x)
+
+    def _layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
+        return make_layout(
+            queries, keys, batch.num_sentences, batch.max_tokens, self.config.num_heads, causal, self.kernel,
+            self.embedding.device,
+        )  # fmt: skip
+
+    def start_cache(self, memory: Memory, beam_size: int) -> Cache:
+        """Keys and values of the sources for every decoder layer; the target side is empty."""
+        starts = memory.offsets[: memory.num_sentences + 1].long()
+        lengths = starts.diff()
+        column = torch.arange(int(lengths.max()))
+        real = column < lengths[:, None]  # [B, S]
+        index = torch.where(real, starts[:-1, None] + column, starts[:-1, None]).to(memory.hidden.device)
+        padded = memory.hidden[index]  # [B, S, D]
+        mask = (
+            torch.zeros(real.shape, dtype=padded.dtype).masked_fill_(~real, -math.inf)[:, None, None].to(padded.device)
+        )
+        keys, values = [], []
+        for layer in self.decoder:
+            cross = layer.cross_attention
+            keys.append(cross.split(cross.key(padded)).transpose(1, 2).contiguous())
+            values.append(cross.split(cross.value(padded)).transpose(1, 2).contiguous())
+        rows, heads = len(lengths) * beam_size, self.config.num_heads
+        empty = [padded.new_empty(rows, heads, 0, padded.shape[-1] // heads) for _ in self.decoder]
+        return Cache(keys, values, mask, list(empty), list(empty))
+
+    def decode_step(self, ids: Tensor, cache: Cache) -> Tensor:
+        """One more target position for every beam.
+
+        Args:
+            ids: the last token of each hypothesis (pad at the start), [B, J].
+
+        Returns:
+            Hidden states, [B, J, D].
+        """
+        num_sentences, beams = ids.shape
+        x = self.embed(ids, torch.full_like(ids, cache.length), source=False)
+        for number, layer in enumerate(self.decoder):
+            attend = layer.self_attention
+            y = layer.before(layer.self_attention_norm, x).flatten(0, 1)[:, None]  # [B * J, 1, D]
+            for rows, project in ((cache.keys, attend.key), (cache.values, attend.value)):
+                rows[number] = torch.cat([rows[number], attend.split(project(y)).transpose(1, 2)], dim=2)
+            out = attend.step(y, cache.keys[number], cache.values[number], None).view(num_sentences, beams, -1)
+            x = layer.after(layer.self_attention_norm, x, out)
+            y = layer.before(layer.cross_attention_norm, x)
+            out = layer.cross_attention.step(
+                y, cache.memory_keys[number], cache.memory_values[number], cache.memory_mask
+            )
+            x = layer.feed_forward(layer.after(layer.cross_attention_norm, x, out))
+        cache.length += 1
+        return x if self.decoder_norm is None else self.decoder_norm(x)

@@ -1,0 +1,125 @@
+"""Checkpoints: written whole or not at all, verified before use, pruned by what resume and averaging still need."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtx import bundle, files
+from mtx.data.packing import Position
+from mtx.errors import DamagedFileError
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths, checkpoint_step
+
+
+@dataclass(frozen=True)
+class State:
+    """Where training stands, apart from the tensors.
+
+    Attributes:
+        position: the data position of the next step.
+        best_bleu, best_step: of the best validation so far.
+        validated_step: the last step after which a validation was done.
+        bad_validations: validations since the best one.
+        elapsed_s: seconds of training so far, over all starts.
+    """
+
+    step: int = 0
+    position: Position = Position()
+    best_bleu: float = -math.inf
+    best_step: int = 0
+    validated_step: int = 0
+    bad_validations: int = 0
+    elapsed_s: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        best = self.best_bleu if math.isfinite(self.best_bleu) else None
+        return {**asdict(self), "best_bleu": best}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "State":
+        fields = {name: value[name] for name in cls.__dataclass_fields__}
+        best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
+        return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)
+
+
+def save(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
+    """Write the full checkpoint of `state.step`; one that is there is replaced."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    moments = {
+        f"{names[parameter]}.{key}": value
+        for parameter, values in optimizer.state.items()
+        for key, value in values.items()
+    }
+    with files.new_directory(paths.checkpoint(state.step), replace=True) as new:
+        bundle.save_tensors(new / WEIGHTS, model.state_dict())
+        bundle.save_tensors(new / OPTIMIZER, moments)
+        files.write_json(new / STATE, state.as_dict())
+
+
+def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Verify a full checkpoint and restore `model` and `optimizer` from it.
+
+    Raises:
+        DamagedFileError: naming the file, with what to do about it.
+    """
+    try:
+        files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
+        bundle.load_weights(model, path / WEIGHTS)
+        moments = bundle.load_tensors(path / OPTIMIZER)
+        state = State.from_dict(files.read_json(path / STATE))
+    except DamagedFileError as error:
+        others = [other for other in full_steps(path.parent) if other != checkpoint_step(path)]
+        older = f"to go on from step {others[-1]} instead" if others else "to start anew"
+        raise DamagedFileError(str(error), f"remove the directory {path} {older}") from None
+    for name, parameter in model.named_parameters():
+        keys = ("step", "exp_avg", "exp_avg_sq")
+        values = {key: moments[f"{name}.{key}"] for key in keys if f"{name}.{key}" in moments}
+        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in values.items()}
+    return state
+
+
+def all_steps(checkpoints: Path) -> list[int]:
+    """The steps of which there is a checkpoint, full or of the weights alone."""
+    steps = [checkpoint_step(path) for path in checkpoints.glob("step-*")]
+    return sorted(step for step in steps if step is not None)
+
+
+def full_steps(checkpoints: Path) -> list[int]:
+    """The steps from which training can go on."""
+    return [step for step in all_steps(checkpoints) if (checkpoints / f"step-{step:08d}" / OPTIMIZER).exists()]
+
+
+def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: int) -> None:
+    """Keep the full state of the last two and the best, and the weights of the last `average_last` to average."""
+    steps = all_steps(paths.checkpoints)
+    full = {*full_steps(paths.checkpoints)[-2:], state.best_step}
+    weights = averaged_steps(paths, checkpoint_every, average_last)
+    for step in steps:
+        path = paths.checkpoint(step)
+        if step in full:
+            continue
+        if step not in weights:
+            files.remove_directory(path)
+        elif (path / OPTIMIZER).exists():
+            files.remove_member(path, OPTIMIZER)
+
+
+def averaged_steps(paths: RunPaths, checkpoint_every: int, average_last: int) -> list[int]:
+    """The checkpoints that the final model is the mean of: the newest at regular distance, and the newest of all."""
+    steps = all_steps(paths.checkpoints)
+    regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
+    return regular[-average_last:]
+
+
+def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
+    """The mean of the weights of several checkpoints (6.1), accumulated in fp64."""
+    total: dict[str, torch.Tensor] = {}
+    for step in steps:
+        path = paths.checkpoint(step)
+        files.verify(path, (WEIGHTS,))
+        for name, tensor in bundle.load_tensors(path / WEIGHTS).items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {name: (tensor / len(steps)).float() for name, tensor in total.items()}

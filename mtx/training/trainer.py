@@ -1,0 +1,274 @@
+"""The training loop: steps, validations, checkpoints, and the reasons to stop. Flow: data + model -> checkpoints.
+
+The step fits one screen (`_update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so nothing
+but tensors and `State` has to be saved, and a resumed run is the uninterrupted one.
+"""
+
+import contextlib
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from mtx import evaluation, files
+from mtx.config import Config, format_duration
+from mtx.data.loader import LoadedStep, load_steps, to_device
+from mtx.data.packing import StepPlanner, micro_batch_shape
+from mtx.data.prepare import PreparedData
+from mtx.decoding.translator import Translator, pack_sentences
+from mtx.errors import MtxError, StoppedError
+from mtx.model.transformer import Transformer
+from mtx.paths import RunPaths
+from mtx.training import checkpoint
+from mtx.training.checkpoint import State
+from mtx.training.monitor import Monitor
+from mtx.training.objective import LossSums, smoothed_loss
+from mtx.training.schedule import learning_rate
+
+logger = logging.getLogger(__name__)
+
+_VALIDATION_TOKENS = 8192  # target tokens that a validation batch holds at most
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `auto` became at the first start, kept in chosen.json and reused."""
+
+    device: str
+    precision: str
+    micro_batch_tokens: int
+    kernel: str
+    threads: int
+    compile: bool
+
+
+class Stop:
+    """Turns SIGTERM and SIGINT into a request that is polled between micro-steps; a second signal acts at once."""
+
+    def __init__(self) -> None:
+        self.signal_number: int | None = None
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal_number is not None:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.signal_number = number
+        logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator["Stop"]:
+        old = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield self
+        finally:
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+
+class Trainer:
+    """Trains one model from `state` on. `run` returns when training is over and its last checkpoint is written."""
+
+    def __init__(self, config: Config, chosen: Chosen, data: PreparedData, paths: RunPaths):
+        self.config, self.chosen, self.data, self.paths = config, chosen, data, paths
+        self.device = torch.device(chosen.device)
+        torch.manual_seed(config.seed)
+        self.model = Transformer(config.model, data.tokenizer.num_ids).to(self.device)
+        self.model.kernel = chosen.kernel  # type: ignore[assignment]
+        self.model.prepare_positions(config.data.max_tokens)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        train = data.train
+        weights = train.weights[train.corpus] if (train.weights != 1).any() else None
+        tokens = config.training.batch_tokens
+        self.planner = StepPlanner(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
+        self.num_micro_steps, self.shape = micro_batch_shape(
+            tokens, chosen.micro_batch_tokens, self.planner.ratio, config.data.max_tokens
+        )
+        self.state = self._saved = State()
+        self._validation_s = 0.0
+
+    def resume(self) -> None:
+        """Go on from the newest full checkpoint, if there is one."""
+        files.remove_temporaries(self.paths.checkpoints)
+        steps = checkpoint.full_steps(self.paths.checkpoints)
+        if steps:
+            self.state = self._saved = checkpoint.load(self.paths.checkpoint(steps[-1]), self.model, self.optimizer)
+            logger.info("going on from step %d", self.state.step)
+
+    def run(self) -> None:
+        """Train until max_steps, the time limit or early stopping.
+
+        Raises:
+            StoppedError: after SIGTERM or SIGINT, when the state is saved.
+            MtxError: where a loss or gradient is not finite; nothing was updated by it.
+        """
+        max_steps = self.config.training.max_steps
+        self._clock = time.monotonic() - self.state.elapsed_s
+        loaded = load_steps(
+            self.data.train, self.planner, self.state.position, max(0, max_steps - self.state.step), self.num_micro_steps,
+            self.shape, pin=self.device.type == "cuda",
+        )  # fmt: skip
+        with Stop().listening() as stop, Monitor(self.paths.metrics, self.state.step, max_steps) as monitor:
+            monitor.event("start", step=self.state.step, **vars(self.chosen))
+            with contextlib.closing(loaded):
+                while (reason := self._after_step(monitor)) is None:
+                    self._step(next(loaded), stop, monitor)
+            self._save(monitor)
+            monitor.event("end", step=self.state.step, reason=reason)
+            logger.info("training ends at step %d (%s)", self.state.step, reason)
+
+    def _after_step(self, monitor: Monitor) -> str | None:
+        """Validate and save where that is due; the reason to end, if there is one."""
+        training, step = self.config.training, self.state.step
+        reason = self._reason_to_end()
+        if step and (reason or step % training.validate_every == 0) and self.state.validated_step != step:
+            self._validate(monitor)
+        if step and (step % training.checkpoint_every == 0 or self.state.best_step == step):
+            self._save(monitor)
+        return reason or self._reason_to_end()
+
+    def _reason_to_end(self) -> str | None:
+        training, state = self.config.training, self.state
+        if state.step >= training.max_steps:
+            return "max_steps"
+        if training.patience is not None and state.bad_validations >= training.patience:
+            return "patience"
+        limit = training.time_limit
+        if limit is not None and time.monotonic() - self._clock > limit - self._reserve_s(limit):
+            return "time_limit"
+        return None
+
+    def _reserve_s(self, limit: float) -> float:
+        """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
+        num_lines = sum(store.num_pairs for store in self.data.tests.values())
+        per_line = self._validation_s / max(1, self.data.valid.num_pairs)
+        return 0.03 * limit + 10 + self._validation_s + 2.0 * self.config.decoding.beam_size * per_line * num_lines
+
+    def _step(self, loaded: LoadedStep, stop: Stop, monitor: Monitor) -> None:
+        step = self.state.step + 1
+        rate = learning_rate(step, self.config.training.warmup_steps, self.config.model.d_model,
+                             self.config.training.learning_rate)  # fmt: skip
+        result = self._update(loaded, step, rate, stop)
+        if stop.signal_number is not None and result is None:
+            self.optimizer.zero_grad()
+            self._save(monitor)
+            text = f"stopped by signal {stop.signal_number} after step {self.state.step}; everything is saved"
+            raise StoppedError(text, stop.signal_number, "the same command goes on from there")
+        assert result is not None
+        self.state = replace(self.state, step=step, position=loaded.after)
+        monitor.step(step, result.loss, result.nll, rate, result.grad_norm, loaded.num_tgt_tokens)
+
+    def _update(self, loaded: LoadedStep, step: int, rate: float, stop: Stop) -> "StepResult | None":
+        """One optimizer update from k micro-batches; None where a signal came first."""
+        self.model.train()
+        sums = []
+        for micro_step, batch in enumerate(loaded.micro_batches):
+            if stop.signal_number is not None:
+                return None
+            _seed_all(self.config.seed, step, micro_step)
+            sums.append(self._forward(to_device(batch, self.device), self.config.training.label_smoothing,
+                                      1 / loaded.num_tgt_tokens))  # fmt: skip
+            sums[-1].loss.backward()  # type: ignore[no-untyped-call]
+        clip = self.config.training.clip_norm
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
+        loss = sum(float(s.loss.detach()) for s in sums)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self._refuse(step, loss, float(norm))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return StepResult(loss, sum(float(s.nll) for s in sums) / loaded.num_tgt_tokens, float(norm))
+
+    def _forward(self, batch: Any, smoothing: float, scale: float) -> LossSums:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.chosen.precision == "bf16"):
+            hidden = self.model.decode(batch, self.model.encode(batch))
+            return smoothed_loss(
+                hidden, self.model.output_weight, self.model.output_bias, batch.tgt_out_ids, smoothing, scale
+            )
+
+    def _refuse(self, step: int, loss: float, norm: float) -> None:
+        pairs = self.planner.step(self.state.position).pairs
+        lines = ", ".join(str(line) for line in self.data.train.lines()[pairs[:10]])
+        raise MtxError(
+            f"step {step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} pairs of the "
+            f"training text, lines {lines}, …",
+            "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
+        )
+
+    def _validate(self, monitor: Monitor) -> None:
+        """Unsmoothed nll and perplexity, and BLEU by greedy decoding, on the validation text."""
+        started = time.monotonic()
+        valid = self.data.valid
+        nll = self._validation_nll()
+        translator = Translator(self.model, self.data.tokenizer, self.config.data.max_tokens, beam_size=1)
+        normalization = self.config.tokenizer.normalization
+        bleu = evaluation.bleu(
+            evaluation.comparable(translator.translate(valid.src_texts()), normalization),
+            evaluation.comparable(valid.tgt_texts(), normalization),
+            self.config.data.tgt,
+        )
+        self._validation_s = time.monotonic() - started
+        state, step = self.state, self.state.step
+        better = bleu > state.best_bleu
+        self.state = replace(
+            state, validated_step=step, bad_validations=0 if better else state.bad_validations + 1,
+            best_bleu=bleu if better else state.best_bleu, best_step=step if better else state.best_step,
+        )  # fmt: skip
+        ppl = math.exp(min(nll, 700.0))
+        monitor.event("validation", step=step, nll=nll, ppl=ppl, bleu=bleu, seconds=round(self._validation_s, 2))
+        monitor.restart_window()
+        logger.info(
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps, nll, ppl,
+            bleu, " (best)" if better else "", format_duration(time.monotonic() - self._clock),
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def _validation_nll(self) -> float:
+        self.model.eval()
+        valid, pad_id = self.data.valid, self.data.tokenizer.pad_id
+        total, tokens = 0.0, 0
+        ends = valid.tgt.lengths.cumsum() // _VALIDATION_TOKENS
+        for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
+            sides = [
+                [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows]
+                for side in (valid.src, valid.tgt)
+            ]
+            batch = to_device(pack_sentences(sides[0], sides[1], pad_id), self.device)
+            total += float(self._forward(batch, 0.0, 1.0).nll)
+            tokens += batch.num_tgt_tokens
+        return total / tokens
+
+    def _save(self, monitor: Monitor) -> None:
+        """Write the checkpoint of this step and remove what is no longer needed."""
+        if self.state == self._saved:
+            return
+        started = time.monotonic()
+        self.state = self._saved = replace(self.state, elapsed_s=round(started - self._clock, 3))
+        checkpoint.save(self.paths, self.model, self.optimizer, self.state)
+        training = self.config.training
+        checkpoint.prune(self.paths, self.state, training.checkpoint_every, training.average_last)
+        monitor.event("checkpoint", step=self.state.step, seconds=round(time.monotonic() - started, 3))
+        monitor.restart_window()
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Means per target token of one update, and the gradient's norm before clipping."""
+
+    loss: float
+    nll: float
+    grad_norm: float
+
+
+def _seed_all(seed: int, step: int, micro_step: int) -> None:
+    """Seed every generator from the place of a micro-step in the run."""
+    torch.manual_seed(
+        int(np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    )

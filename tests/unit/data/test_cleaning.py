@@ -1,0 +1,137 @@
+"""Each cleaning rule by a table that one can check by hand; the set of hashes against Python's own set."""
+
+import tracemalloc
+from random import Random
+
+import numpy as np
+import pytest
+
+from mtx.data.cleaning import REASONS, Limits, SeenHashes, clean_pair, clean_text, pair_hashes, text_hashes
+
+LIMITS = Limits(max_tokens=10, max_length_ratio=4.0)
+
+
+@pytest.mark.parametrize("separator", "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029")
+def test_separators_become_spaces(separator: str) -> None:
+    assert clean_text(f"{separator}a{separator}b {separator}") == "a b"
+    assert len(clean_text(f"x{separator}y").splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\u00a0b",
+        "\u00a0«a»",
+        "می\u200cخواهم",
+        "👩\u200d👩\u200d👧",
+        "\u200fא\u200e",
+        "a\u2060b",
+        "e\u0301",
+        "▁",
+        "a  b",
+        "",
+        "\x00a",
+    ],
+)
+def test_all_other_characters_stay(text: str) -> None:
+    assert clean_text(text) == text
+
+
+@pytest.mark.parametrize(
+    ("src", "reason"),
+    [
+        ("", "empty"),
+        (" \t\u2028 ", "empty"),
+        ("\u200b", "empty"),
+        ("\ufeff \u00a0", "empty"),
+        ("\u3000\u2060\ufe0f\u3164", "empty"),
+        ("a\x00b", "control characters"),
+        ("a\x1bb", "control characters"),
+        ("a\x7f", "control characters"),
+        ("a\x9fb", "control characters"),
+        ("a\ud800b", "control characters"),
+        ("a\udfff", "control characters"),
+        ("a\ufffdb", "control characters"),
+        ("\u00a0\ufffd", "control characters"),
+        ("a" * 161, "too long"),
+        ("ein Hund", "identical"),
+        ("\tein Hund\r", "identical"),
+        ("a" * 63, "length ratio"),  # 73 / 18 > 4 = 72 / 18
+        ("ü" * 32, "length ratio"),  # 74 / 18, in bytes
+    ],
+)
+def test_reasons_on_both_sides(src: str, reason: str) -> None:
+    assert reason in REASONS
+    assert clean_pair(src, "ein Hund", LIMITS) == reason
+    assert clean_pair("ein Hund", src, LIMITS) == reason
+
+
+@pytest.mark.parametrize("src", ["a" * 62, "ü" * 31, "\u00a0a", "🇩🇪", "\u200bx", "\ue000", "⠁", " a dog\u2028runs\n"])
+def test_pairs_that_stay(src: str) -> None:
+    assert clean_pair(src, "ein Hund", LIMITS) == (clean_text(src), "ein Hund")
+    assert clean_pair("ein Hund", src, LIMITS) == ("ein Hund", clean_text(src))
+
+
+def test_longest_allowed_side_counts_characters() -> None:
+    assert clean_pair("a" * 160, "b" * 160, LIMITS) == ("a" * 160, "b" * 160)
+    assert clean_pair("ü" * 160, "b" * 160, LIMITS) == ("ü" * 160, "b" * 160)
+
+
+@pytest.mark.parametrize(
+    ("src", "tgt", "reason"),
+    [
+        ("", "a\x00", "empty"),
+        ("\x00", "a", "empty"),
+        ("a\x00" * 200, "a", "control characters"),
+        ("a" * 161, "a" * 161, "too long"),
+        ("a" * 161, "a", "too long"),
+    ],
+)
+def test_the_first_reason_counts(src: str, tgt: str, reason: str) -> None:
+    assert clean_pair(src, tgt, LIMITS) == reason
+
+
+def test_hashes_are_the_same_everywhere() -> None:
+    # b2sum -l 64 of "a" and of "a\xffb", read as little-endian numbers
+    assert [f"{h:016x}" for h in text_hashes(["a"])] == [bytes.fromhex("40f89e395b66422f")[::-1].hex()]
+    assert [f"{h:016x}" for h in pair_hashes(["a"], ["b"])] == [bytes.fromhex("56486344ae72cdf7")[::-1].hex()]
+    assert text_hashes([]).dtype == np.uint64
+    assert pair_hashes([], []).size == 0
+
+
+def test_pair_hashes_see_where_the_sides_part() -> None:
+    src, tgt = ["ab", "a", "abc", "", "ab\n", "ab"], ["c", "bc", "", "abc", "c", "\nc"]
+    assert len(set(pair_hashes(src, tgt).tolist())) == 6
+    assert len(set(text_hashes(["\ud800", "\udfff", "?", "\ufffd"]).tolist())) == 4
+    with pytest.raises(ValueError):
+        pair_hashes(["a", "b"], ["a"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_seen_hashes_equals_a_set(seed: int) -> None:
+    random, seen, known = Random(seed), SeenHashes(), set()
+    values = [0, 2**64 - 1, *(random.getrandbits(64) for _ in range(random.choice([5, 300, 3000])))]
+    for _ in range(40):
+        block = random.choices(values, k=random.choice([0, 1, 2, 50, 200]))
+        hashes = np.array(block, dtype=np.uint64)
+        assert seen.contains(hashes).tolist() == [value in known for value in block]
+        expected = [value not in known and value not in block[:i] for i, value in enumerate(block)]
+        assert seen.add(hashes).tolist() == expected
+        known.update(block)
+        assert len(seen) == len(known)
+        assert seen.contains(hashes).all()
+
+
+def test_seen_hashes_stays_within_its_memory() -> None:
+    block, num_blocks = 1 << 12, 128
+    blocks = np.random.default_rng(0).integers(0, 2**63, (num_blocks, block), dtype=np.uint64)
+    seen = SeenHashes()
+    tracemalloc.start()
+    for hashes in blocks:
+        seen.add(hashes)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(seen) == num_blocks * block
+    assert sum(level.nbytes for level in seen._levels) == 8 * len(seen)
+    assert peak < 16 * len(seen) + 64 * block
+    assert len(seen._levels) <= 8
