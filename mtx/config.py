@@ -1,23 +1,18 @@
-"""The configuration: typed sections, YAML, `key=value` overrides, and where each value came from.
+"""The configuration tree: its sections, the default of each key, the presets, and which keys may change on resume.
 
-Defaults live here and nowhere else. Every value is text until its field's type reads it, whether it comes from a
-recipe or from the command line, so that both mean the same. This module imports no torch and opens no corpus.
+Defaults live here and nowhere else. A value may be text, as YAML and the command line give it: its field's type reads
+it. Not for: files, overrides and error messages, which are `settings`. This module imports no torch and opens no file.
 """
 
-import difflib
-import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from mtx.errors import UsageError
-from mtx.files import read_lines
+# A local name that ends so is one file; any other means two files, one a language.
+FILE_ENDING = re.compile(r"\.(tsv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
 
 
 def _read_bool(value: object) -> object:
@@ -41,10 +36,19 @@ def _read_seconds(value: object) -> object:
     return 3600 * hours + 60 * minutes + seconds
 
 
+def _matching(pattern: str, expected: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if re.fullmatch(pattern, value) is None:
+            raise ValueError(f"expected {expected}")
+        return value
+
+    return AfterValidator(check)
+
+
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -56,6 +60,8 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_text(cls, values: Any) -> Any:
+        if values == "":  # a section of a YAML file with nothing in it
+            return {}
         if not isinstance(values, Mapping):
             raise ValueError("expected a section with keys")
         return {name: cls._read_value(name, value) for name, value in values.items()}
@@ -65,10 +71,11 @@ class Section(BaseModel):
         field = cls.model_fields.get(name)
         if field is None or not isinstance(value, str):
             return value
-        if value in ("null", "~", "") and NoneType in get_args(field.annotation):
-            return None
-        is_list = "tuple" in str(field.annotation)
-        return tuple(part.strip() for part in value.split(",")) if is_list and value else value
+        is_null = value in ("null", "~", "")
+        if get_origin(field.annotation) is tuple:
+            items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
+            return () if is_null or not items.strip() else tuple(item.strip() for item in items.split(","))
+        return None if is_null and NoneType in get_args(field.annotation) else value
 
 
 class HubConfig(Section):
@@ -87,16 +94,31 @@ class TrainText(Section):
 
     name: str = Field(description="local name or file")
     weight: Annotated[float, Field(gt=0)] = Field(1.0, description="how often each pair is seen per epoch")
-    tag: str | None = Field(None, description="a mark put before each source sentence, such as BT")
+    tag: Annotated[str, _matching("[A-Za-z0-9_]+", "letters, digits and _")] | None = Field(
+        None, description="a mark put before each source sentence, such as BT"
+    )
+
+
+def _form_of_train(value: object) -> str:
+    return NAME_ONLY if isinstance(value, str) else WITH_KEYS
+
+
+# One part of data.train. The labels of the two forms stand in pydantic's locations, from which `settings` drops them.
+NAME_ONLY, WITH_KEYS = "<name>", "<keys>"
+TrainItem = Annotated[
+    Annotated[str, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)], Discriminator(_form_of_train)
+]
 
 
 class DataConfig(Section):
+    """What the text is and where it comes from."""
+
     src: str = Field("src", min_length=1, description="source language; the ending of local file names")
     tgt: str = Field("tgt", min_length=1, description="target language")
     dir: str | None = Field(None, description="where local names are looked up; null means the current folder")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used when data.dir is not given")
     generator: Literal["grammar"] | None = Field(None, description="text that mtx makes itself (the demo)")
-    train: tuple[str | TrainText, ...] = Field((), description="local names or files of training text")
+    train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: str | None = Field(None, description="local name or file; none holds out a part of the training text")
     test: tuple[str, ...] = Field((), description="local names or files; none holds out a part of the training text")
     max_tokens: Annotated[int, Field(ge=8, le=4096)] = Field(
@@ -106,8 +128,21 @@ class DataConfig(Section):
         4.0, description="longest side over shortest, in UTF-8 bytes plus 10"
     )
 
+    @model_validator(mode="after")
+    def _check_languages(self) -> "DataConfig":
+        is_local = self.generator is None and (self.hub is None or self.dir is not None)
+        train = [text.name if isinstance(text, TrainText) else text for text in self.train]
+        names = [name for name in (*train, self.valid, *self.test) if name and not FILE_ENDING.search(name)]
+        if self.src == self.tgt and is_local and names:
+            raise ValueError(
+                f"data.src and data.tgt are both {self.src!r}, so {names[0]}.{self.src} would be both sides of each pair"
+            )
+        return self
+
 
 class TokenizerConfig(Section):
+    """How text becomes pieces."""
+
     vocab_size: Auto | Annotated[int, Field(ge=270)] = Field(
         "auto", description="SentencePiece pieces; auto: by corpus size"
     )
@@ -117,15 +152,18 @@ class TokenizerConfig(Section):
 
 
 # Layers, width, heads and dropout: tiny from Wu et al. 2021 (Multi30k), base and big from table 3 of the paper.
+_PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 128, "d_ff": 256, "num_heads": 4, "dropout": 0.3},
-    "small": {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2},
-    "base": {"num_encoder_layers": 6, "num_decoder_layers": 6, "d_model": 512, "d_ff": 2048, "num_heads": 8, "dropout": 0.1},
-    "big": {"num_encoder_layers": 6, "num_decoder_layers": 6, "d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
-}  # fmt: skip
+    "tiny": dict(zip(_PRESET_KEYS, (4, 4, 128, 256, 4, 0.3), strict=True)),
+    "small": dict(zip(_PRESET_KEYS, (3, 3, 256, 1024, 4, 0.2), strict=True)),
+    "base": dict(zip(_PRESET_KEYS, (6, 6, 512, 2048, 8, 0.1), strict=True)),
+    "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
+}
 
 
 class ModelConfig(Section):
+    """The architecture; the keys without a default get theirs from the preset."""
+
     preset: Literal["tiny", "small", "base", "big"] = Field("base", description="fills the six keys below it")
     num_encoder_layers: PositiveInt = Field(description="layers of the encoder")
     num_decoder_layers: PositiveInt = Field(description="layers of the decoder")
@@ -142,18 +180,21 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        return (
-            {**PRESETS.get(str(values.get("preset", "base")), {}), **values} if isinstance(values, Mapping) else values
-        )
+        preset = PRESETS.get(str(values.get("preset", "base")), {}) if isinstance(values, Mapping) else {}
+        return {**preset, **values} if isinstance(values, Mapping) else values
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":
         if self.d_model % self.num_heads or self.d_model % 2:
-            raise ValueError(f"d_model {self.d_model} must be even and divisible by num_heads {self.num_heads}")
+            raise ValueError(
+                f"model.d_model {self.d_model} is not even and divisible by model.num_heads {self.num_heads}"
+            )
         return self
 
 
 class TrainingConfig(Section):
+    """How a model learns."""
+
     max_steps: PositiveInt = Field(100_000, description="optimizer updates")
     time_limit: Seconds | None = Field(None, gt=0, description="ends within it, averaged and scored: 2h, 90m, 600s")
     batch_tokens: PositiveInt = Field(25_000, description="target tokens that one step learns from (5.1)")
@@ -175,6 +216,8 @@ class TrainingConfig(Section):
 
 
 class DecodingConfig(Section):
+    """How a model translates."""
+
     beam_size: PositiveInt = Field(4, description="1 is greedy search")
     length_penalty: Annotated[float, Field(ge=0)] = Field(0.6, description="alpha of ((5+|Y|)/6)^alpha (6.1)")
     batch_tokens: PositiveInt = Field(4096, description="source tokens that are decoded at once")
@@ -185,15 +228,15 @@ class Config(Section):
 
     run_dir: str = Field("", description="where everything goes; by default runs/ and the recipe's name")
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="of everything random")
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|mps)$")] = Field(
+    device: Annotated[str, _matching(r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
         "auto", description="auto, cpu, cuda, cuda:1 or mps"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of the products while training")
-    data: DataConfig = Field(default_factory=DataConfig)
-    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig)
+    data: DataConfig = Field(default_factory=lambda: DataConfig.model_validate({}))
+    tokenizer: TokenizerConfig = Field(default_factory=lambda: TokenizerConfig.model_validate({}))
     model: ModelConfig = Field(default_factory=lambda: ModelConfig.model_validate({}))
-    training: TrainingConfig = Field(default_factory=TrainingConfig)
-    decoding: DecodingConfig = Field(default_factory=DecodingConfig)
+    training: TrainingConfig = Field(default_factory=lambda: TrainingConfig.model_validate({}))
+    decoding: DecodingConfig = Field(default_factory=lambda: DecodingConfig.model_validate({}))
 
     @model_validator(mode="after")
     def _check_budget(self) -> "Config":
@@ -216,271 +259,31 @@ def may_change(key: str) -> bool:
     return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """A configuration and, for each of its keys, where the value comes from."""
-
-    config: Config
-    origins: dict[str, str]
-
-
-class _TextLoader(yaml.BaseLoader):
-    """Reads every scalar as text (YAML's own rules turn `no` into False and 12:30 into 750); refuses equal keys."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
-        for number, key in enumerate(keys):
-            if key in keys[:number]:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key {key!r} stands twice", problem_mark=node.value[number][0].start_mark
-                )
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file as nested dictionaries of text."""
-    try:
-        values = yaml.load("\n".join(read_lines(path)), Loader=_TextLoader)  # noqa: S506 - it builds text only
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"{path}:{line}: {error.problem}") from None
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    if values in (None, ""):
-        return {}
-    if not isinstance(values, dict):
-        raise UsageError(f"{path}: expected sections with keys, got {type(values).__name__}")
-    return values
-
-
-def recipe_dir() -> Path:
-    """The folder of the shipped recipes, in an installed package or in a checkout."""
-    installed = Path(__file__).parent / "configs"
-    return installed if installed.is_dir() else Path(__file__).parent.parent / "configs"
-
-
-def recipe_names() -> list[str]:
-    return sorted(path.stem for path in recipe_dir().glob("*.yaml"))
-
-
-def find_config(name: str) -> Path:
-    """The file that CONFIG means: a path, a run directory, or the name of a shipped recipe."""
-    path = Path(name)
-    if path.is_dir() and (path / "config.yaml").is_file():
-        return path / "config.yaml"
-    if "/" in name or "\\" in name or path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise UsageError(f"{name}: no such configuration file or run directory")
-        return path
-    if name not in recipe_names():
-        near = nearest(name, recipe_names())
-        raise UsageError(
-            f"no recipe named {name!r}" + (f", did you mean {near}?" if near else ""), "mtx config lists the recipes"
-        )
-    return recipe_dir() / f"{name}.yaml"
-
-
-def nearest(name: str, names: list[str]) -> str | None:
-    """The most similar of `names`, compared whole and by the part after the last dot."""
-    short = {other.rpartition(".")[2]: other for other in names}
-    close = difflib.get_close_matches(name, names, 1, 0.6) or [
-        short[match] for match in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1, 0.75)
-    ]
-    return close[0] if close else None
-
-
 def key_names(section: type[Section] = Config, prefix: str = "") -> list[str]:
     """Every key, dotted."""
     names = []
     for name, field in section.model_fields.items():
-        inner = [
-            t for t in (field.annotation, *get_args(field.annotation)) if isinstance(t, type) and issubclass(t, Section)
-        ]
-        names += key_names(inner[0], f"{prefix}{name}.") if inner else [prefix + name]
+        inner = section_of(field.annotation)
+        names += key_names(inner, f"{prefix}{name}.") if inner else [prefix + name]
     return names
 
 
-_OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+def section_of(annotation: Any) -> type[Section] | None:
+    """The section that a field holds, also where it may be null; None for a field that is a key."""
+    types = (annotation, *get_args(annotation))
+    return next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
 
 
-def is_override(argument: str) -> bool:
-    """Whether a command-line argument is `key=value` rather than the name of a file."""
-    match = _OVERRIDE.fullmatch(argument)
-    return match is not None and (match[1] in key_names() or not Path(argument).exists())
-
-
-def resolve(name: str | None, overrides: list[str]) -> Resolved:
-    """Read CONFIG and apply `key=value` overrides.
-
-    Raises:
-        UsageError: one error that names every unknown key (with the nearest known one) and every wrong value.
-    """
-    path = find_config(name) if name else None
-    values = read_yaml(path) if path else {}
-    file_keys = set(_leaves(values))
-    given: dict[str, str] = {}
-    for argument in overrides:
-        match = _OVERRIDE.fullmatch(argument)
-        if match is None:
-            raise UsageError(
-                f"{argument!r} is not a setting", "settings are written key=value, such as training.max_steps=1000"
-            )
-        given[match[1]] = match[2]
-    problems = [problem for key, value in given.items() if (problem := _set(values, key, value))]
-    if name and path and path.name == "config.yaml" and path.parent == Path(name):
-        values.setdefault("run_dir", name)
-        if "run_dir" not in given:
-            values["run_dir"] = name
-    config = _validate(values, problems, str(path) if path else "the command line")
-    if not config.run_dir:
-        stem = path.stem if path else f"{config.data.src}-{config.data.tgt}"
-        config = config.model_copy(update={"run_dir": f"runs/{stem}"})
-    origins = {}
-    for key in _leaves(config.model_dump()):
-        in_preset = key.startswith("model.") and key.removeprefix("model.") in PRESETS["base"]
-        default = f"preset {config.model.preset}" if in_preset else "default"
-        origins[key] = "command line" if key in given else str(path) if key in file_keys else default
-    return Resolved(config, origins)
-
-
-def load(path: Path) -> Config:
-    """Read a `config.yaml` that `dump` wrote."""
-    return _validate(read_yaml(path), [], str(path))
-
-
-def dump(config: Config) -> str:
-    """The configuration as YAML that `load` reads back as an equal one."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """The keys with their two values in which two configurations differ."""
-    a, b = dict(_items(old.model_dump())), dict(_items(new.model_dump()))
-    return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
-
-
-def _set(values: dict[str, Any], key: str, value: str) -> str | None:
-    *sections, last = key.split(".")
-    for section in sections:
-        inner = values.setdefault(section, {})
-        if not isinstance(inner, dict):
-            inner = values[section] = {}
-        values = inner
-    if isinstance(values.get(last), dict):
-        return f"{key} is a section, not a key"
-    values[last] = value
-    return None
-
-
-def _items(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys of nested dictionaries, dotted, with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _items(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
 
 
-def _leaves(values: Mapping[str, Any]) -> list[str]:
-    return [key for key, _ in _items(values)]
-
-
-def _validate(values: dict[str, Any], problems: list[str], where: str) -> Config:
-    try:
-        config = Config.model_validate(values)
-    except ValidationError as error:
-        messages: dict[str, list[str]] = {}
-        for item in error.errors():
-            key, text = _describe(item)
-            messages.setdefault(key, [])
-            if text not in messages[key]:
-                messages[key].append(text)
-        for key, texts in messages.items():
-            got = texts[-1].rpartition(", got ")[2]
-            parts = [text.removesuffix(f", got {got}") for text in texts]
-            merged = texts[0] if len(texts) == 1 else f"{' or '.join(parts).replace(' or expected', ' or')}, got {got}"
-            problems = [*problems, f"{key}: {merged}" if key else merged]
-    if problems:
-        raise UsageError(f"{where}: " + "; ".join(problems), "mtx config KEY explains a key")
-    return config
-
-
-def _describe(item: Any) -> tuple[str, str]:
-    """A pydantic error as the key and what is wrong with it."""
-    keys = key_names()
-    key = ""
-    for part in item["loc"]:  # beyond the key stand the members of a union
-        longer = f"{key}.{part}" if key else str(part)
-        if key in keys and not any(other.startswith(f"{longer}.") or other == longer for other in keys):
-            break
-        key = longer
-    if item["type"] == "extra_forbidden":
-        near = nearest(key, keys + list(Config.model_fields))
-        return key, "unknown key" + (f", did you mean {near}?" if near else "")
-    if item["type"] == "value_error":
-        return key, f"{item['msg'].removeprefix('Value error, ')}" + (f", got {item['input']!r}" if key in keys else "")
-    expected = item["msg"].split(",")[0].replace("Input should be", "expected").replace("a valid ", "a ")
-    shown = item["input"] if isinstance(item["input"], str | int | float) else type(item["input"]).__name__
-    return key, f"{expected.replace('a integer', 'a whole number')}, got {shown!r}"
-
-
-def describe_key(key: str) -> tuple[str, Any]:
-    """The description and the default of a key.
-
-    Raises:
-        UsageError: where there is no such key.
-    """
-    if key not in key_names():
-        near = nearest(key, key_names())
-        raise UsageError(
-            f"{key}: unknown key" + (f", did you mean {near}?" if near else ""), "mtx config lists the recipes"
-        )
-    section: type[Section] = Config
-    *sections, last = key.split(".")
-    for name in sections:
-        annotation = section.model_fields[name].annotation
-        section = next(t for t in (annotation, *get_args(annotation)) if isinstance(t, type) and issubclass(t, Section))
-    field = section.model_fields[last]
-    default = PRESETS["base"].get(last) if section is ModelConfig and field.is_required() else field.default
-    return field.description or "", default
-
-
-def explain(resolved: Resolved) -> str:
-    """The resolved configuration as YAML, with where each value comes from behind it."""
-    lines, above = [], []  # type: ignore[var-annotated]
-    for key, origin in resolved.origins.items():
-        *sections, last = key.split(".")
-        for depth, section in enumerate(sections):
-            if above[: depth + 1] != sections[: depth + 1]:
-                lines.append(f"{'  ' * depth}{section}:")
-                above = sections[: depth + 1]
-        above = sections
-        value: Any = resolved.config.model_dump(mode="json")
-        for part in key.split("."):
-            value = value[part]
-        text = (
-            yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True)
-            .removesuffix("...\n")
-            .strip()
-        )
-        lines.append(f"{'  ' * len(sections)}{last}: {text}".ljust(44) + f"  # {origin}")
-    return "\n".join(lines)
-
-
-def recipe_notes(name: str) -> tuple[str, str]:
-    """Cost and score of a shipped recipe, from the head of its file."""
-    notes = {"cost": "", "score": ""}
-    for line in read_lines(recipe_dir() / f"{name}.yaml"):
-        kind, _, text = line.removeprefix("# ").partition(": ")
-        if kind in notes and line.startswith("#"):
-            notes[kind] = text
-    return notes["cost"], notes["score"]
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3 h 20 min."""
-    if not math.isfinite(seconds):
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+    """The keys with their two values in which two configurations differ."""
+    a, b = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
+    return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]

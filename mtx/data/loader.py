@@ -5,8 +5,9 @@ Flow: store + planner -> `load_steps` -> the trainer. Only this room turns numpy
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -30,7 +31,7 @@ class LoadedStep:
 def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
     """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
     names = (*_DEVICE_FIELDS, "src_offsets", "tgt_offsets")
-    tensors = {name: torch.from_numpy(getattr(batch, name)) for name in names}
+    tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in names}
     if pin:
         tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
     return replace(batch, **tensors)
@@ -45,7 +46,7 @@ def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
 
 def load_steps(
     store: TokenStore, planner: StepPlanner, position: Position, num_steps: int, k: int, shape: Shape, pin: bool = False
-) -> Iterator[LoadedStep]:
+) -> Generator[LoadedStep, None, None]:
     """The next `num_steps` steps from `position` on, each as k (rarely k+1) micro-batches of one shape."""
     pad_id = store.num_ids
     ready: queue.Queue[LoadedStep | BaseException | None] = queue.Queue(_AHEAD)

@@ -209,7 +209,8 @@ class PackedBatch:
     Attributes:
         src_ids, src_positions: int [N_src]; a position counts from 0 within its sentence.
         tgt_in_ids, tgt_out_ids, tgt_positions: int [N_tgt]; `tgt_out_ids` is pad where there is no loss.
-        src_offsets, tgt_offsets: int32 [M+1], where each sentence starts; unused entries equal N. Always in host memory.
+        src_offsets, tgt_offsets: int32 [M+1], where each sentence starts; unused entries equal N. Always in host
+            memory.
         num_sentences, num_src_tokens, num_tgt_tokens: real ones, without the dummies.
         max_tokens: no sentence is longer, on either side.
     """

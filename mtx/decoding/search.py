@@ -1,8 +1,8 @@
 """Greedy and beam search over any model that offers `start_cache` and `decode_step` (6.1 of the paper).
 
 Score of a hypothesis: log-probability / ((5 + |Y|) / 6)^alpha, where |Y| counts `</s>`. A hypothesis finishes when its
-`</s>` is among the top `beam_size` candidates; a sentence is done when `beam_size` hypotheses have finished, or when the
-best open one cannot beat the worst finished one even at the maximum length. At the maximum length only `</s>` is left.
+`</s>` is among the top `beam_size` candidates; a sentence is done when `beam_size` hypotheses have finished, or when
+the best open one cannot beat the worst finished one even at the maximum length. There only `</s>` is left.
 
 Shapes: B sentences, J beams, V outputs, T target length.
 """

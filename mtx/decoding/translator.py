@@ -1,7 +1,8 @@
 """Text to text: clean lines, batches of similar length, search, detokenised lines in the order they came.
 
-One line in, one line out, whatever the line holds: line breaks inside become spaces, an empty line stays empty, a source
-longer than the model's limit is translated in parts. Flow: lines -> ids -> PackedBatch -> search -> `Hypothesis`.
+One line in, one line out, whatever the line holds: line breaks inside become spaces, an empty line stays empty, a
+source longer than the model's limit is translated in parts.
+Flow: lines -> ids -> PackedBatch -> search -> `Hypothesis`.
 """
 
 import threading
@@ -78,8 +79,8 @@ class Translator:
 
     @classmethod
     def load(
-        cls, model: str | Path, *, device: str = "cpu", beam_size: int | None = None, length_penalty: float | None = None,
-        batch_tokens: int = 4096,
+        cls, model: str | Path, *, device: str = "cpu", beam_size: int | None = None,
+        length_penalty: float | None = None, batch_tokens: int = 4096,
     ) -> "Translator":  # fmt: skip
         """Load a model directory (or the model of a run directory).
 

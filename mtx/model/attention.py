@@ -1,7 +1,7 @@
 """Attention over packed streams (3.2.1 of the paper): the only part of the model that knows about sentences.
 
-Queries, keys and values are [N, H, K] with sentences end to end. Two paths give the same numbers: `varlen`, a kernel for
-bf16 on CUDA, and `padded`, the reference, which pads inside attention only and serves everything else.
+Queries, keys and values are [N, H, K] with sentences end to end. Two paths give the same numbers: `varlen`, a kernel
+for bf16 on CUDA, and `padded`, the reference, which pads inside attention only and serves everything else.
 
 Shapes: N packed positions, B sentences of a block, S queries, T keys, H heads, K head size.
 """
@@ -69,8 +69,8 @@ def make_layout(
         num_sentences: real ones; the `padded` path leaves the rows of dummy sentences zero.
     """
     if kernel == "varlen":
-        on_device = [offsets.to(device, non_blocking=True) for offsets in (query_offsets, key_offsets)]
-        return Layout(causal, max_tokens, *on_device)
+        query_offsets, key_offsets = (o.to(device, non_blocking=True) for o in (query_offsets, key_offsets))
+        return Layout(causal, max_tokens, query_offsets, key_offsets)
     starts = [o[: num_sentences + 1].numpy().astype(np.int64) for o in (query_offsets, key_offsets)]
     return _padded_layout(starts[0], starts[1], max_tokens, num_heads, causal, device)
 
@@ -156,7 +156,7 @@ class _PaddedAttention(torch.autograd.Function):
         return _unpad(out_rows, layout.query_back, q.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         layout: Layout = ctx.layout
         back: Tensor = layout.query_back  # type: ignore[assignment]
         q_rows, k_rows, v_rows, *weights = ctx.saved_tensors

@@ -1,12 +1,13 @@
 """The Transformer (section 3 of the paper) over packed streams, readable beside it.
 
-The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `start_cache`, `decode_step` and
-`Cache.reorder`, so that another architecture can stand beside this one.
+The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `start_cache`, `decode_step`
+and `Cache.reorder`, so that another architecture can stand beside this one.
 
-Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, F d_ff, V vocabulary.
+Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +54,7 @@ class Memory:
 
 
 def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
-    """The table of 3.5, [num_positions, D], in halves [sin | cos] (Marian's layout, the paper's up to a permutation)."""
+    """The table of 3.5, [num_positions, D], in halves [sin | cos] (Marian's layout, the paper's permuted)."""
     frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
@@ -69,7 +70,7 @@ class MultiHeadAttention(nn.Module):
 
     def split(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., H, K]."""
-        return x.unflatten(-1, (self.num_heads, -1))
+        return x.view(*x.shape[:-1], self.num_heads, -1)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
         q, k, v = self.split(self.query(x)), self.split(self.key(memory)), self.split(self.value(memory))
@@ -89,10 +90,10 @@ class MultiHeadAttention(nn.Module):
         return out
 
 
-class Layer(nn.Module):
-    """One encoder layer, or with `cross` one decoder layer: sub-layers with residual sums and LayerNorm (3.1)."""
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each with a residual sum and LayerNorm (3.1)."""
 
-    def __init__(self, config: ModelConfig, cross: bool):
+    def __init__(self, config: ModelConfig):
         super().__init__()
         d_model = config.d_model
         self.pre_norm = config.norm == "pre"
@@ -100,35 +101,63 @@ class Layer(nn.Module):
         self.activation = _ACTIVATIONS[config.activation]
         self.self_attention = MultiHeadAttention(d_model, config.num_heads)
         self.self_attention_norm = nn.LayerNorm(d_model)
-        self.cross_attention = MultiHeadAttention(d_model, config.num_heads) if cross else None
-        self.cross_attention_norm = nn.LayerNorm(d_model) if cross else None
         self.inner, self.outer = nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
-    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
         """What a sub-layer reads."""
-        out: Tensor = norm(x) if self.pre_norm else x
-        return out
+        return _apply(norm, x) if self.pre_norm else x
 
-    def after(self, norm: nn.Module, x: Tensor, sublayer: Tensor) -> Tensor:
+    def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
         """The residual sum around a sub-layer, with dropout on the sub-layer's output (5.4)."""
         x = x + dropout(sublayer, self.dropout, self.training)
-        out: Tensor = x if self.pre_norm else norm(x)
-        return out
+        return x if self.pre_norm else _apply(norm, x)
+
+    def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
+        """The self-attention sub-layer over a packed stream."""
+        y = self.before(self.self_attention_norm, x)
+        return self.after(self.self_attention_norm, x, self.self_attention(y, y, layout))
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """3.3, with its residual sum."""
+        """The feed-forward sub-layer (3.3)."""
         y = self.before(self.feed_forward_norm, x)
         return self.after(self.feed_forward_norm, x, self.outer(self.activation(self.inner(y))))
 
-    def forward(self, x: Tensor, self_layout: Layout, memory: Tensor | None, cross_layout: Layout | None) -> Tensor:
-        y = self.before(self.self_attention_norm, x)
-        x = self.after(self.self_attention_norm, x, self.self_attention(y, y, self_layout))
-        if self.cross_attention is not None:
-            assert self.cross_attention_norm is not None and memory is not None and cross_layout is not None
-            y = self.before(self.cross_attention_norm, x)
-            x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross_layout))
-        return self.feed_forward(x)
+    def forward(self, x: Tensor, layout: Layout) -> Tensor:
+        return self.feed_forward(self.attend_self(x, layout))
+
+
+class DecoderLayer(EncoderLayer):
+    """An encoder layer with attention over the encoder's output in between."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
+        self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
+        self.cross_attention_norm = nn.LayerNorm(config.d_model)
+
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, cross_layout: Layout) -> Tensor:  # type: ignore[override]
+        x = self.attend_self(x, layout)
+        y = self.before(self.cross_attention_norm, x)
+        return self.feed_forward(
+            self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross_layout))
+        )
+
+    def step(self, x: Tensor, cache: "Cache", number: int) -> Tensor:
+        """One more position of every beam, [B, J, D], as layer `number`; extends the cache."""
+        attend, (num_sentences, beams, _) = self.self_attention, x.shape
+        y = self.before(self.self_attention_norm, x).flatten(0, 1)[:, None]  # [B * J, 1, D]
+        for rows, project in ((cache.keys, attend.key), (cache.values, attend.value)):
+            rows[number] = torch.cat([rows[number], attend.split(project(y)).transpose(1, 2)], dim=2)
+        out = attend.step(y, cache.keys[number], cache.values[number], None).view(num_sentences, beams, -1)
+        x = self.after(self.self_attention_norm, x, out)
+        y = self.before(self.cross_attention_norm, x)
+        out = self.cross_attention.step(y, cache.memory_keys[number], cache.memory_values[number], cache.memory_mask)
+        return self.feed_forward(self.after(self.cross_attention_norm, x, out))
+
+
+def _apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    out: Tensor = norm(x)
+    return out
 
 
 @dataclass
@@ -181,8 +210,8 @@ class Transformer(nn.Module):
         learned = config.positions == "learned"
         self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
         self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
-        self.encoder = nn.ModuleList(Layer(config, cross=False) for _ in range(config.num_encoder_layers))
-        self.decoder = nn.ModuleList(Layer(config, cross=True) for _ in range(config.num_decoder_layers))
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         pre = config.norm == "pre"
         self.encoder_norm = nn.LayerNorm(d_model) if pre else None
         self.decoder_norm = nn.LayerNorm(d_model) if pre else None
@@ -232,8 +261,8 @@ class Transformer(nn.Module):
         layout = self._layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
         x = self.embed(batch.src_ids, batch.src_positions, source=True)
         for layer in self.encoder:
-            x = layer(x, layout, None, None)
-        hidden = x if self.encoder_norm is None else self.encoder_norm(x)
+            x = layer(x, layout)
+        hidden = x if self.encoder_norm is None else _apply(self.encoder_norm, x)
         return Memory(hidden, batch.src_offsets, batch.num_sentences)
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
@@ -243,13 +272,13 @@ class Transformer(nn.Module):
         x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
         for layer in self.decoder:
             x = layer(x, self_layout, memory.hidden, cross_layout)
-        return x if self.decoder_norm is None else self.decoder_norm(x)
+        return x if self.decoder_norm is None else _apply(self.decoder_norm, x)
 
     def _layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
-        return make_layout(
-            queries, keys, batch.num_sentences, batch.max_tokens, self.config.num_heads, causal, self.kernel,
-            self.embedding.device,
-        )  # fmt: skip
+        device = self.embedding.device
+        kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen takes bf16 only
+        heads = self.config.num_heads
+        return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)
 
     def start_cache(self, memory: Memory, beam_size: int) -> Cache:
         """Keys and values of the sources for every decoder layer; the target side is empty."""
@@ -263,13 +292,17 @@ class Transformer(nn.Module):
             torch.zeros(real.shape, dtype=padded.dtype).masked_fill_(~real, -math.inf)[:, None, None].to(padded.device)
         )
         keys, values = [], []
-        for layer in self.decoder:
-            cross = layer.cross_attention
-            keys.append(cross.split(cross.key(padded)).transpose(1, 2).contiguous())
-            values.append(cross.split(cross.value(padded)).transpose(1, 2).contiguous())
+        for attend in self._cross_attentions():
+            keys.append(attend.split(attend.key(padded)).transpose(1, 2).contiguous())
+            values.append(attend.split(attend.value(padded)).transpose(1, 2).contiguous())
         rows, heads = len(lengths) * beam_size, self.config.num_heads
         empty = [padded.new_empty(rows, heads, 0, padded.shape[-1] // heads) for _ in self.decoder]
         return Cache(keys, values, mask, list(empty), list(empty))
+
+    def _cross_attentions(self) -> Iterator[MultiHeadAttention]:
+        for layer in self.decoder:
+            assert isinstance(layer, DecoderLayer)
+            yield layer.cross_attention
 
     def decode_step(self, ids: Tensor, cache: Cache) -> Tensor:
         """One more target position for every beam.
@@ -280,19 +313,8 @@ class Transformer(nn.Module):
         Returns:
             Hidden states, [B, J, D].
         """
-        num_sentences, beams = ids.shape
         x = self.embed(ids, torch.full_like(ids, cache.length), source=False)
         for number, layer in enumerate(self.decoder):
-            attend = layer.self_attention
-            y = layer.before(layer.self_attention_norm, x).flatten(0, 1)[:, None]  # [B * J, 1, D]
-            for rows, project in ((cache.keys, attend.key), (cache.values, attend.value)):
-                rows[number] = torch.cat([rows[number], attend.split(project(y)).transpose(1, 2)], dim=2)
-            out = attend.step(y, cache.keys[number], cache.values[number], None).view(num_sentences, beams, -1)
-            x = layer.after(layer.self_attention_norm, x, out)
-            y = layer.before(layer.cross_attention_norm, x)
-            out = layer.cross_attention.step(
-                y, cache.memory_keys[number], cache.memory_values[number], cache.memory_mask
-            )
-            x = layer.feed_forward(layer.after(layer.cross_attention_norm, x, out))
+            x = layer.step(x, cache, number)  # type: ignore[operator]
         cache.length += 1
-        return x if self.decoder_norm is None else self.decoder_norm(x)
+        return x if self.decoder_norm is None else _apply(self.decoder_norm, x)

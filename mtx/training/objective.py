@@ -36,7 +36,7 @@ class _ChunkedLoss(torch.autograd.Function):
             return _forward(ctx, hidden, weight, bias, targets, smoothing, scale, compute)
 
     @staticmethod
-    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         return (
             d_hidden * grad_loss,
@@ -61,8 +61,9 @@ def _forward(
     d_bias = torch.zeros(num_outputs, dtype=torch.float32, device=weight.device) if bias is not None else None
     loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
     nll = torch.zeros_like(loss)
-    for rows in torch.arange(len(targets), device="cpu").split(max(1, _CHUNK_ELEMENTS // num_outputs)):
-        part = slice(int(rows[0]), int(rows[-1]) + 1)
+    chunk = max(1, _CHUNK_ELEMENTS // num_outputs)
+    for start in range(0, len(targets), chunk):
+        part = slice(start, start + chunk)
         mask = real[part]
         y = torch.where(mask, targets[part], 0)[:, None]
         logits = hidden_c[part] @ weight_c.T

@@ -1,7 +1,7 @@
 """The training loop: steps, validations, checkpoints, and the reasons to stop. Flow: data + model -> checkpoints.
 
-The step fits one screen (`_update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so nothing
-but tensors and `State` has to be saved, and a resumed run is the uninterrupted one.
+The step fits one screen (`_update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so
+nothing but tensors and `State` has to be saved, and a resumed run is the uninterrupted one.
 """
 
 import contextlib
@@ -110,16 +110,17 @@ class Trainer:
         """
         max_steps = self.config.training.max_steps
         self._clock = time.monotonic() - self.state.elapsed_s
+        num_steps, pin = max(0, max_steps - self.state.step), self.device.type == "cuda"
         loaded = load_steps(
-            self.data.train, self.planner, self.state.position, max(0, max_steps - self.state.step), self.num_micro_steps,
-            self.shape, pin=self.device.type == "cuda",
-        )  # fmt: skip
+            self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
+        )
         with Stop().listening() as stop, Monitor(self.paths.metrics, self.state.step, max_steps) as monitor:
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             with contextlib.closing(loaded):
                 while (reason := self._after_step(monitor)) is None:
                     self._step(next(loaded), stop, monitor)
             self._save(monitor)
+            self._obey(stop)
             monitor.event("end", step=self.state.step, reason=reason)
             logger.info("training ends at step %d (%s)", self.state.step, reason)
 
@@ -155,26 +156,33 @@ class Trainer:
         rate = learning_rate(step, self.config.training.warmup_steps, self.config.model.d_model,
                              self.config.training.learning_rate)  # fmt: skip
         result = self._update(loaded, step, rate, stop)
-        if stop.signal_number is not None and result is None:
+        if result is None:
             self.optimizer.zero_grad()
             self._save(monitor)
-            text = f"stopped by signal {stop.signal_number} after step {self.state.step}; everything is saved"
-            raise StoppedError(text, stop.signal_number, "the same command goes on from there")
+            self._obey(stop)
         assert result is not None
         self.state = replace(self.state, step=step, position=loaded.after)
         monitor.step(step, result.loss, result.nll, rate, result.grad_norm, loaded.num_tgt_tokens)
 
+    def _obey(self, stop: Stop) -> None:
+        """Leave after a signal; the caller has saved."""
+        if stop.signal_number is not None:
+            text = f"stopped by signal {stop.signal_number} after step {self.state.step}; everything is saved"
+            raise StoppedError(text, stop.signal_number, "the same command goes on from there")
+
     def _update(self, loaded: LoadedStep, step: int, rate: float, stop: Stop) -> "StepResult | None":
         """One optimizer update from k micro-batches; None where a signal came first."""
         self.model.train()
-        sums = []
+        sums: list[LossSums] = []
+        smoothing = self.config.training.label_smoothing
         for micro_step, batch in enumerate(loaded.micro_batches):
             if stop.signal_number is not None:
                 return None
             _seed_all(self.config.seed, step, micro_step)
-            sums.append(self._forward(to_device(batch, self.device), self.config.training.label_smoothing,
-                                      1 / loaded.num_tgt_tokens))  # fmt: skip
-            sums[-1].loss.backward()  # type: ignore[no-untyped-call]
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.chosen.precision == "bf16"):
+                loss_sums = self._forward(to_device(batch, self.device), smoothing, 1 / loaded.num_tgt_tokens)
+            loss_sums.loss.backward()  # type: ignore[no-untyped-call]
+            sums.append(loss_sums)
         clip = self.config.training.clip_norm
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
         loss = sum(float(s.loss.detach()) for s in sums)
@@ -184,21 +192,20 @@ class Trainer:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepResult(loss, sum(float(s.nll) for s in sums) / loaded.num_tgt_tokens, float(norm))
+        nll = sum(float(s.nll.detach()) for s in sums) / loaded.num_tgt_tokens
+        return StepResult(loss, nll, float(norm))
 
     def _forward(self, batch: Any, smoothing: float, scale: float) -> LossSums:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.chosen.precision == "bf16"):
-            hidden = self.model.decode(batch, self.model.encode(batch))
-            return smoothed_loss(
-                hidden, self.model.output_weight, self.model.output_bias, batch.tgt_out_ids, smoothing, scale
-            )
+        model = self.model
+        hidden = model.decode(batch, model.encode(batch))
+        return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, smoothing, scale)
 
     def _refuse(self, step: int, loss: float, norm: float) -> None:
         pairs = self.planner.step(self.state.position).pairs
         lines = ", ".join(str(line) for line in self.data.train.lines()[pairs[:10]])
         raise MtxError(
-            f"step {step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} pairs of the "
-            f"training text, lines {lines}, …",
+            f"step {step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} pairs "
+            f"of the training text, lines {lines}, …",
             "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
         )
 
@@ -224,9 +231,10 @@ class Trainer:
         ppl = math.exp(min(nll, 700.0))
         monitor.event("validation", step=step, nll=nll, ppl=ppl, bleu=bleu, seconds=round(self._validation_s, 2))
         monitor.restart_window()
+        taken = format_duration(time.monotonic() - self._clock)
         logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps, nll, ppl,
-            bleu, " (best)" if better else "", format_duration(time.monotonic() - self._clock),
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)",
+            step, self.config.training.max_steps, nll, ppl, bleu, " (best)" if better else "", taken,
         )  # fmt: skip
 
     @torch.no_grad()

@@ -1,0 +1,63 @@
+"""Tiny models and batches that several tests share."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from mtx.config import ModelConfig
+from mtx.data.loader import to_tensors
+from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.model.transformer import Transformer
+
+TINY: dict[str, Any] = {
+    "num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0,
+}  # fmt: skip
+
+
+def tiny_config(**changes: Any) -> ModelConfig:
+    return ModelConfig.model_validate({**TINY, **changes})
+
+
+def tiny_model(num_ids: int = 13, seed: int = 1, dtype: torch.dtype = torch.float64, **changes: Any) -> Transformer:
+    """A random model in evaluation mode; norms and biases are random too, so that a test sees them."""
+    torch.manual_seed(seed)
+    model = Transformer(tiny_config(**changes), num_ids)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.2)
+    model.prepare_positions(64)
+    return model.to(dtype).eval()
+
+
+def random_ids(lengths: Sequence[int], num_ids: int, seed: int) -> list[list[int]]:
+    """Sentences of such lengths, each ending in `</s>` (0) and nowhere else holding it."""
+    rng = np.random.default_rng(seed)
+    return [[*rng.integers(1, num_ids, n - 1).tolist(), 0] for n in lengths]
+
+
+def side(sentences: Sequence[Sequence[int]]) -> Any:
+    """Sentences as `pack` reads a store; they lie in reverse order and with gaps, as nothing should depend on that."""
+    tokens, starts = [99], []
+    for sentence in reversed(sentences):
+        starts.append(len(tokens))
+        tokens += [*sentence, 99]
+    lengths = np.array([len(s) for s in sentences], dtype=np.int32)
+    return SimpleNamespace(tokens=np.array(tokens, dtype=np.uint16), starts=np.array(starts[::-1]), lengths=lengths)
+
+
+def batch_of(src: list[list[int]], tgt: list[list[int]], num_ids: int, tail: int = 0, max_tokens: int = 8) -> PackedBatch:
+    """A batch of these sentences as tensors, with at least `tail` positions of dummies on each side."""
+    num_src, num_tgt = sum(map(len, src)), sum(map(len, tgt))
+    longest = max(max_tokens, *map(len, src), *map(len, tgt))
+    shape = Shape(num_src + 2 * tail, num_tgt + tail, len(src) + tail, longest, 0)
+    return to_tensors(pack(side(src), side(tgt), np.arange(len(src)), shape, num_ids))
+
+
+def random_batch(
+    src_lengths: Sequence[int], tgt_lengths: Sequence[int], num_ids: int = 13, seed: int = 5, tail: int = 0
+) -> PackedBatch:
+    return batch_of(random_ids(src_lengths, num_ids, seed), random_ids(tgt_lengths, num_ids, seed + 1), num_ids, tail)

@@ -1,0 +1,87 @@
+"""The loader's thread delivers what the planner planned, its errors reach the consumer, and it ends."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtx.data.loader import LoadedStep, load_steps
+from mtx.data.packing import Position, Step, StepPlanner, assign, micro_batch_shape, pack, steps
+from mtx.data.store import StoreWriter, TokenStore
+from tests.models import random_ids
+
+BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50
+TENSORS = ("src_ids", "src_positions", "tgt_in_ids", "tgt_out_ids", "tgt_positions", "src_offsets", "tgt_offsets")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TokenStore:
+    rng = np.random.default_rng(1)
+    src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, 80).tolist(), NUM_IDS, seed) for seed in (1, 2))
+    with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
+        writer.add(src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80)
+    return TokenStore.open(tmp_path / "train.arrow")
+
+
+def planner(store: TokenStore) -> StepPlanner:
+    return StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+
+
+def load(store: TokenStore, plan: StepPlanner, position: Position, num_steps: int, k: int) -> Iterator[LoadedStep]:
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
+    return load_steps(store, plan, position, num_steps, k, shape)
+
+
+def loader_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mtx-loader"]
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -> None:
+    plan, start = planner(store), Position(2, 7)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
+    loaded = list(load(store, plan, start, 15, k))
+    planned = list(steps(planner(store), start, 15))
+    assert [step.after for step in loaded] == [step.after for step in planned]
+    for got, step in zip(loaded, planned, strict=True):
+        assert (got.num_src_tokens, got.num_tgt_tokens) == (step.num_src_tokens, step.num_tgt_tokens)
+        groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
+        for batch, group in zip(got.micro_batches, groups, strict=True):
+            expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)
+            for name in TENSORS:
+                assert torch.equal(getattr(batch, name), torch.from_numpy(getattr(expected, name)))
+            assert (batch.num_sentences, batch.max_tokens) == (len(group), MAX_TOKENS)
+    assert not loader_threads()
+
+
+def test_no_steps_are_no_steps(store: TokenStore) -> None:
+    assert list(load(store, planner(store), Position(), 0, 1)) == []
+
+
+def test_an_error_in_the_thread_is_raised_where_steps_are_consumed(store: TokenStore) -> None:
+    plan = planner(store)
+    good, calls = plan.step, []
+
+    def failing(position: Position) -> Step:
+        calls.append(position)
+        if len(calls) == 3:
+            raise OSError("the disk is gone")
+        return good(position)
+
+    plan.step = failing  # type: ignore[method-assign]
+    loaded = load(store, plan, Position(), 9, 1)
+    assert [next(loaded).after, next(loaded).after] == calls[1:3]
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(loaded)
+    assert not loader_threads()
+
+
+def test_closing_early_ends_the_thread(store: TokenStore) -> None:
+    with closing(load(store, planner(store), Position(), 1_000_000, 1)) as loaded:  # type: ignore[type-var]
+        next(loaded)
+        assert len(loader_threads()) == 1
+    assert not loader_threads()

@@ -1,0 +1,363 @@
+"""What a step learns from is a pure function of (seed, position), and packing conserves every pair."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtx.data import packing
+from mtx.data.packing import (
+    EpochOrder,
+    PackedBatch,
+    Position,
+    Shape,
+    Step,
+    StepPlanner,
+    assign,
+    micro_batch_shape,
+    pack,
+    steps,
+)
+from tests.models import random_ids, side
+
+PAD = 50
+
+
+def lengths(*values: int) -> Any:
+    return np.array(values, dtype=np.int32)
+
+
+def random_lengths(num_pairs: int, seed: int, mean: float = 15.0, longest: int = 64) -> tuple[Any, Any]:
+    """Lengths like those of Multi30k: lognormal, target and source correlated."""
+    rng = np.random.default_rng(seed)
+    shared = rng.normal(0, 0.3, num_pairs)
+    sides = (np.exp(np.log(mean) - 0.05 + shared + rng.normal(0, 0.12, num_pairs)) for _ in range(2))
+    src, tgt = (np.clip(x.round(), 1, longest).astype(np.int32) for x in sides)
+    return src, tgt
+
+
+def planner(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: int = 3) -> StepPlanner:
+    return StepPlanner(src, tgt, weights, seed, batch_tokens)
+
+
+# --- which sentences make which step ---
+
+
+@pytest.mark.parametrize(
+    "src, tgt, expected",
+    [
+        (20, 10, 10),  # 100 target tokens; the source budget is 100 * 20/10 = 200
+        (30, 7, 14),  # 14 * 7 = 98, a 15th would make 105
+        (3, 2, 25),  # 50 would fit, but 100 / 4 sentences are the most
+    ],
+)
+def test_a_step_of_equal_sentences_by_hand(src: int, tgt: int, expected: int) -> None:
+    step = planner(lengths(*[src] * 40), lengths(*[tgt] * 40), batch_tokens=100).step(Position())
+    assert len(step.pairs) == expected
+    assert (step.num_src_tokens, step.num_tgt_tokens) == (src * expected, tgt * expected)
+    assert step.after == Position(0, expected)
+
+
+def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget() -> None:
+    src, tgt = random_lengths(200, seed=1, mean=9)
+    plan = planner(src, tgt, batch_tokens=100)
+    src_budget = round(100 * src.sum() / tgt.sum())
+    order = np.concatenate([EpochOrder(3, epoch, 200).take(0, 200) for epoch in range(3)]).tolist()
+    stopped_by = Counter()
+    for step in steps(plan, Position(), 40):
+        taken, src_sum, tgt_sum = [], 0, 0
+        while src_sum + src[order[0]] <= src_budget and tgt_sum + tgt[order[0]] <= 100 and len(taken) < 25:
+            taken.append(order.pop(0))
+            src_sum, tgt_sum = src_sum + src[taken[-1]], tgt_sum + tgt[taken[-1]]
+        stopped_by["src"] += src_sum + src[order[0]] > src_budget
+        stopped_by["tgt"] += tgt_sum + tgt[order[0]] > 100
+        assert (step.pairs.tolist(), step.num_src_tokens, step.num_tgt_tokens) == (taken, src_sum, tgt_sum)
+    assert min(stopped_by.values()) > 5, "both budgets were tried"
+
+
+def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
+    src, tgt = lengths(*[1] * 30, 40), lengths(*[4] * 31)  # 70 / 124 of 20 tokens are 11: less than the 40 of one
+    found = [step for step in steps(planner(src, tgt, batch_tokens=20), Position(), 10) if 30 in step.pairs]
+    assert found
+    assert all(step.num_src_tokens <= 40 for step in found)
+
+
+@pytest.mark.parametrize(
+    "num_pairs, start, after",
+    [
+        (7, Position(0, 4), Position(1, 1)),  # 3 of the old epoch, 1 of the new one
+        (8, Position(0, 4), Position(1, 0)),  # exactly the rest
+        (3, Position(0, 0), Position(1, 1)),
+        (1, Position(5, 0), Position(9, 0)),  # four epochs in one step
+    ],
+)
+def test_a_step_runs_on_across_the_end_of_an_epoch(num_pairs: int, start: Position, after: Position) -> None:
+    step = planner(lengths(*[10] * num_pairs), lengths(*[10] * num_pairs), batch_tokens=40).step(start)
+    assert len(step.pairs) == 4
+    assert step.after == after
+
+
+def collect(plan: StepPlanner, num_steps: int) -> list[Step]:
+    return list(steps(plan, Position(), num_steps))
+
+
+def test_every_epoch_holds_every_pair_once() -> None:
+    src, tgt = random_lengths(300, seed=2)
+    pairs = np.concatenate([step.pairs for step in collect(planner(src, tgt, batch_tokens=200), 80)])
+    assert len(pairs) > 900
+    epochs = [pairs[i : i + 300].tolist() for i in (0, 300, 600)]
+    assert all(sorted(epoch) == list(range(300)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3, "each epoch has an order of its own"
+
+
+def test_order_is_random_and_depends_on_the_seed() -> None:
+    first, second = (EpochOrder(seed, 0, 1000).take(0, 1000) for seed in (1, 2))
+    assert (first != second).mean() > 0.9
+    assert abs(np.corrcoef(first, np.arange(1000))[0, 1]) < 0.1
+
+
+def test_weights_repeat_pairs_and_draw_the_fraction_anew() -> None:
+    weights = np.array([1.0, 2.0, 0.25, 0.0, 1.5])
+    counts = []
+    for epoch in range(400):
+        order = EpochOrder(1, epoch, 5, weights)
+        counts.append(np.bincount(order.take(0, order.num_items), minlength=5))
+    seen = np.stack(counts)
+    assert (seen >= np.floor(weights)).all()
+    assert (seen <= np.ceil(weights)).all()
+    np.testing.assert_allclose(seen.mean(0), weights, atol=0.08)  # 3 standard errors of 0.5 / sqrt(400)
+
+
+def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
+    plan = planner(lengths(5), lengths(5), batch_tokens=20, weights=np.array([0.3]))
+    sizes = [plan.epoch_size(epoch) for epoch in range(40)]
+    assert {0, 1} == set(sizes)
+    taken = collect(plan, 3)
+    assert [len(step.pairs) for step in taken] == [4, 4, 4]
+    after = taken[-1].after
+    assert (sum(sizes[: after.epoch]), after.index, sizes[after.epoch]) == (12, 0, 1)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_resuming_from_any_position_gives_the_same_rest(weighted: bool) -> None:
+    src, tgt = random_lengths(100, seed=4)
+    weights = np.random.default_rng(1).uniform(0, 2, 100) if weighted else None
+    whole = collect(planner(src, tgt, 150, weights), 30)
+    assert whole[-1].after.epoch >= 2
+    for start in range(1, 30):
+        resumed = planner(src, tgt, 150, weights).step(whole[start - 1].after)
+        assert resumed.pairs.tolist() == whole[start].pairs.tolist()
+        assert resumed.after == whole[start].after
+
+
+def test_a_position_can_be_asked_again_after_others() -> None:
+    src, tgt = random_lengths(100, seed=4)
+    plan = planner(src, tgt, 150)
+    expected = plan.step(Position(0, 10)).pairs.tolist()
+    for epoch in range(5):
+        plan.step(Position(epoch, 3))
+    assert plan.step(Position(0, 10)).pairs.tolist() == expected
+
+
+def test_windows_of_shuffled_blocks_hold_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "WINDOW_BLOCK", 4)
+    monkeypatch.setattr(packing, "WINDOW_BLOCKS", 3)
+    order = EpochOrder(1, 0, 50)
+    whole = order.take(0, 50).tolist()
+    assert sorted(whole) == list(range(50))
+    for start in range(50):
+        for stop in range(start, 53):
+            assert order.take(start, stop).tolist() == whole[start:stop]
+    # 13 blocks, the last of two pairs: windows of 3, 3, 3, 3 and 1 blocks, none of them broken
+    sizes, begin = [], 0
+    while begin < 50:
+        size = next(s for s in (12, 10, 4, 2) if _is_blocks(whole[begin : begin + s]))
+        sizes.append(size)
+        begin += size
+    assert len(sizes) == 5
+    assert [i // 4 for i in whole] != sorted(i // 4 for i in whole), "the blocks are shuffled"
+    assert whole[:12] != sorted(whole[:12]), "and what is in them"
+
+
+def _is_blocks(items: list[int]) -> bool:
+    wanted = {i for item in items for i in range(item // 4 * 4, min(item // 4 * 4 + 4, 50))}
+    return wanted == set(items)
+
+
+# --- the one shape ---
+
+
+@pytest.mark.parametrize(
+    "batch, micro, ratio, longest, expected",
+    [
+        # 4096 + 18 dummies (4114 / 256 -> 17, one to spare) -> 258 * 16
+        (4096, 4096, 1.0, 256, (1, Shape(4128, 4128, 1376, 256, 18))),
+        # 25000 + 100 (25100 / 256 -> 99, one to spare) -> 197 * 128; no 2% as k = 1
+        (25_000, 25_000, 1.0, 256, (1, Shape(25_216, 25_216, 8405, 256, 100))),
+        # 12500 * 1.02 = 12750, + 52 (12802 / 256 -> 51) -> 101 * 128
+        (25_000, 12_500, 1.0, 256, (2, Shape(12_928, 12_928, 4309, 256, 52))),
+        # one token less a micro-batch makes three: 25000 / 3 * 1.02 = 8500, + 36 (8536 / 256 -> 34 + 1 = 35: 35) -> 67 * 128
+        (25_000, 12_499, 1.0, 256, (3, Shape(8576, 8576, 2858, 256, 35))),
+        # half as many source tokens: 12500 + 100 -> 99 * 128; the dummies are those that the longer side needs
+        (25_000, 25_000, 0.5, 256, (1, Shape(12_672, 25_216, 8405, 256, 100))),
+        # a micro-batch never gets smaller than the longest sentence: 256 + 3 -> 17 * 16
+        (1024, 100, 1.0, 256, (11, Shape(272, 272, 90, 256, 3))),
+        # 8174 + 18 = 8192 is still a multiple of 16, 8175 + 18 = 8193 becomes one of 128
+        (8174, 8174, 1.0, 512, (1, Shape(8192, 8192, 2730, 512, 17))),
+        (8176, 8176, 1.0, 512, (1, Shape(8320, 8320, 2773, 512, 18))),
+    ],
+)
+def test_the_shape_by_hand(batch: int, micro: int, ratio: float, longest: int, expected: tuple[int, Shape]) -> None:
+    assert micro_batch_shape(batch, micro, ratio, longest) == expected
+
+
+def test_a_shape_fits_what_leaves_room_for_the_dummies() -> None:
+    shape = Shape(num_src=30, num_tgt=20, max_sentences=9, max_tokens=10, spare=4)
+    assert shape.fits(26, 16, 5)
+    assert not shape.fits(27, 16, 5)
+    assert not shape.fits(26, 17, 5)
+    assert not shape.fits(26, 16, 6)
+
+
+# --- a step is dealt to micro-batches ---
+
+
+def test_sentences_go_longest_first_to_the_emptiest_micro_batch() -> None:
+    shape = Shape(100, 100, 50, 10, 5)
+    # 5 -> a, 4 -> b, 3 -> b (4 < 5), 2 -> a (5 < 7), 1 -> a (7 = 7: the first)
+    groups = assign(lengths(1, 2, 3, 4, 5), lengths(1, 2, 3, 4, 5), 2, shape)
+    assert [g.tolist() for g in groups] == [[4, 1, 0], [3, 2]]
+
+
+def test_what_fits_nowhere_opens_one_more() -> None:
+    shape = Shape(20, 30, 10, 8, 4)  # 16 source tokens
+    assert [g.tolist() for g in assign(lengths(8, 8, 8), lengths(1, 1, 1), 1, shape)] == [[0, 1], [2]]
+    by_count = Shape(100, 100, 6, 8, 4)  # two sentences
+    assert [g.tolist() for g in assign(lengths(1, 1, 1), lengths(1, 1, 1), 1, by_count)] == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4, 8])
+def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
+    src, tgt = random_lengths(2000, seed=5)
+    plan = planner(src, tgt, batch_tokens=4096)
+    found, shape = micro_batch_shape(4096, 4096 // k, plan.ratio, 64)
+    assert found == k
+    step = plan.step(Position())
+    groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(len(step.pairs)))
+    for group in groups:
+        pairs = step.pairs[group]
+        assert shape.fits(src[pairs].sum(), tgt[pairs].sum(), len(group))
+        assert (np.diff(src[pairs] + tgt[pairs]) <= 0).all(), "longest first"
+
+
+@pytest.mark.parametrize("batch_tokens, k, least", [(4096, 1, 0.98), (25_000, 1, 0.98), *((25_000, k, 0.95) for k in (2, 4, 8))])
+def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
+    src, tgt = random_lengths(29_000, seed=6)
+    plan = planner(src, tgt, batch_tokens)
+    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 256)
+    tokens = positions = 0
+    for step in steps(plan, Position(), 12):
+        groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
+        assert len(groups) == k, "no step needs one more"
+        tokens += step.num_src_tokens + step.num_tgt_tokens
+        positions += len(groups) * (shape.num_src + shape.num_tgt)
+    assert tokens / positions >= least
+
+
+# --- packing ---
+
+
+def unpack(batch: PackedBatch) -> list[tuple[list[int], list[int]]]:
+    """The pairs of a batch, read back by its offsets."""
+    sides = ((batch.src_ids, batch.src_offsets), (batch.tgt_out_ids, batch.tgt_offsets))
+    found = [[ids[offsets[i] : offsets[i + 1]].tolist() for i in range(batch.num_sentences)] for ids, offsets in sides]
+    return list(zip(*found, strict=True))
+
+
+def check_batch(batch: PackedBatch, shape: Shape) -> None:
+    """Everything that holds for any batch of `shape`."""
+    n = batch.num_sentences
+    sides = (
+        (batch.src_ids, batch.src_positions, batch.src_offsets, batch.num_src_tokens, shape.num_src),
+        (batch.tgt_out_ids, batch.tgt_positions, batch.tgt_offsets, batch.num_tgt_tokens, shape.num_tgt),
+    )
+    for ids, positions, offsets, real, size in sides:
+        assert ids.shape == positions.shape == (size,)
+        assert offsets.dtype == np.int32
+        assert offsets.shape == (shape.max_sentences + 1,)
+        assert (offsets[0], offsets[n], offsets[-1]) == (0, real, size)
+        sizes = np.diff(offsets)
+        used = int((offsets < size).sum())
+        assert (sizes[:used] >= 1).all()
+        assert (sizes[used:] == 0).all()
+        assert sizes.max() <= shape.max_tokens
+        assert positions.tolist() == [i for length in sizes for i in range(length)]
+        assert (ids[real:] == PAD).all()
+        assert (ids[:real] != PAD).all()
+    assert (batch.src_offsets < shape.num_src).sum() == (batch.tgt_offsets < shape.num_tgt).sum(), "pairs of dummies"
+    starts = batch.tgt_positions == 0
+    assert (batch.tgt_in_ids[starts] == PAD).all()
+    assert (batch.tgt_in_ids[1:][~starts[1:]] == batch.tgt_out_ids[:-1][~starts[1:]]).all()
+
+
+def test_a_packed_batch_by_hand() -> None:
+    src, tgt = side([[1, 2, 0], [3, 0], [4, 0]]), side([[5, 0], [6, 7, 8, 0], [9, 0]])
+    batch = pack(src, tgt, np.array([1, 0]), Shape(num_src=9, num_tgt=8, max_sentences=5, max_tokens=4, spare=1), PAD)
+    p = PAD
+    assert batch.src_ids.tolist() == [3, 0, 1, 2, 0, p, p, p, p]
+    assert batch.src_positions.tolist() == [0, 1, 0, 1, 2, 0, 1, 2, 3]
+    assert batch.tgt_out_ids.tolist() == [6, 7, 8, 0, 5, 0, p, p]
+    assert batch.tgt_in_ids.tolist() == [p, 6, 7, 8, p, 5, p, p]
+    assert batch.tgt_positions.tolist() == [0, 1, 2, 3, 0, 1, 0, 1]
+    assert batch.src_offsets.tolist() == [0, 2, 5, 9, 9, 9]
+    assert batch.tgt_offsets.tolist() == [0, 4, 6, 8, 8, 8]
+    assert (batch.num_sentences, batch.num_src_tokens, batch.num_tgt_tokens, batch.max_tokens) == (2, 5, 6, 4)
+
+
+def test_a_long_tail_is_cut_into_dummies_that_are_empty_on_no_side() -> None:
+    one = side([[1, 0]])
+    shape = Shape(num_src=23, num_tgt=5, max_sentences=9, max_tokens=8, spare=3)
+    batch = pack(one, one, np.array([0]), shape, PAD)
+    assert batch.src_offsets.tolist() == [0, 2, 9, 16, 23, 23, 23, 23, 23, 23]  # 21 positions in 3 dummies of 7
+    assert batch.tgt_offsets.tolist() == [0, 2, 3, 4, 5, 5, 5, 5, 5, 5]
+    check_batch(batch, shape)
+
+
+def test_a_micro_batch_without_sentences_is_all_dummies() -> None:
+    _, shape = micro_batch_shape(512, 128, 1.0, 64)
+    batch = pack(side([]), side([]), np.empty(0, dtype=np.int64), shape, PAD)
+    assert batch.num_sentences == 0
+    check_batch(batch, shape)
+
+
+def test_a_batch_that_is_full_has_no_dummies() -> None:
+    pairs = side([[1, 2, 0], [3, 0]])
+    batch = pack(pairs, pairs, np.arange(2), Shape(5, 5, 2, 3, 0), PAD)
+    assert batch.src_offsets.tolist() == [0, 3, 5]
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
+    batch_tokens=st.integers(40, 400),
+    k=st.integers(1, 5),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_packing_conserves_every_pair(sizes: list[tuple[int, int]], batch_tokens: int, k: int, seed: int) -> None:
+    src, tgt = (random_ids(column, PAD, seed + i) for i, column in enumerate(zip(*sizes, strict=True)))
+    sides = side(src), side(tgt)
+    plan = StepPlanner(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
+    k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40)
+    for step in steps(plan, Position(), 4):
+        groups = assign(sides[0].lengths[step.pairs], sides[1].lengths[step.pairs], k, shape)
+        batches = [pack(*sides, step.pairs[group], shape, PAD) for group in groups]
+        for batch in batches:
+            check_batch(batch, shape)
+        found = sorted(pair for batch in batches for pair in unpack(batch))
+        assert found == sorted((src[i], tgt[i]) for i in step.pairs)
+        assert sum(batch.num_src_tokens for batch in batches) == step.num_src_tokens
+        assert sum(batch.num_tgt_tokens for batch in batches) == step.num_tgt_tokens
