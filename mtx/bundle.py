@@ -1,8 +1,9 @@
 """The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest over all of them.
 
-Written whole or not at all; loading verifies sha256, the exact names, shapes and types of the weights, and runs no code.
+Written whole or not at all; loading verifies sha256, the names, shapes and types of the weights, and runs no code.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,26 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
 
-from mtx import files
-from mtx.config import ModelConfig
+from mtx import files, settings
+from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.transformer import Transformer
-from mtx.paths import MANIFEST, MODEL_CONFIG, SCORES, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.paths import (
+    MANIFEST,
+    MODEL_CONFIG,
+    SCORES,
+    STATE,
+    TOKENIZER_JSON,
+    TOKENIZER_MODEL,
+    WEIGHTS,
+    RunPaths,
+    checkpoint_step,
+)
+
+logger = logging.getLogger(__name__)
+
+_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,8 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; a damaged one is refused by name."""
     try:
-        return safetensors.torch.load(path.read_bytes())
+        tensors: dict[str, torch.Tensor] = safetensors.torch.load(path.read_bytes())
+        return tensors
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise DamagedFileError(f"{path}: cannot be read: {error}") from None
 
@@ -82,14 +98,16 @@ def add_scores(directory: Path, scores: Mapping[str, Any]) -> None:
 
 
 def load(directory: Path) -> Bundle:
-    """Verify and load a model directory, on the CPU in fp32.
+    """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
 
     Raises:
-        UsageError: where it is no model directory.
+        UsageError: where it is neither, or a run without a checkpoint.
         DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
     """
+    if RunPaths(directory).config.is_file():
+        return _load_checkpoint(RunPaths(directory))
     if not (directory / MANIFEST).is_file():
-        raise UsageError(f"{directory}: is not a model directory or a run directory with a model")
+        raise UsageError(f"{directory}: is not a model directory or a run directory")
     files.verify(directory, (WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON))
     info = files.read_json(directory / MODEL_CONFIG)
     tokenizer = Tokenizer.load(directory)
@@ -104,6 +122,37 @@ def load(directory: Path) -> Bundle:
         raise DamagedFileError(
             f"{directory}: the model has {info.get('num_ids')} outputs, the tokenizer {tokenizer.num_ids}"
         )
+    if wrong := [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]:
+        raise DamagedFileError(f"{directory / MODEL_CONFIG}: {', '.join(wrong)}: missing or of another type")
     model = Transformer(config, tokenizer.num_ids)
     load_weights(model, directory / WEIGHTS)
     return Bundle(model.eval(), tokenizer, info)
+
+
+def describe(wanted: Config) -> dict[str, Any]:
+    """What a model directory says of itself beside its weights."""
+    return {
+        "src": wanted.data.src,
+        "tgt": wanted.data.tgt,
+        "max_tokens": wanted.data.max_tokens,
+        "beam_size": wanted.decoding.beam_size,
+        "length_penalty": wanted.decoding.length_penalty,
+    }
+
+
+def _load_checkpoint(paths: RunPaths) -> Bundle:
+    """The best checkpoint of a run that has no model directory yet."""
+    steps = sorted(step for path in paths.checkpoints.glob("step-*") if (step := checkpoint_step(path)) is not None)
+    if not steps:
+        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    best = files.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
+    step = best if best in steps else steps[-1]
+    files.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
+    files.verify(paths.data, (TOKENIZER_MODEL, TOKENIZER_JSON), only_needed=True)
+    logger.info(
+        "%s has no model yet: its %s checkpoint, step %d, is used", paths.root, "best" if best else "last", step
+    )
+    wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
+    model = Transformer(wanted.model, tokenizer.num_ids)
+    load_weights(model, paths.checkpoint(step) / WEIGHTS)
+    return Bundle(model.eval(), tokenizer, describe(wanted))

@@ -4,13 +4,17 @@ stdout carries results; everything else goes to stderr. Nothing heavy is importe
 """
 
 import contextlib
+import io
+import itertools
 import json
 import logging
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,14 +22,14 @@ import typer
 from mtx.errors import MtxError, StoppedError, UsageError
 
 if TYPE_CHECKING:
-    from mtx.config import Resolved
     from mtx.evaluation import Scores
+    from mtx.settings import Resolved
 
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Train a translator from parallel text in one command. key=value changes what a run is; a --flag only this call.",
+    help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
@@ -40,22 +44,34 @@ Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the ru
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+_TEXT_ENDINGS = (".tsv", ".jsonl", ".parquet")
+_BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
+
+
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM where nothing has to be saved first: like SIGINT, it unwinds, so that no half-written file is left."""
+
 
 def _resolve(arguments: list[str] | None) -> "Resolved":
     """CONFIG and overrides of a command line, told apart."""
-    from mtx import config
+    from mtx import settings
+    from mtx.config import key_names
 
     given = arguments or []
-    overrides = [argument for argument in given if config.is_override(argument)]
+    overrides = [argument for argument in given if settings.is_override(argument)]
     names = [argument for argument in given if argument not in overrides]
     for name in names:
-        if name in config.key_names() or name == "=":
+        if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
+        if name.endswith(_TEXT_ENDINGS):
+            raise UsageError(f"{name}: is text, not a configuration", f"data.train={name} data.src=en data.tgt=de")
+    if names and (empty := [override for override in overrides if override.endswith("=")]):
+        raise UsageError(f"{empty[0]}: a setting needs its value after =", f"{empty[0]}VALUE, without spaces")
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
-    return config.resolve(names[0] if names else None, overrides)
+    return settings.resolve(names[0] if names else None, overrides)
 
 
 @app.command()
@@ -113,12 +129,9 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate stdin or FILE, one line for one line."""
-    from mtx import files
-
-    source = sys.stdin.buffer if file is None else files.open_binary(file)
-    translator = _translator(model, device, beam, length_penalty, batch_tokens)
     bad = 0
-    with _output(output) as sink:
+    with _input(file) as source, _output(output) as sink:
+        translator = _translator(model, device, beam, length_penalty, batch_tokens)
         for block in _blocks(source, file):
             bad += sum("\ufffd" in line for line in block)
             for hypotheses in translator.hypotheses(block):
@@ -154,26 +167,32 @@ def evaluate(
     from mtx import evaluation
 
     if hyp is not None:
-        if (ref is None) == (testset is None):
+        if ref is not None and testset is None:
+            _print_scores({hyp.name: evaluation.score_files(hyp, ref, direction)}, as_json)
+        elif testset is not None and ref is None:
+            _print_scores(evaluation.score_test_set(hyp, testset, direction), as_json)
+        else:
             raise UsageError("--hyp needs what to compare with", "--ref FILE, or --testset NAME --direction en-de")
-        _print_scores(_score_hypotheses(hyp, ref, testset, direction), as_json)
         return
     from mtx import pipeline
 
     assert model is not None
-    translator = _translator(model, device, beam, length_penalty, batch_tokens)
-    pair = direction or f"{translator.src}-{translator.tgt}"
-    if testset is not None:
-        named = evaluation.named_test_set(testset, *_split_direction(pair))
-        texts = (named.name, named.sources, named.references)
-    elif src is not None and ref is not None:
-        texts = (src.name, *evaluation.parallel_lines(src, ref))
-    elif src is not None or ref is not None:
+    if (src is None) != (ref is None):
         raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
+    own = src is None and testset is None
+    if own:
+        pipeline.require_run(Path(model))
+    translator = _translator(model, device, beam, length_penalty, batch_tokens)
+    if own:
+        scores = pipeline.evaluate_run(translator, Path(model))
+    elif testset is not None:
+        named = evaluation.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
+        scores = evaluation.evaluate_test_set(translator, named)
     else:
-        _print_scores(pipeline.evaluate_run(translator, Path(model)), as_json)
-        return
-    _print_scores({texts[0]: evaluation.evaluate(translator, *texts, None, translator.tgt)}, as_json)
+        assert src is not None and ref is not None
+        named = evaluation.NamedTestSet(src.name, translator.tgt, *evaluation.parallel_lines(src, ref))
+        scores = evaluation.evaluate_test_set(translator, named)
+    _print_scores(scores, as_json)
 
 
 @app.command()
@@ -184,13 +203,14 @@ def config(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...")] = None,
 ) -> None:
     """List the recipes, print a resolved configuration with where each value comes from, or explain a key."""
-    from mtx import config as configuration
+    from mtx import settings as configuration
+    from mtx.config import key_names
 
     if name is None:
         for recipe in configuration.recipe_names():
             cost, score = configuration.recipe_notes(recipe)
             print(f"{recipe:20} {cost}; {score}")  # noqa: T201
-    elif name in configuration.key_names():
+    elif name in key_names():
         description, default = configuration.describe_key(name)
         print(f"{name}: {description}\ndefault: {default}")  # noqa: T201
     else:
@@ -219,21 +239,31 @@ def _translator(model: str, device: str, beam: int | None, length_penalty: float
 
 
 def _blocks(source: IO[bytes], file: Path | None) -> Iterator[list[str]]:
-    """Lines in blocks: large enough to batch lines of similar length, small enough to show progress."""
+    """Lines in blocks; one by one where somebody types them."""
     from tqdm import tqdm
 
     from mtx import files
 
     lines = files.decoded_lines(source, file or Path("stdin"))
-    with tqdm(desc="translating", unit=" lines", disable=not (sys.stderr.isatty() and not sys.stdout.isatty())) as bar:
-        block: list[str] = []
-        for line in lines:
-            block.append(line)
-            if len(block) == 2048:
-                yield block
-                bar.update(len(block))
-                block = []
-        yield block
+    size = 1 if source.isatty() else _BLOCK_LINES
+    hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
+    with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
+        while block := list(itertools.islice(lines, size)):
+            yield block
+            bar.update(len(block))
+
+
+@contextlib.contextmanager
+def _input(path: Path | None) -> Iterator[IO[bytes]]:
+    from mtx import files
+
+    if path is None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed", "mtx translate MODEL FILE, or < FILE")
+        yield sys.stdin.buffer
+    else:
+        with files.open_binary(path) as file:
+            yield file
 
 
 @contextlib.contextmanager
@@ -242,27 +272,16 @@ def _output(path: Path | None) -> Iterator[Any]:
     from mtx import files
 
     if path is None:
+        if sys.stdout is None:
+            raise UsageError("stdout is closed", "-o FILE writes a file")
         yield sys.stdout.buffer
-    else:
-        with files.new_file(path) as file:
-            yield file
-
-
-def _score_hypotheses(hyp: Path, ref: Path | None, testset: str | None, direction: str | None) -> "dict[str, Scores]":
-    from mtx import evaluation, files
-
-    if ref is not None:
-        return {hyp.name: evaluation.score_files(hyp, ref)}
-    named = evaluation.named_test_set(str(testset), *_split_direction(direction or ""))
-    hypotheses = evaluation.comparable(list(files.read_lines(hyp)), "none")
-    return {named.name: evaluation.score(hypotheses, named.references, _split_direction(direction or "")[1])}
-
-
-def _split_direction(direction: str) -> tuple[str, str]:
-    src, dash, tgt = direction.partition("-")
-    if not (src and dash and tgt):
-        raise UsageError(f"--direction: expected two languages such as en-de, got {direction!r}")
-    return src, tgt
+        return
+    path = path.resolve()  # through a link, whose target is what should change
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
+    is_special = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
+    with path.open("wb") if is_special else files.new_file(path) as file:
+        yield file
 
 
 def _print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:
@@ -285,6 +304,8 @@ def _set_up_logging() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
+    logging.getLogger().addHandler(logging.NullHandler())  # what libraries log and warn of is not for users
+    warnings.simplefilter("ignore")
 
 
 def _fail(error: MtxError) -> int:
@@ -295,19 +316,45 @@ def _fail(error: MtxError) -> int:
 
 def _usage_error(error: Any) -> UsageError:
     """The parser's complaint in our words; a setting written as an option is shown in its right form."""
-    from mtx import config as configuration
+    from mtx.config import key_names
+    from mtx.config_problems import nearest
 
     option = getattr(error, "option_name", "")
     wanted = option.lstrip("-").split("=")[0].replace("-", "_")
-    if near := configuration.nearest(wanted, configuration.key_names()):
+    if near := nearest(wanted, key_names()):
         return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
     command = error.ctx.command_path if error.ctx else "mtx"
     return UsageError(" ".join(error.format_message().split()).rstrip("."), f"{command} --help")
 
 
+def _explained(error: BaseException) -> MtxError:
+    """Any error as a line, an exit code, and what to do."""
+    match error:
+        case MtxError():
+            return error
+        case _CommandLineError():
+            return _usage_error(error)
+        case _TerminatedError():
+            return StoppedError("terminated", signal.SIGTERM)
+        case KeyboardInterrupt() | typer.Abort():
+            return StoppedError("interrupted", signal.SIGINT)
+        case OSError():
+            where = f"{error.filename}: " if error.filename else ""
+            return MtxError(f"{where}{error.strerror or error}")
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        smaller = "training.micro_batch_tokens=N in a new run_dir needs less to train, --batch-tokens N to translate"
+        return MtxError(f"out of memory: {text}"[:300], smaller)
+    return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
+
+
 def _discard_stdout() -> None:
-    """Nothing that is still buffered can be written: let the interpreter not try again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """Where what is still buffered cannot be written, let the interpreter not try again at exit."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: list[str]) -> int:
@@ -316,26 +363,40 @@ def run(arguments: list[str]) -> int:
     try:
         with command.make_context("mtx", list(arguments) or ["--help"]) as context:
             command.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return 0
-    except _CommandLineError as error:
-        return _fail(_usage_error(error))
     except typer.Exit as error:
         return error.exit_code
-    except MtxError as error:
-        return _fail(error)
     except BrokenPipeError:
         _discard_stdout()
         return 128 + 13  # SIGPIPE
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail(StoppedError("interrupted", signal.SIGINT))
-    except OSError as error:
+    except (Exception, KeyboardInterrupt) as error:
+        if os.environ.get("MTX_DEBUG"):
+            raise
         _discard_stdout()
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(MtxError(f"{where}{error.strerror or error}"))
+        return _fail(_explained(error))
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _TerminatedError
+
+
+def _hold_closed_streams() -> None:
+    """Keep the numbers of closed standard streams from files that are opened later: messages would go into them."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
 def main() -> None:
     """The `mtx` command."""
+    _hold_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     _set_up_logging()
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
     sys.exit(run(sys.argv[1:]))

@@ -135,7 +135,7 @@ class DataConfig(Section):
         names = [name for name in (*train, self.valid, *self.test) if name and not FILE_ENDING.search(name)]
         if self.src == self.tgt and is_local and names:
             raise ValueError(
-                f"data.src and data.tgt are both {self.src!r}, so {names[0]}.{self.src} would be both sides of each pair"
+                f"data.src and data.tgt are both {self.src!r}: {names[0]}.{self.src} would be both sides of each pair"
             )
         return self
 
@@ -180,8 +180,11 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        preset = PRESETS.get(str(values.get("preset", "base")), {}) if isinstance(values, Mapping) else {}
-        return {**preset, **values} if isinstance(values, Mapping) else values
+        if values == "":  # as in `_read_text`, which comes later
+            values = {}
+        if not isinstance(values, Mapping):
+            return values
+        return {**PRESETS.get(str(values.get("preset")), PRESETS["base"]), **values}
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":

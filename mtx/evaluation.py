@@ -1,4 +1,4 @@
-"""Scores by sacreBLEU: BLEU, chrF and TER, each with the signature that makes it comparable, and the files they come from."""
+"""Scores by sacreBLEU: BLEU, chrF and TER, each with its signature, and the files that they come from."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -36,7 +36,8 @@ class Scores:
 
     def line(self, name: str) -> str:
         """The score line that `train` and `evaluate` print."""
-        return f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}  TER {self.ter.score:.1f}  {self.bleu.signature}"
+        bleu, chrf, ter = self.bleu, self.chrf, self.ter
+        return f"{name} BLEU {bleu.score:.2f}  chrF2 {chrf.score:.1f}  TER {ter.score:.1f}  {bleu.signature}"
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
@@ -52,7 +53,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -
     Raises:
         DataError: where the two differ in length, or hold nothing (sacreBLEU would cut the longer one silently).
     """
-    from sacrebleu.metrics import BLEU, CHRF, TER  # type: ignore[attr-defined]
+    from sacrebleu.metrics import BLEU, CHRF, TER
 
     if len(hypotheses) != len(references):
         raise DataError(f"{len(hypotheses)} hypotheses for {len(references)} references")
@@ -67,7 +68,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> float:
     """Corpus BLEU alone, for validation."""
-    from sacrebleu.metrics import BLEU  # type: ignore[attr-defined]
+    from sacrebleu.metrics import BLEU
 
     return float(BLEU(tokenize=_TOKENIZE.get(tgt, "13a")).corpus_score(list(hypotheses), [list(references)]).score)
 
@@ -107,23 +108,49 @@ def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
     return a, b
 
 
-def score_files(hyp: Path, ref: Path) -> Scores:
+def score_files(hyp: Path, ref: Path, direction: str | None = None) -> Scores:
     """Score a file of hypotheses against a file of references, as they are."""
+    tgt = "" if direction is None else _split_direction(direction)[1]
     hypotheses, references = parallel_lines(hyp, ref)
-    return score(comparable(hypotheses, "none"), comparable(references, "none"))
+    return score(comparable(hypotheses, "none"), comparable(references, "none"), tgt)
+
+
+def score_test_set(hyp: Path, name: str, direction: str | None) -> dict[str, Scores]:
+    """Score a file of hypotheses against one of sacreBLEU's test sets."""
+    named = named_test_set(name, direction or "")
+    hypotheses = list(files.read_lines(hyp))
+    if len(hypotheses) != len(named.references):
+        raise DataError(f"{hyp} has {len(hypotheses)} lines, the test set {name} has {len(named.references)}")
+    return {named.name: score(comparable(hypotheses, "none"), comparable(named.references, "none"), named.tgt)}
 
 
 @dataclass(frozen=True)
 class NamedTestSet:
-    """One of sacreBLEU's named test sets in one direction."""
+    """Text to translate and score: one of sacreBLEU's named test sets in one direction, or two files."""
 
     name: str
+    tgt: str
     sources: list[str]
     references: list[str]
 
 
-def named_test_set(name: str, src: str, tgt: str) -> NamedTestSet:
+def evaluate_test_set(translator: Translator, named: NamedTestSet) -> dict[str, Scores]:
+    """Translate and score text that belongs to no run; nothing is written."""
+    return {named.name: evaluate(translator, named.name, named.sources, named.references, None, named.tgt)}
+
+
+def _split_direction(direction: str) -> tuple[str, str]:
+    src, dash, tgt = direction.partition("-")
+    if not (src and dash and tgt):
+        raise UsageError(f"--direction: expected two languages such as en-de, got {direction!r}")
+    return src, tgt
+
+
+def named_test_set(name: str, pair: str) -> NamedTestSet:
     """Load a test set by sacreBLEU's name, such as wmt14/full; sacreBLEU downloads and keeps it.
+
+    Args:
+        pair: the direction, such as en-de.
 
     Raises:
         UsageError: where sacreBLEU does not know the name or the direction.
@@ -133,7 +160,7 @@ def named_test_set(name: str, src: str, tgt: str) -> NamedTestSet:
 
     if name not in sacrebleu.get_available_testsets():
         raise UsageError(f"sacreBLEU knows no test set named {name}", "sacrebleu --list names them")
-    pair = f"{src}-{tgt}"
+    _, tgt = _split_direction(pair)
     if pair not in sacrebleu.get_langpairs_for_testset(name):
         known = ", ".join(sacrebleu.get_langpairs_for_testset(name))
         raise UsageError(f"test set {name} has no direction {pair}; it has {known}")
@@ -142,4 +169,4 @@ def named_test_set(name: str, src: str, tgt: str) -> NamedTestSet:
     except (OSError, SystemExit) as error:
         raise MtxError(f"test set {name} could not be downloaded: {error}") from None
     sources, references = (list(files.read_lines(path)) for path in paths)
-    return NamedTestSet(name.replace("/", "-"), sources, references)
+    return NamedTestSet(name.replace("/", "-"), tgt, sources, references)

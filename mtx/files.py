@@ -2,7 +2,7 @@
 
 A file or a directory appears under its name whole or not at all: it is written beside its place, synced, and renamed.
 A directory that must be trusted later carries `manifest.json` (sizes and sha256, written last); `verify` refuses it
-by file name when a byte differs. Lines of text end at LF only, so that no character inside a line can misalign a corpus.
+by file name when a byte differs. Lines of text end at LF only, so that no character in a line can misalign a corpus.
 """
 
 import gzip
@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -139,8 +139,8 @@ def write_manifest(directory: Path) -> None:
     write_json(directory / MANIFEST, {"files": entries})
 
 
-def verify(directory: Path, needed: Iterable[str] = ()) -> None:
-    """Check every file that the manifest of `directory` lists, and that it lists `needed`.
+def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = False) -> None:
+    """Check that the manifest of `directory` lists `needed`, and every file that it lists, or those alone.
 
     Raises:
         DamagedFileError: naming the first file that is missing or differs.
@@ -153,6 +153,8 @@ def verify(directory: Path, needed: Iterable[str] = ()) -> None:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
     for name, entry in entries.items():
+        if only_needed and name not in needed:
+            continue
         path = directory / name
         if Path(name).name != name or not isinstance(entry, dict):
             raise DamagedFileError(f"{manifest}: {name!r} is not the name of a file in this directory")
@@ -207,6 +209,15 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     with open_binary(path) as file:
         yield from decoded_lines(file, path)
+
+
+def ends_in_newline(path: Path) -> bool:
+    """Whether nothing can be glued to the last line of a file; true of an empty one."""
+    with path.open("rb") as file:
+        if not file.seek(0, os.SEEK_END):
+            return True
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def remove_directory(path: Path) -> None:

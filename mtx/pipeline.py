@@ -1,7 +1,7 @@
 """The stages of `mtx train` in order: open the run, prepare, train, average, score. A stage that is done is skipped.
 
-Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same command
-goes on where it was interrupted.
+Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same
+command goes on where it was interrupted.
 """
 
 import contextlib
@@ -13,20 +13,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
-from mtx import bundle, config, evaluation, files
-from mtx.config import Config
+from mtx import bundle, evaluation, files, settings
+from mtx.config import Config, differences, may_change
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.model.device import attention_kernel, fast_precision, find_device
-from mtx.paths import MANIFEST, SCORES, RunPaths
+from mtx.paths import HYPOTHESIS_TEXT, MANIFEST, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunPaths
 from mtx.training import checkpoint
 from mtx.training.trainer import Chosen, Trainer
 
@@ -34,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 _CPU_MICRO_BATCH = 4096  # target tokens that go through the model at once where nothing was said
 _CUDA_MICRO_BATCH = 32_768
+_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
 
 @dataclass(frozen=True)
@@ -89,42 +89,59 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
         MtxError: where another process works on it.
     """
     paths = RunPaths(Path(wanted.run_dir))
+    new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
+    if paths.config.exists() and not paths.lock.exists() and not prepare.is_prepared(paths.data):
+        raise UsageError(
+            f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
+        )
     try:
         paths.root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"run_dir {paths.root}: cannot be made: {error.strerror}") from None
-    try:
-        lock = FileLock(paths.lock, timeout=0)
-        lock.acquire()
+        owned = FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
     except Timeout:
         raise MtxError(
             f"{paths.root}: another process works on this run", "wait for it, or use another run_dir"
         ) from None
-    with lock:
-        _settle_config(paths, wanted)
+    except OSError as error:
+        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+    with owned:
         try:
+            _settle_config(paths, wanted)
             files.remove_temporaries(paths.root)
+            files.remove_temporaries(paths.evaluation)
             yield paths
         except BaseException:
-            if not prepare.is_prepared(paths.data):  # nothing was made: leave nothing that a corrected call trips over
-                paths.config.unlink(missing_ok=True)
-                if set(paths.root.iterdir()) <= {paths.lock}:
-                    paths.lock.unlink(missing_ok=True)
-                    paths.root.rmdir()
+            if not prepare.is_prepared(paths.data):
+                _leave_nothing(paths, new)
             raise
+
+
+def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
+    """Remove what a start that made nothing has left, so that a corrected call does not trip over it.
+
+    Args:
+        new: the lock and the directories that were not there before, innermost first.
+    """
+    paths.config.unlink(missing_ok=True)
+    is_empty = set(paths.root.iterdir()) <= {paths.lock}
+    if is_empty or paths.lock in new:
+        paths.lock.unlink(missing_ok=True)
+    if is_empty:
+        with contextlib.suppress(OSError):  # somebody else put something there
+            for path in [paths.root, *(path for path in new if path not in (paths.lock, paths.root))]:
+                path.rmdir()
 
 
 def _settle_config(paths: RunPaths, wanted: Config) -> None:
     """Keep the configuration of a new run; for one whose data is prepared allow only what may change."""
     if paths.config.exists() and prepare.is_prepared(paths.data):
-        fixed = [d for d in config.differences(config.load(paths.config), wanted) if not config.may_change(d[0])]
+        fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
         if fixed:
             listed = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
             raise UsageError(
                 f"{paths.root} holds a run with another configuration: {listed}",
                 f"mtx train {paths.root} goes on with it as it is; another run_dir=DIR starts anew",
             )
-    files.write_text(paths.config, config.dump(wanted))
+    files.write_text(paths.config, settings.dump(wanted))
 
 
 def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
@@ -136,8 +153,7 @@ def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
 def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now."""
     if paths.chosen.exists():
-        values = files.read_json(paths.chosen)
-        chosen = Chosen(**{field.name: values[field.name] for field in fields(Chosen)})
+        chosen = _read_chosen(paths.chosen)
         if wanted.device == "auto" and torch.device(chosen.device).type != device.type:
             raise UsageError(
                 f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
@@ -146,12 +162,19 @@ def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
         kernel = attention_kernel(device, chosen.precision)
         return Chosen(**{**asdict(chosen), "device": str(device), "kernel": kernel})
     precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
-    micro = wanted.training.micro_batch_tokens
-    if micro == "auto":
-        micro = max(_CPU_MICRO_BATCH if device.type == "cpu" else _CUDA_MICRO_BATCH, wanted.data.max_tokens)
+    usual = _CPU_MICRO_BATCH if device.type == "cpu" else _CUDA_MICRO_BATCH
+    asked = wanted.training.micro_batch_tokens
+    micro = max(usual, wanted.data.max_tokens) if asked == "auto" else asked
     chosen = Chosen(str(device), precision, micro, attention_kernel(device, precision), torch.get_num_threads(), False)
     files.write_json(paths.chosen, asdict(chosen))
     return chosen
+
+
+def _read_chosen(path: Path) -> Chosen:
+    values = files.read_json(path)
+    if lacking := [field.name for field in fields(Chosen) if field.name not in values]:
+        raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
+    return Chosen(**{field.name: values[field.name] for field in fields(Chosen)})
 
 
 def _tune_cpu(chosen: Chosen) -> None:
@@ -168,7 +191,7 @@ def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedDa
     steps = wanted.training.max_steps - trainer.state.step
     epochs = steps * wanted.training.batch_tokens / max(1, int(data.train.tgt.lengths.sum()))
     logger.info(
-        "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (about %.1f epochs) of %s target tokens",
+        "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         paths_name(wanted), chosen.device, chosen.precision, chosen.threads, f"{size:,}", f"{data.train.num_pairs:,}",
         f"{max(0, steps):,}", epochs, f"{wanted.training.batch_tokens:,}",
     )  # fmt: skip
@@ -179,22 +202,11 @@ def paths_name(wanted: Config) -> str:
     return f"{wanted.data.src}-{wanted.data.tgt} into {wanted.run_dir}"
 
 
-def _info(wanted: Config) -> dict[str, Any]:
-    """What a model directory says of itself beside its weights."""
-    return {
-        "src": wanted.data.src,
-        "tgt": wanted.data.tgt,
-        "max_tokens": wanted.data.max_tokens,
-        "beam_size": wanted.decoding.beam_size,
-        "length_penalty": wanted.decoding.length_penalty,
-    }
-
-
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
     """Average the last checkpoints into model/."""
     steps = checkpoint.averaged_steps(paths, wanted.training.checkpoint_every, wanted.training.average_last)
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, _info(wanted))
+    bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, bundle.describe(wanted))
 
 
 def _score(wanted: Config, chosen: Chosen, paths: RunPaths, data: PreparedData) -> None:
@@ -202,9 +214,9 @@ def _score(wanted: Config, chosen: Chosen, paths: RunPaths, data: PreparedData) 
     translator = Translator.load(paths.model, device=chosen.device, batch_tokens=wanted.decoding.batch_tokens)
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, wanted.data.tgt).items()}
     run = {
-        "precision": "fp32", "training_precision": chosen.precision, "device": chosen.device, "torch": torch.__version__,
-        "seed": wanted.seed, "config": _fingerprint(wanted), "data": files.sha256(paths.data / MANIFEST),
-        "code": _code_hash(),
+        "precision": "fp32", "training_precision": chosen.precision, "device": chosen.device,
+        "torch": torch.__version__, "seed": wanted.seed, "config": _fingerprint(wanted),
+        "data": files.sha256(paths.data / MANIFEST), "code": _code_hash(),
     }  # fmt: skip
     bundle.add_scores(paths.model, {**scores, "run": run})
 
@@ -220,10 +232,23 @@ def evaluate_tests(translator: Translator, paths: RunPaths, data: PreparedData, 
     return scores
 
 
+def require_run(root: Path) -> None:
+    """Refuse what holds no test sets of its own.
+
+    Raises:
+        UsageError: where `root` is not a run directory.
+    """
+    if root.is_dir() and not RunPaths(root).config.is_file():
+        raise UsageError(
+            f"{root}: is not a run directory, so it has no test sets",
+            f"mtx evaluate {root} --src FILE --ref FILE, or --testset NAME",
+        )
+
+
 def evaluate_run(translator: Translator, root: Path) -> dict[str, Scores]:
-    """`evaluate_tests` for a run directory."""
+    """`evaluate_tests` for a run directory; what is in its model directory stays as it is."""
     paths = RunPaths(root)
-    wanted = config.load(paths.config)
+    wanted = settings.load(paths.config)
     return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt)
 
 
@@ -243,18 +268,27 @@ def _code_hash() -> str:
 
 def _is_finished(paths: RunPaths, wanted: Config) -> bool:
     try:
-        return bool(files.read_json(paths.model / SCORES).get("run", {}).get("config") == _fingerprint(wanted))
-    except DamagedFileError:
+        if files.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(wanted):
+            return False
+        files.verify(paths.model, (WEIGHTS, SCORES))
+    except DamagedFileError as error:  # no model yet, or one that can be made again from the checkpoints
+        if paths.model.exists():
+            logger.info("%s; the model is written again", error)
         return False
+    return True
 
 
 def finished(paths: RunPaths) -> Result:
     """The scores and five test translations of a finished run, as they lie on the disk."""
     stored = files.read_json(paths.model / SCORES)
     scores = {name: Scores.from_dict(value) for name, value in stored.items() if name not in ("run", "format")}
-    samples = []
-    for name in list(scores)[:1]:
-        texts = [list(files.read_lines(paths.evaluation / name / f"{file}.txt")) for file in ("src", "ref", "hyp")]
-        rows = list(zip(*texts, strict=True))
-        samples = [Sample(*rows[len(rows) * i // 5]) for i in range(min(5, len(rows)))]
-    return Result(paths, scores, samples)
+    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")))
+
+
+def _samples(directory: Path) -> list[Sample]:
+    """Five translations of a test set, evenly spread; none where its files were removed."""
+    texts = [directory / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)]
+    if not all(path.is_file() for path in texts):
+        return []
+    rows = list(zip(*map(files.read_lines, texts), strict=False))
+    return [Sample(*rows[len(rows) * i // 5]) for i in range(min(5, len(rows)))]

@@ -12,6 +12,8 @@ from mtx.data.loader import to_tensors
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.model.transformer import Transformer
 
+torch.set_num_threads(1)  # models are tiny: a second thread only waits
+
 TINY: dict[str, Any] = {
     "num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 16, "d_ff": 32, "num_heads": 4, "dropout": 0.0,
 }  # fmt: skip
@@ -46,10 +48,14 @@ def side(sentences: Sequence[Sequence[int]]) -> Any:
         starts.append(len(tokens))
         tokens += [*sentence, 99]
     lengths = np.array([len(s) for s in sentences], dtype=np.int32)
-    return SimpleNamespace(tokens=np.array(tokens, dtype=np.uint16), starts=np.array(starts[::-1]), lengths=lengths)
+    return SimpleNamespace(
+        tokens=np.array(tokens, dtype=np.uint16), starts=np.array(starts[::-1], np.int64), lengths=lengths
+    )
 
 
-def batch_of(src: list[list[int]], tgt: list[list[int]], num_ids: int, tail: int = 0, max_tokens: int = 8) -> PackedBatch:
+def batch_of(
+    src: list[list[int]], tgt: list[list[int]], num_ids: int, tail: int = 0, max_tokens: int = 8
+) -> PackedBatch:
     """A batch of these sentences as tensors, with at least `tail` positions of dummies on each side."""
     num_src, num_tgt = sum(map(len, src)), sum(map(len, tgt))
     longest = max(max_tokens, *map(len, src), *map(len, tgt))

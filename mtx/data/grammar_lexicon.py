@@ -1,7 +1,8 @@
 """The words of the demo's grammar: English and German nouns, adjectives, verbs and pronouns with their forms.
 
-For: `grammar_rendering`, which puts them into sentences, and `grammar_sampling`, which chooses them. A noun, an adjective
-and a verb (with its particle: look for, look at) have one German word each, so that the English determines the German.
+For: `grammar_rendering`, which puts them into sentences, and `grammar_sampling`, which chooses them. A noun, an
+adjective and a verb (with its particle: look for, look at) have one German word each, so that the English determines
+the German.
 """
 
 import re
@@ -195,10 +196,12 @@ class Pronoun(NamedTuple):
 
 
 def join(*words: str) -> str:
+    """The words that are not empty, with spaces between."""
     return " ".join(word for word in words if word)
 
 
 def expand(kinds: str) -> list[str]:
+    """The kinds of noun that kinds and groups (`GROUPS`) name."""
     return [kind for name in kinds.split() for kind in GROUPS.get(name, name).split()]
 
 
@@ -215,6 +218,7 @@ def _read_adjective(entry: str) -> Adjective:
 
 
 def nouns_of(kinds: str) -> tuple[Noun, ...]:
+    """The nouns of these kinds and groups."""
     return tuple(noun for kind in expand(kinds) for noun in NOUNS[kind])
 
 

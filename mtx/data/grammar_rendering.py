@@ -221,6 +221,7 @@ def _triples(*clauses: Clause) -> tuple[Triple, ...]:
 
 
 def example_of(en: str, de: str, *clauses: Clause) -> Example:
+    """The pair with capital first letters, and the triples of the clauses that it says."""
     return Example(en[0].upper() + en[1:], de[0].upper() + de[1:], _triples(*clauses))
 
 

@@ -3,7 +3,7 @@
     sources -> [hold out] -> clean, drop duplicates -> temporary text -> tokenizer -> stores, report.json
 
 The training text streams in blocks; what grows with it in memory are 64-bit hashes. The data directory appears whole or
-not at all, and training needs nothing else afterwards. Validation and test text is used as given, never filtered.
+not at all, and training needs nothing else afterwards. `held_out` has the validation and test sets.
 """
 
 import logging
@@ -17,28 +17,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
-from tqdm import tqdm
 
 from mtx import files
 from mtx.config import Config
-from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes, clean_pair, clean_text, pair_hashes, text_hashes
-from mtx.data.sources import Corpora, Corpus, PairBlock, find_corpora
+from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes, clean_pair, pair_hashes
+from mtx.data.corpora import Corpus, PairBlock
+from mtx.data.held_out import EvalSet, given_sets, held_out_sets, take_out
+from mtx.data.sources import find_corpora
 from mtx.data.store import StoreWriter, TokenStore
+from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches, text_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.paths import MANIFEST, REPORT, TOKENIZER_JSON, TOKENIZER_MODEL, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
-HELD_OUT_TEST = "heldout"  # the name of a test set that is taken from the training text
-MAX_HELD_OUT = 1000
 MAX_TOKENIZER_PAIRS = 1_000_000
-_MAX_HASH = np.uint64(2**64 - 1)
-_EXAMPLE_CHARS = 80
-_TEXT = pa.schema(
-    [("line", pa.int64()), ("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.uint16())]
-)
 
 
 @dataclass(frozen=True)
@@ -64,32 +58,9 @@ class Tally:
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def drop(self, reason: str, line: int, src: str, tgt: str) -> None:
+        """Count a pair that is left out; the first for each reason becomes its example."""
         self.dropped[reason] += 1
-        self.examples.setdefault(reason, _example(self.corpus.name, line, src, tgt))
-
-
-@dataclass
-class EvalSet:
-    """A validation or test set: given, or else the training pairs with a source hash within `bounds`, held out."""
-
-    name: str
-    store: str
-    batches: list[Any] = field(default_factory=list)
-    bounds: tuple[np.uint64, np.uint64] | None = None
-    src_hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    would_drop: Counter[str] = field(default_factory=Counter)  # what cleaning would say; nothing is dropped
-    num_cut: int = 0
-    num_leaks: int = 0  # training pairs whose source stands in this set
-    leak: dict[str, Any] | None = None
-
-    def report(self) -> dict[str, Any]:
-        return {
-            "pairs": sum(batch.num_rows for batch in self.batches),
-            "held_out": self.bounds is not None,
-            "cut_to_max_tokens": self.num_cut,
-            "would_drop": dict(self.would_drop.most_common()),
-            "leaks": {"train_pairs": self.num_leaks, "example": self.leak},
-        }
+        self.examples.setdefault(reason, example_of(self.corpus.name, line, src, tgt))
 
 
 def is_prepared(data_dir: Path) -> bool:
@@ -131,7 +102,7 @@ def prepare(config: Config, data_dir: Path) -> None:
     tallies = [Tally(corpus) for corpus in corpora.train]
     with files.new_directory(data_dir) as directory:
         cleaned = directory / f"{files.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = _given_sets(corpora, limits) + _held_out_sets(corpora, limits)
+        sets = given_sets(corpora, limits) + held_out_sets(corpora, limits)
         num_cleaned = _clean(tallies, limits, sets, cleaned)
         tokenizer = _learn_tokenizer(config, cleaned, num_cleaned, [tally.corpus.tag for tally in tallies])
         tokenizer.save(directory)
@@ -142,64 +113,16 @@ def prepare(config: Config, data_dir: Path) -> None:
         files.write_json(directory / REPORT, _report(tallies, sets, tokenizer, *num_tokens))
 
 
-def _given_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
-    """The validation and test sets that are given, exactly as they are."""
-    given = [("validation", EvalSet("valid", VALID_STORE), corpora.valid)] if corpora.valid else []
-    given += [("test", EvalSet(name, test_store(name)), corpus) for name, corpus in corpora.tests.items()]
-    for kind, held, corpus in given:
-        hashes = [held.src_hashes]
-        for block in corpus.blocks():
-            held.batches.append(_batch(np.arange(len(block.src)) + block.first_line, block.src, block.tgt, 0))
-            hashes.append(text_hashes(map(clean_text, block.src)))
-            said = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-            held.would_drop.update(reason for reason in said if isinstance(reason, str))
-        held.src_hashes = np.unique(np.concatenate(hashes))
-        if not held.src_hashes.size:
-            raise DataError(f"the {kind} set {corpus.name!r} holds no pairs")
-    return [held for _, held, _ in given]
-
-
-def _held_out_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
-    """The sets that are not given, still empty: a test set takes the smallest source hashes, validation the largest."""
-    needed = [] if corpora.valid else [("validation", EvalSet("valid", VALID_STORE))]
-    needed += [] if corpora.tests else [("test", EvalSet(HELD_OUT_TEST, test_store(HELD_OUT_TEST)))]
-    if not needed:
-        return []
-    num_sources, smallest, largest = _extreme_hashes(corpora.train, limits)
-    size = min(MAX_HELD_OUT, max(1, num_sources // 20))
-    if 0 < num_sources <= size * len(needed):
-        raise DataError(
-            f"the training text has {num_sources} different source sentences, too few to hold some out and still train",
-            "data.valid and data.test name other text",
-        )
-    for kind, held in needed if num_sources else []:
-        held.bounds = (largest[-size], _MAX_HASH) if held.store == VALID_STORE else (np.uint64(0), smallest[size - 1])
-        log.info("no %s set is given: %s source sentences are held out of the training text", kind, f"{size:,}")
-    return [held for _, held in needed]
-
-
-def _extreme_hashes(train: list[Corpus], limits: Limits) -> tuple[int, NDArray[np.uint64], NDArray[np.uint64]]:
-    """How many different sources pass cleaning, and the MAX_HELD_OUT smallest and largest of their hashes."""
-    sources, smallest, largest = SeenHashes(), np.empty(0, np.uint64), np.empty(0, np.uint64)
-    with _bar("holding out") as bar:
-        for block in (block for corpus in train for block in corpus.blocks()):
-            pairs = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-            hashes = text_hashes([pair[0] for pair in pairs if not isinstance(pair, str)])
-            sources.add(hashes)
-            smallest = np.unique(np.concatenate([smallest, hashes]))[:MAX_HELD_OUT]
-            largest = np.unique(np.concatenate([largest, hashes]))[-MAX_HELD_OUT:]
-            bar.update(len(block.src))
-    return len(sources), smallest, largest
-
-
 def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path) -> int:
     """Write the cleaned training pairs to `path`, a batch a block, and return their number; fills held-out sets."""
     started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
-    with pa.ipc.new_file(str(path), _TEXT) as writer, _bar("cleaning") as bar:
+    with pa.ipc.new_file(str(path), TEXT) as writer, progress_bar("cleaning") as bar:
         for number, tally in enumerate(tallies):
             for block in tally.corpus.blocks():
                 batch = _clean_block(block, number, limits, seen, tally)
-                batch = _take_out(batch, sets, tally)
+                num_found = batch.num_rows
+                batch = take_out(batch, sets, tally.corpus.name)
+                tally.held_out += num_found - batch.num_rows
                 if batch.num_rows:
                     writer.write_batch(batch)
                 num_cleaned += batch.num_rows
@@ -228,24 +151,7 @@ def _clean_block(block: PairBlock, number: int, limits: Limits, seen: SeenHashes
     is_new = seen.add(pair_hashes(src, tgt))
     for index in np.flatnonzero(~is_new):
         tally.drop(DUPLICATE, lines[index], src[index], tgt[index])
-    return _batch(lines, src, tgt, number).filter(pa.array(is_new))
-
-
-def _take_out(batch: Any, sets: list[EvalSet], tally: Tally) -> Any:
-    """The pairs that no set holds out; those whose source a given set has stay, and are counted there."""
-    hashes = text_hashes(batch["src"].to_pylist())
-    trains = np.ones(len(hashes), np.bool_)
-    for held in sets:
-        if held.bounds is not None:
-            taken = (held.bounds[0] <= hashes) & (hashes <= held.bounds[1])
-            held.batches.append(batch.filter(pa.array(taken)))
-            trains &= ~taken
-        elif (leaks := np.flatnonzero(np.isin(hashes, held.src_hashes))).size:
-            held.num_leaks += leaks.size
-            line, src, tgt, _ = (column[leaks[0]].as_py() for column in batch.columns)
-            held.leak = held.leak or _example(tally.corpus.name, line, src, tgt)
-    tally.held_out += int((~trains).sum())
-    return batch.filter(pa.array(trains))
+    return text_batch(lines, src, tgt, number).filter(pa.array(is_new))
 
 
 def _learn_tokenizer(config: Config, cleaned: Path, num_cleaned: int, tags: list[str | None]) -> Tokenizer:
@@ -259,7 +165,7 @@ def _learn_tokenizer(config: Config, cleaned: Path, num_cleaned: int, tags: list
 def _sample(cleaned: Path, num_cleaned: int, seed: int) -> Iterator[str]:
     """Both sides of at most about MAX_TOKENIZER_PAIRS pairs, drawn evenly from the whole text."""
     rng = np.random.default_rng(seed)
-    for batch in _batches(cleaned):
+    for batch in read_batches(cleaned):
         if num_cleaned > MAX_TOKENIZER_PAIRS:
             batch = batch.filter(pa.array(rng.random(batch.num_rows) < MAX_TOKENIZER_PAIRS / num_cleaned))
         yield from batch["src"].to_pylist()
@@ -272,8 +178,8 @@ def _encode_train(
     """Write the training store without the pairs that are too long, and return the token counts of both sides."""
     started, counts = perf_counter(), [0, 0]
     weights = [tally.corpus.weight for tally in tallies]
-    with StoreWriter(path, tokenizer.num_ids, weights) as writer, _bar("encoding", num_cleaned) as bar:
-        for batch in _batches(cleaned):
+    with StoreWriter(path, tokenizer.num_ids, weights) as writer, progress_bar("encoding", num_cleaned) as bar:
+        for batch in read_batches(cleaned):
             lines, src, tgt, corpus = (column.to_pylist() for column in batch.columns)
             tally = tallies[corpus[0]]  # a batch is of one corpus
             src_ids, tgt_ids = tokenizer.encode(src, tally.corpus.tag), tokenizer.encode(tgt)
@@ -350,28 +256,3 @@ def _counts(tallies: list[Tally]) -> str:
 
 def _nothing_left(tallies: list[Tally]) -> DataError:
     return DataError(f"nothing is left to train on: {_counts(tallies)}")
-
-
-def _example(corpus: str, line: int, src: str, tgt: str) -> dict[str, Any]:
-    return {"corpus": corpus, "line": line, "src": _shown(src), "tgt": _shown(tgt)}
-
-
-def _shown(text: str) -> str:
-    """The start of a text with everything escaped that a terminal would not show as it is."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:_EXAMPLE_CHARS])
-
-
-def _batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
-    columns = zip((lines, src, tgt, np.full(len(src), corpus)), _TEXT.types, strict=True)
-    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=_TEXT)
-
-
-def _batches(path: Path) -> Iterator[Any]:
-    """The batches of the temporary text."""
-    with pa.memory_map(str(path)) as file:
-        reader = pa.ipc.open_file(file)
-        yield from map(reader.get_batch, range(reader.num_record_batches))
-
-
-def _bar(what: str, total: int | None = None) -> Any:
-    return tqdm(desc=what, total=total, unit=" pairs", unit_scale=True, disable=None, leave=False)

@@ -135,10 +135,13 @@ class Translator:
         return results
 
     def _batches(self, sources: list[list[int]]) -> Iterator[list[int]]:
-        """Rows of similar length, longest first, at most batch_tokens source tokens with padding."""
+        """Rows of similar length, longest first, at most batch_tokens source tokens with padding.
+
+        Short sentences are limited by number: each beam has a row of logits.
+        """
         rows: list[int] = []
         for row in sorted(range(len(sources)), key=lambda i: -len(sources[i])):
-            if rows and len(sources[rows[0]]) * (len(rows) + 1) > self.batch_tokens:
+            if rows and max(len(sources[rows[0]]), 8) * (len(rows) + 1) > self.batch_tokens:
                 yield rows
                 rows = []
             rows.append(row)

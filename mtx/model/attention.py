@@ -132,7 +132,7 @@ def _row_maps(
         back[row[seen]] = place[seen]
         rows.append(row.reshape(-1))
         done += row.size
-    return np.concatenate(rows), back
+    return np.concatenate([np.empty(0, dtype=np.int64), *rows]), back
 
 
 class _PaddedAttention(torch.autograd.Function):

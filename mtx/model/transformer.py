@@ -121,7 +121,8 @@ class EncoderLayer(nn.Module):
     def feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward sub-layer (3.3)."""
         y = self.before(self.feed_forward_norm, x)
-        return self.after(self.feed_forward_norm, x, self.outer(self.activation(self.inner(y))))
+        hidden: Tensor = self.activation(self.inner(y))  # type: ignore[operator]
+        return self.after(self.feed_forward_norm, x, self.outer(hidden))
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.feed_forward(self.attend_self(x, layout))
@@ -135,12 +136,11 @@ class DecoderLayer(EncoderLayer):
         self.cross_attention = MultiHeadAttention(config.d_model, config.num_heads)
         self.cross_attention_norm = nn.LayerNorm(config.d_model)
 
-    def forward(self, x: Tensor, layout: Layout, memory: Tensor, cross_layout: Layout) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, layout: Layout, memory: Tensor, cross: Layout) -> Tensor:  # type: ignore[override]
         x = self.attend_self(x, layout)
         y = self.before(self.cross_attention_norm, x)
-        return self.feed_forward(
-            self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross_layout))
-        )
+        x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross))
+        return self.feed_forward(x)
 
     def step(self, x: Tensor, cache: "Cache", number: int) -> Tensor:
         """One more position of every beam, [B, J, D], as layer `number`; extends the cache."""

@@ -40,6 +40,7 @@ class State:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
+        """What `as_dict` gave; raises KeyError or TypeError where it is something else."""
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)
@@ -47,7 +48,7 @@ class State:
 
 def save(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
     """Write the full checkpoint of `state.step`; one that is there is replaced."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
         f"{names[parameter]}.{key}": value
         for parameter, values in optimizer.state.items()
@@ -69,7 +70,7 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
         files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
         bundle.load_weights(model, path / WEIGHTS)
         moments = bundle.load_tensors(path / OPTIMIZER)
-        state = State.from_dict(files.read_json(path / STATE))
+        state = _load_state(path / STATE)
     except DamagedFileError as error:
         others = [other for other in full_steps(path.parent) if other != checkpoint_step(path)]
         older = f"to go on from step {others[-1]} instead" if others else "to start anew"
@@ -79,6 +80,13 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
         values = {key: moments[f"{name}.{key}"] for key in keys if f"{name}.{key}" in moments}
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in values.items()}
     return state
+
+
+def _load_state(path: Path) -> State:
+    try:
+        return State.from_dict(files.read_json(path))
+    except (KeyError, TypeError) as error:
+        raise DamagedFileError(f"{path}: is not the state of a training: {error}") from None
 
 
 def all_steps(checkpoints: Path) -> list[int]:

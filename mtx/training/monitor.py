@@ -1,7 +1,9 @@
-"""What a run tells while it trains: one JSON object per event in metrics.jsonl, a bar on a terminal, lines elsewhere."""
+"""What a run tells while it trains: a JSON object per event in metrics.jsonl, a bar on a terminal, lines elsewhere."""
 
+import contextlib
 import json
 import logging
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -12,15 +14,24 @@ from typing import Any
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mtx import config, files
-from mtx.config import format_duration
-from mtx.errors import UsageError
+from mtx import files, settings
+from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import SCORES, RunPaths
 
 logger = logging.getLogger(__name__)
 
 _EVENT_EVERY = 10  # steps between two training events
 _LINE_EVERY_S = 30.0  # seconds between two lines where there is no terminal
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 12 min, 3 h 20 min."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class Monitor:
@@ -39,6 +50,8 @@ class Monitor:
 
     def __enter__(self) -> "Monitor":
         self._file = self._metrics.open("a", encoding="utf-8", newline="\n")
+        if not files.ends_in_newline(self._metrics):  # a killed process left half a line
+            self._file.write("\n")
         terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=self._max_steps, initial=self._done, unit="step", disable=not terminal, dynamic_ncols=True
@@ -123,30 +136,47 @@ def read_status(root: Path) -> Status:
     paths = RunPaths(root)
     if not paths.config.is_file():
         raise UsageError(f"{root}: is not a run directory")
-    step, left, best_bleu, best_step = 0, None, None, None
-    for line in files.read_lines(paths.metrics) if paths.metrics.exists() else ():
-        try:
+    events = _events(paths.metrics)
+    step = next((event["step"] for event in reversed(events) if "step" in event), 0)
+    left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
+    validations = [event for event in events if event["event"] == "validation"]
+    best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
+    scores = _bleu_scores(paths.model / SCORES)
+    finished = bool(scores and events and events[-1]["event"] == "end")
+    max_steps = settings.load(paths.config).training.max_steps
+    return Status(str(root), _state(paths, step, finished), step, max_steps, best["bleu"], best["step"], left, scores)
+
+
+def _events(metrics: Path) -> list[dict[str, Any]]:
+    """The events of a run so far, without the half-written line that a killed process can leave."""
+    events = []
+    for line in files.read_lines(metrics) if metrics.exists() else ():
+        with contextlib.suppress(ValueError):
             event = json.loads(line)
-        except ValueError:  # the last line of a killed run
-            continue
-        step = event.get("step", step)
-        left = event.get("left_s", left)
-        if event["event"] == "validation" and (best_bleu is None or event["bleu"] > best_bleu):
-            best_bleu, best_step = event["bleu"], event["step"]
-    scores = {}
-    if (paths.model / SCORES).exists():
-        stored = files.read_json(paths.model / SCORES)
-        scores = {name: value["bleu"]["score"] for name, value in stored.items() if name not in ("run", "format")}
-    state = _state(paths, step, bool(scores))
-    return Status(
-        str(root), state, step, config.load(paths.config).training.max_steps, best_bleu, best_step, left, scores
-    )
+            if isinstance(event, dict) and "event" in event:
+                events.append(event)
+    return events
 
 
-def _state(paths: RunPaths, step: int, scored: bool) -> str:
+def _bleu_scores(path: Path) -> dict[str, float]:
+    stored = files.read_json(path) if path.exists() else {}
     try:
-        with FileLock(paths.lock, timeout=0):
-            pass
-    except Timeout:
+        return {name: value["bleu"]["score"] for name, value in stored.items() if name not in ("run", "format")}
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{path}: does not hold scores") from None
+
+
+def _state(paths: RunPaths, step: int, finished: bool) -> str:
+    if paths.lock.exists() and _is_locked(paths.lock):
         return "running"
-    return "finished" if scored else "stopped" if step else "prepared" if paths.data.exists() else "new"
+    return "finished" if finished else "stopped" if step else "prepared" if paths.data.exists() else "new"
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a run that only its owner may write; nobody else can work on it
+        return False

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from mtx import evaluation, files
-from mtx.config import Config, format_duration
+from mtx.config import Config
 from mtx.data.loader import LoadedStep, load_steps, to_device
 from mtx.data.packing import StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
@@ -28,7 +28,7 @@ from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
-from mtx.training.monitor import Monitor
+from mtx.training.monitor import Monitor, format_duration
 from mtx.training.objective import LossSums, smoothed_loss
 from mtx.training.schedule import learning_rate
 

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mtx.config import Config, read_yaml, recipe_dir, recipe_names, resolve
+from mtx.config import Config
 from mtx.errors import UsageError
+from mtx.settings import recipe_dir, recipe_names, resolve
+from mtx.yaml_text import read_yaml
 
 RECIPES = recipe_names()
 
@@ -22,6 +24,7 @@ def test_all_recipes_are_there() -> None:
         "multi30k-de-en",
         "multi30k-en-de",
         "multi30k-en-de-lc",
+        "own-text",
         "wmt14-en-de-base",
         "wmt14-en-de-big",
         "wmt14-en-fr-big",
@@ -33,7 +36,8 @@ def test_resolves_to_its_own_run_directory(name: str) -> None:
     config = resolve(name, []).config
     assert config.run_dir == f"runs/{name}"
     assert config.data.src != config.data.tgt
-    assert config.data.generator or (config.data.train and config.data.valid and config.data.test)
+    data = config.data
+    assert data.generator or (data.train and data.valid and data.test) or (name == "own-text" and not data.train)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -65,7 +69,7 @@ def test_header_and_length(name: str) -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_states_nothing_that_is_the_default(name: str, tmp_path: Path) -> None:
     """A key is a delta when the recipe without it is another configuration, or none at all."""
-    values = read_yaml(recipe_dir() / f"{name}.yaml")
+    values, _ = read_yaml(recipe_dir() / f"{name}.yaml")
     whole = _resolve_values(values, tmp_path)
     for path in _leaf_paths(values):
         try:

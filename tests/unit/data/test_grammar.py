@@ -7,39 +7,22 @@ from random import Random
 
 import pytest
 
-from mtx.data.grammar import (
-    ADJECTIVES,
-    BE,
-    COST,
-    HAVE,
-    NOUNS,
+from mtx.data.grammar import NUM_TEST, NUM_TRAIN, NUM_VALID, GeneratedCorpus, generate
+from mtx.data.grammar_lexicon import ADJECTIVES, BE, COST, HAVE, NOUNS, PRONOUNS, REPORTING, VERBS, Phrase
+from mtx.data.grammar_numbers import cardinal, clock, date, digits, price, spoken_clock
+from mtx.data.grammar_rendering import (
     NP,
-    NUM_TEST,
-    NUM_TRAIN,
-    NUM_VALID,
-    PRONOUNS,
-    REPORTING,
-    VERBS,
     Clause,
     Example,
-    GeneratedCorpus,
-    Phrase,
-    cardinal,
-    clock,
     coordinated,
-    date,
-    digits,
     english_np,
-    examples,
-    generate,
     german_np,
     german_pp,
-    price,
     question,
-    spoken_clock,
     statement,
     subordinate,
 )
+from mtx.data.grammar_sampling import examples
 
 NOUN = {noun.en: noun for nouns in NOUNS.values() for noun in nouns}
 ADJ = {adjective.en: adjective for adjective in ADJECTIVES}

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from mtx import config as configuration
+from mtx import settings
 from mtx.config import Config, TrainText
+from mtx.data import held_out
 from mtx.data import prepare as module
 from mtx.data.prepare import PreparedData, is_prepared, load_prepared, prepare
 from mtx.data.store import TokenStore
@@ -36,7 +37,7 @@ def write(path: Path, text: Sequence[Pair]) -> None:
 
 def make_config(tmp_path: Path, *overrides: str, train: tuple[Any, ...] = ("train",)) -> Config:
     keys = [f"data.dir={tmp_path}", "data.src=xx", "data.tgt=yy", *overrides]
-    config = configuration.resolve(None, keys).config
+    config = settings.resolve(None, keys).config
     return config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
 
 
@@ -145,7 +146,7 @@ def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, give
 def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = pairs(400)
     write(tmp_path / "train", text)
-    with caplog.at_level(logging.INFO, logger="mtx.data.prepare"):
+    with caplog.at_level(logging.INFO, logger="mtx.data"):
         data = run(tmp_path)
     valid, test, train = (set(text_of(store)) for store in (data.valid, data.tests["heldout"], data.train))
     assert (len(valid), len(test), len(train)) == (20, 20, 360) and valid | test | train == set(text)
@@ -161,7 +162,7 @@ def test_only_the_missing_set_is_held_out(tmp_path: Path, given: list[Pair]) -> 
 
 
 def test_the_largest_held_out_set(tmp_path: Path, given: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_HELD_OUT", 7)
+    monkeypatch.setattr(held_out, "MAX_HELD_OUT", 7)
     data = run(tmp_path)
     assert (data.valid.num_pairs, data.tests["heldout"].num_pairs, data.train.num_pairs) == (7, 7, 286)
 

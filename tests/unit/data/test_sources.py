@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtx.config import DataConfig
-from mtx.data import grammar, sources
-from mtx.data.sources import Corpora, Corpus, PairBlock, find_corpora
+from mtx.data import formats, grammar, sources
+from mtx.data.corpora import Corpora, Corpus, PairBlock
+from mtx.data.grammar_rendering import Example
+from mtx.data.sources import find_corpora
 from mtx.errors import DataError, MtxError, UsageError
 
 Pairs = list[tuple[str, str]]
@@ -106,7 +108,7 @@ def test_only_usual_names_have_other_names(tmp_path: Path) -> None:
 
 
 def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(formats, "BLOCK_PAIRS", 2)
     write_sides(tmp_path, "train")
     write(tmp_path / "t.tsv", "en\tde\na\tb\nc\td\ne\tf\n")
     text, table = find(tmp_path, train=("train", "t.tsv")).train
@@ -123,7 +125,7 @@ def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_sides_of_different_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_src: int, num_tgt: int, ending: str
 ) -> None:
-    monkeypatch.setattr(sources, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(formats, "BLOCK_PAIRS", 2)
     src = write(tmp_path / f"train.en{ending}", "x\n" * num_src)
     tgt = write(tmp_path / f"train.de{ending}", "y\n" * num_tgt)
     corpus = find(tmp_path, train=("train",)).train[0]
@@ -136,8 +138,8 @@ def test_sides_of_different_length(
 
 
 def test_a_difference_beyond_the_first_block(tmp_path: Path) -> None:
-    write(tmp_path / "train.en", "x\n" * (sources.BLOCK_PAIRS + 1))
-    write(tmp_path / "train.de", "x\n" * sources.BLOCK_PAIRS)
+    write(tmp_path / "train.en", "x\n" * (formats.BLOCK_PAIRS + 1))
+    write(tmp_path / "train.de", "x\n" * formats.BLOCK_PAIRS)
     with pytest.raises(DataError, match="train.en has 65537 lines, .*train.de has 65536$"):
         pairs_of(find(tmp_path, train=("train",)).train[0])
 
@@ -264,6 +266,16 @@ def test_jsonl_that_is_none(tmp_path: Path, line: str, problem: str) -> None:
         pairs_of(find(train=(str(path),)).train[0])
     assert str(error.value).startswith(f"{path}:2: {problem}")
     assert "\n" not in str(error.value)
+
+
+def test_one_language_on_both_sides(tmp_path: Path) -> None:
+    """`en` would be the column of both sides."""
+    rows = [{"en": "trap", "src": src, "tgt": tgt} for src, tgt in PAIRS]
+    write(tmp_path / "t.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    write(tmp_path / "t.tsv", "en\ten\n" + "".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS))
+    for corpus in find(tmp_path, tgt="en", train=("t.jsonl", "t.parquet", "t.tsv")).train:
+        assert pairs_of(corpus) == PAIRS
 
 
 def test_parquet_types(tmp_path: Path) -> None:
@@ -414,6 +426,23 @@ def test_hub_with_json(tmp_path: Path, shape: Callable[[str, str], dict[str, Any
 
 
 @pytest.mark.usefixtures("hub_cache")
+def test_hub_with_subsets_in_folders(tmp_path: Path) -> None:
+    """The hub's converted copy has no configurations; each subset is a folder there."""
+    for subset in ("de-en", "de-fr"):
+        for split in ("train", "validation"):
+            path = tmp_path / "ds" / subset / split / "0000.parquet"
+            path.parent.mkdir(parents=True)
+            write_parquet(path, {"en": [subset], "de": [split]})
+    hub = {"name": str(tmp_path / "ds"), "revision": "refs/convert/parquet", "valid": "validation"}
+    for subset in ("de-en", "de-fr"):
+        found = find(hub=hub | {"subset": subset})
+        assert pairs_of(found.train[0]) == [(subset, "train")]
+        assert pairs_of(found.valid) == [(subset, "validation")]
+    with pytest.raises(MtxError, match="^data.hub: .* cannot be loaded: .*de-en"):
+        find(hub=hub | {"subset": "de-en", "revision": "main"})
+
+
+@pytest.mark.usefixtures("hub_cache")
 def test_hub_without_validation(tmp_path: Path) -> None:
     found = find(hub=hub_dataset(tmp_path / "ds") | {"valid": None})
     assert found.valid is None
@@ -495,7 +524,7 @@ def test_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def generate(seed: int) -> grammar.GeneratedCorpus:
         calls.append(seed)
-        example = [grammar.Example(f"s{part}", f"t{part}") for part in range(3)]
+        example = [Example(f"s{part}", f"t{part}") for part in range(3)]
         return grammar.GeneratedCorpus(example[:1], example[1:2], example[2:])
 
     monkeypatch.setattr(grammar, "generate", generate)

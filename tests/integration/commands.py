@@ -1,0 +1,102 @@
+"""How the tests call mtx as users do, and the settings of a run that takes seconds."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+MTX = [sys.executable, "-m", "mtx"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+TINY = [
+    "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",
+    "model.preset=tiny", "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.dropout=0.1",
+    "model.num_encoder_layers=1", "model.num_decoder_layers=1",
+    "training.batch_tokens=256", "training.warmup_steps=20", "training.learning_rate=0.01", "training.max_steps=40",
+    "training.checkpoint_every=4", "training.validate_every=20", "training.average_last=3",
+]  # fmt: skip
+
+_DIGITS = {
+    "en": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+    "de": ["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"],
+}
+
+
+def pairs(numbers: range) -> list[tuple[str, str]]:
+    """The digits of each number in English and German."""
+    words = [[" ".join(_DIGITS[tongue][int(d)] for d in str(n)) for tongue in ("en", "de")] for n in numbers]
+    return [(src, tgt) for src, tgt in words]
+
+
+def write_tsv(path: Path, numbers: range) -> Path:
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs(numbers)), encoding="utf-8")
+    return path
+
+
+def write_sides(directory: Path, name: str, numbers: range) -> None:
+    for side, tongue in enumerate(("en", "de")):
+        lines = [f"{pair[side]}\n" for pair in pairs(numbers)]
+        (directory / f"{name}.{tongue}").write_text("".join(lines), encoding="utf-8")
+
+
+def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
+    """Run one command to its end."""
+    options = {"env": ENVIRONMENT, "timeout": 120, **options}
+    return subprocess.run([*MTX, *map(str, arguments)], input=stdin, capture_output=True, check=False, **options)
+
+
+def start(*arguments: Any) -> "subprocess.Popen[bytes]":
+    """Start one command and do not wait."""
+    command = [*MTX, *map(str, arguments)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:
+    """Wait for `done()`; the process must not end before."""
+    for _ in range(12_000):
+        if done():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    raise AssertionError("timed out")
+
+
+def end_at_step(run: Path, step: int, number: signal.Signals, *arguments: Any) -> tuple[int, str]:
+    """Start training and send a signal when the checkpoint of `step` is written; exit code and stderr."""
+    process = start("train", *arguments, f"run_dir={run}")
+    wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err.decode()
+
+
+def events(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").split("\n") if line]
+
+
+def tree(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory with its content."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def flip_bit(path: Path, position: int = -5) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def check_error(code: int, err: str, expected_code: int, *words: str) -> None:
+    """One `error:` line that holds all `words` (or its help does), at most one `help:` line, no traceback."""
+    lines = [line for line in err.split("\n") if line]
+    errors = [line for line in lines if line.startswith("error: ")]
+    helps = [line for line in lines if line.startswith("help: ")]
+    assert code == expected_code, err
+    assert len(errors) == 1 and len(helps) <= 1, err
+    assert lines[-1 - len(helps) :] == errors + helps, err
+    assert "Traceback" not in err and "mtx itself failed" not in err, err
+    for word in words:
+        assert word in " ".join(errors + helps), f"{word!r} is not in {err}"

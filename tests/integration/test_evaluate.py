@@ -1,0 +1,92 @@
+"""`mtx evaluate`: the numbers of the sacrebleu command on the same files."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, check_error, mtx, tree
+
+
+def _sacrebleu(ref: Path, hyp: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "sacrebleu", ref, "-i", hyp, "-m", "bleu", "chrf", "ter", "-w", "6"]
+    done = subprocess.run([*map(str, command)], env=ENVIRONMENT, capture_output=True, check=True)
+    return {metric["name"]: metric["score"] for metric in json.loads(done.stdout)}
+
+
+def test_prints_what_the_sacrebleu_command_prints(run_copy: Path) -> None:
+    model = tree(run_copy / "model")
+    result = mtx("evaluate", run_copy, "--json", "--beam", "2")
+    assert result.returncode == 0, result.stderr.decode()
+    ours = json.loads(result.stdout)["heldout"]
+    directory = run_copy / "evaluation" / "heldout"
+    theirs = _sacrebleu(directory / "ref.txt", directory / "hyp.txt")
+    assert theirs["chrF2"] > 5
+    assert {
+        name: round(ours[key]["score"], 6) for name, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("TER", "ter"))
+    } == theirs
+    assert tree(run_copy / "model") == model  # its scores are those of the run's own settings
+    assert json.loads((directory / "scores.json").read_text())["heldout"] == ours
+
+
+def test_scores_files(tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("the cat sat on the mat .\nit's 3.5 m² big\u2028really\n", encoding="utf-8")
+    (tmp_path / "hyp").write_text("the cat sat on a mat .\nit's 3.5 m² big\u2028really", encoding="utf-8")
+    result = mtx("evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref")
+    theirs = _sacrebleu(tmp_path / "ref", tmp_path / "hyp")
+    line = f"hyp BLEU {theirs['BLEU']:.2f}  chrF2 {theirs['chrF2']:.1f}  TER {theirs['TER']:.1f}  nrefs:1|case:mixed"
+    assert result.stdout.decode().startswith(line) and result.stdout.count(b"\n") == 1
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_scores_text_that_belongs_to_no_run(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "src.en").write_text("one two three four\nfour five six seven\n")
+    (tmp_path / "ref.de").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
+    before = tree(trained)
+    result = mtx("evaluate", trained / "model", "--src", tmp_path / "src.en", "--ref", tmp_path / "ref.de")
+    assert result.returncode == 0 and result.stdout.startswith(b"src.en BLEU ")
+    assert tree(trained) == before
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> dict[str, str]:
+    """An environment in which sacreBLEU finds wmt14/full downloaded."""
+    directory = tmp_path / "sacrebleu" / "wmt14" / "full"
+    directory.mkdir(parents=True)
+    texts = {"src": "one two three four\nfour five six seven\n", "ref": "eins zwei drei vier\nvier fünf sechs sieben\n"}
+    for field in ("src", "ref", "docid", "genre", "origlang"):
+        (directory / f"wmt14_full.en-de.{field}").write_text(texts.get(field, ""), encoding="utf-8")
+    return {**ENVIRONMENT, "SACREBLEU": str(tmp_path / "sacrebleu")}
+
+
+def test_named_test_sets(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
+    result = mtx("evaluate", trained, "--testset", "wmt14/full", env=cache)
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.startswith(b"wmt14-full BLEU ")
+    (tmp_path / "hyp").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
+    same = mtx("evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de", env=cache)
+    assert same.stdout.startswith(b"wmt14-full BLEU 100.00  chrF2 100.0  TER 0.0")
+
+
+def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for name, text in (("two", "a\nb\n"), ("three", "a\nb\nc\n"), ("empty", "")):
+        (tmp_path / name).write_text(text)
+    two, three, empty = (tmp_path / name for name in ("two", "three", "empty"))
+    refused(1, ["two has 2 lines", "three has 3"], "evaluate", "--hyp", two, "--ref", three)
+    refused(1, ["nothing to score"], "evaluate", "--hyp", empty, "--ref", empty)
+    refused(2, ["no such file"], "evaluate", "--hyp", tmp_path / "none", "--ref", two)
+    refused(2, ["--hyp needs"], "evaluate", "--hyp", two)
+    refused(2, ["MODEL or --hyp"], "evaluate")
+    refused(2, ["--src and --ref"], "evaluate", trained, "--src", two)
+    refused(2, ["no test set named"], "evaluate", trained, "--testset", "wmt99")
+    refused(2, ["no direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy")
+    refused(2, ["expected two languages"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "german")
+    refused(2, ["is not a run directory", "--src FILE --ref FILE"], "evaluate", trained / "model")
+    refused(2, ["no such"], "evaluate", tmp_path / "nowhere")
+    shutil.copytree(trained / "model", tmp_path / "model")
+    (tmp_path / "model" / "tokenizer.json").unlink()
+    result = mtx("evaluate", tmp_path / "model", "--src", two, "--ref", two)
+    check_error(result.returncode, result.stderr.decode(), 1, "tokenizer.json: is missing")

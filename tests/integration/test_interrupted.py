@@ -1,0 +1,110 @@
+"""Killed, stopped and interrupted runs go on by the same command, to the same bits on the CPU."""
+
+import json
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import check_error, end_at_step, events, mtx, start, tree, wait_until, write_tsv
+
+WEIGHTS = Path("model", "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_fp32(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("fp32") / "run"
+    assert mtx("train", *settings, "precision=fp32", f"run_dir={run}").returncode == 0
+    return run
+
+
+def _position(run: Path, step: int) -> dict[str, int]:
+    state = json.loads((run / "checkpoints" / f"step-{step:08d}" / "state.json").read_text())
+    return dict(state["position"])
+
+
+@pytest.mark.parametrize("precision", ["auto", "fp32"])
+def test_killed_twice_within_an_epoch_gives_the_same_bits(
+    precision: str, trained: Path, settings: list[str], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    whole = trained if precision == "auto" else request.getfixturevalue("uninterrupted_fp32")
+    run, arguments = tmp_path / "run", [*settings, f"precision={precision}"]
+    epochs = []
+    for step in (4, 8):
+        assert end_at_step(run, step, signal.SIGKILL, *arguments)[0] == -signal.SIGKILL
+        epochs.append(_position(run, step)["epoch"])
+    assert epochs == [0, 0]
+    last = mtx("train", *arguments, f"run_dir={run}")
+    assert last.returncode == 0, last.stderr.decode()
+    assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    name = Path("checkpoints", "step-00000040", "optimizer.safetensors")
+    assert (run / name).read_bytes() == (whole / name).read_bytes()
+    assert last.stdout == (trained.parent / "stdout").read_bytes() or precision == "fp32"
+    assert not [name for name in tree(run) if ".tmp-" in name]
+    assert len([event for event in events(run) if event["event"] == "start"]) == 3
+
+
+def test_stopped_by_signals_saves_and_goes_on_to_the_same_bits(
+    trained: Path, settings: list[str], tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    code, err = end_at_step(run, 4, signal.SIGTERM, *settings)
+    check_error(code, err, 143, "everything is saved", "same command")
+    newest = max((run / "checkpoints").iterdir())
+    assert (newest / "optimizer.safetensors").exists()
+    stopped_at = int(newest.name.removeprefix("step-"))
+    assert f"after step {stopped_at};" in err
+    code, err = end_at_step(run, 16, signal.SIGINT, *settings)
+    check_error(code, err, 130, "everything is saved")
+    assert mtx("train", *settings, f"run_dir={run}").returncode == 0
+    assert (run / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
+
+
+def test_killed_while_scoring_scores_again(run_copy: Path, trained: Path, settings: list[str]) -> None:
+    shutil.rmtree(run_copy / "evaluation")
+    (run_copy / "model" / "scores.json").unlink()  # it is written last, into the manifest too
+    again = mtx("train", *settings, f"run_dir={run_copy}")
+    assert again.returncode == 0, again.stderr.decode()
+    assert again.stdout == (trained.parent / "stdout").read_bytes()
+    assert (run_copy / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_interrupted_preparation_leaves_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    corpus = write_tsv(tmp_path / "large.tsv", range(10**6, 10**6 + 60_000))
+    run = tmp_path / "runs" / "run"
+    process = start("prepare", f"data.train={corpus}", "data.src=en", "data.tgt=de", f"run_dir={run}")
+    wait_until(lambda: any(run.glob(".tmp-*/.tmp-cleaned.arrow")), process)
+    time.sleep(0.05)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    check_error(process.returncode, err.decode(), code)
+    assert out == b"" and not (tmp_path / "runs").exists()
+
+
+def test_interrupted_translation_ends_with_one_line(trained: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("one two three\n" * 20_000)
+    out = tmp_path / "out"
+    process = start("translate", trained, text, "-o", out)
+    wait_until(lambda: any(tmp_path.glob(".tmp-*")), process)
+    time.sleep(2.5)
+    process.send_signal(signal.SIGINT)
+    stdout, err = process.communicate(timeout=60)
+    check_error(process.returncode, err.decode(), 130, "interrupted")
+    assert stdout == b"" and {path.name for path in tmp_path.iterdir()} == {"text"}
+
+
+def test_a_half_written_event_does_not_spoil_the_next(run_copy: Path, settings: list[str]) -> None:
+    with (run_copy / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "train", "st')
+    assert mtx("train", *settings, f"run_dir={run_copy}", "training.max_steps=41").returncode == 0
+    bad = []
+    for line in (run_copy / "metrics.jsonl").read_text().split("\n")[:-1]:
+        try:
+            json.loads(line)
+        except ValueError:
+            bad.append(line)
+    assert bad == ['{"event": "train", "st']

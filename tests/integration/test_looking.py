@@ -1,0 +1,70 @@
+"""The commands that only look: help, config, status. They answer at once, without torch."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, end_at_step, mtx, start, tree, wait_until
+
+ASK = """
+import sys
+from mtx import cli
+code = cli.run(sys.argv[1:])
+assert 'torch' not in sys.modules
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["train", "--help"], ["config"], ["config", "multi30k-en-de"], ["status", "RUN"]]
+)
+def test_no_torch(arguments: list[str], trained: Path) -> None:
+    arguments = [str(trained) if argument == "RUN" else argument for argument in arguments]
+    result = subprocess.run([sys.executable, "-c", ASK, *arguments], env=ENVIRONMENT, capture_output=True, check=False)
+    assert (result.returncode, result.stderr) == (0, b"") and result.stdout
+
+
+def test_config_tells_where_values_come_from(tmp_path: Path) -> None:
+    result = mtx("config", "multi30k-en-de", "training.max_steps=7")
+    lines = result.stdout.decode().split("\n")
+    assert any(line.startswith("  max_steps: 7 ") and line.endswith("# command line") for line in lines)
+    assert any("d_model: 256" in line and "preset small" in line for line in lines)
+    assert any(line.endswith("# recipe multi30k-en-de") for line in lines) and any(
+        line.endswith("# default") for line in lines
+    )
+
+
+def test_status_of_a_finished_run(trained: Path) -> None:
+    before = tree(trained)
+    text = mtx("status", trained).stdout.decode()
+    assert "state:     finished\n" in text and "40 of 40" in text and "validation BLEU" in text
+    assert "time left: none\n" in text and "heldout BLEU" in text
+    found = json.loads(mtx("status", trained, "--json").stdout)
+    assert (found["state"], found["step"], found["max_steps"]) == ("finished", 40, 40)
+    assert tree(trained) == before
+
+
+def test_status_while_running_and_stopped_and_the_loser_of_two(settings: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = [*settings, f"run_dir={run}", "training.max_steps=100000", "training.validate_every=50000"]
+    process = start("train", *arguments)
+    wait_until((run / "checkpoints" / "step-00000012").is_dir, process)
+    found = json.loads(mtx("status", run, "--json").stdout)
+    assert found["state"] == "running" and found["step"] >= 10 and found["left_s"] > 1
+    before = (run / "config.yaml").read_bytes()
+    loser = mtx("train", *arguments)
+    assert loser.returncode == 1 and b"another process works on this run" in loser.stderr
+    assert (run / "config.yaml").read_bytes() == before and process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert "state:     stopped" in mtx("status", run).stdout.decode()
+
+
+def test_a_finished_run_that_trains_on_and_is_killed_is_not_finished(run_copy: Path) -> None:
+    end_at_step(run_copy, 44, signal.SIGKILL, run_copy, "training.max_steps=1000", "training.validate_every=500")
+    found = json.loads(mtx("status", run_copy, "--json").stdout)
+    assert found["state"] == "stopped" and found["step"] >= 40

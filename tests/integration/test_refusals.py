@@ -1,0 +1,172 @@
+"""Asked wrongly: one `error:` line, the right exit code, nothing started, nothing lost, nothing half-written."""
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtx import cli
+from tests.integration.commands import TINY, check_error, flip_bit, mtx, tree, write_sides, write_tsv
+
+Refused = Callable[..., None]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["training.max_stps=100"], ["training.max_stps", "training.max_steps"]),
+        (["training.max_steps=many"], ["training.max_steps", "many", "whole number"]),
+        (
+            ["traning.max_steps=1", "model.dropout=x", "data.max_tokens=4"],
+            ["traning", "model.dropout", "data.max_tokens"],
+        ),
+        (["--training.max_steps", "100"], ["training.max_steps=VALUE"]),
+        (["--training.max_steps=100"], ["training.max_steps=VALUE"]),
+        (["--max-steps=100"], ["training.max_steps=VALUE"]),
+        (["training.max_steps", "100"], ["training.max_steps=VALUE"]),
+        (["training.max_steps", "=", "100"], ["training.max_steps=VALUE"]),
+        (["training.max_steps=", "100"], ["training.max_steps=VALUE"]),
+        (["multi30k-en-da"], ["multi30k-en-de"]),
+        (["no/such.yaml"], ["no/such.yaml"]),
+        (["demo", "multi30k-en-de"], ["demo", "multi30k-en-de"]),
+        (["data.train=nothing.tsv"], ["data.train", "nothing.tsv"]),
+        (["data.train=train", "data.dir=nowhere"], ["data.dir", "nowhere"]),
+        ([], ["nothing to train on"]),
+        (["digits.tsv"], ["data.train=digits.tsv"]),
+        (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "device=cpu"]),
+        (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
+        (["data.train=digits.tsv", "run_dir=digits.tsv"], ["run_dir digits.tsv"]),
+        (["data.train=digits.tsv", "run_dir=digits.tsv/run"], ["run_dir digits.tsv/run"]),
+    ],
+)
+def test_train_refuses(arguments: list[str], words: list[str], here: Path, refused: Refused) -> None:
+    write_tsv(here / "digits.tsv", range(100, 120))
+    before = tree(here)
+    refused(2, words, "train", *arguments)
+    assert tree(here) == before and {path.name for path in here.iterdir()} == {"digits.tsv"}
+
+
+@pytest.mark.parametrize("text, words", [
+    ("training:\n\tmax_steps: 1\n", ["bad.yaml:2"]),
+    ("seed: 1\nseed: 2\n", ["bad.yaml:2", "seed", "twice"]),
+    ("- a\n", ["bad.yaml", "list"]),
+])  # fmt: skip
+def test_bad_yaml(text: str, words: list[str], here: Path, refused: Refused) -> None:
+    (here / "bad.yaml").write_text(text)
+    refused(2, words, "train", "bad.yaml")
+    assert {path.name for path in here.iterdir()} == {"bad.yaml"}
+
+
+def test_text_that_cannot_be_used(here: Path, refused: Refused) -> None:
+    write_sides(here, "good", range(100, 129))
+    write_sides(here, "long", range(100, 129))
+    (here / "long.de").write_bytes(b"".join((here / "long.de").read_bytes().splitlines(keepends=True)[:28]))
+    (here / "empty.tsv").write_bytes(b"")
+    (here / "cut.tsv.gz").write_bytes(
+        gzip.compress(write_tsv(here / "digits.tsv", range(100, 2000)).read_bytes())[:-600]
+    )
+    (here / "columns.tsv").write_text("a\tb\nno tab\n")
+    before = tree(here)
+    settings = ["train", *TINY]
+    refused(
+        1, ["long.en has 29 lines", "long.de has 28"], *settings, "data.train=long", "data.valid=good", "data.test=good"
+    )
+    refused(1, ["nothing is left to train on"], *settings, "data.train=empty.tsv")
+    refused(1, ["cut.tsv.gz", "truncated"], *settings, "data.train=cut.tsv.gz")
+    refused(1, ["columns.tsv:2"], *settings, "data.train=columns.tsv")
+    refused(1, ["vocab_size 5000", "largest is"], *settings, "data.train=digits.tsv", "tokenizer.vocab_size=5000")
+    assert tree(here) == before and not (here / "runs").exists()
+
+
+def test_a_run_with_another_configuration(run_copy: Path, settings: list[str], refused: Refused) -> None:
+    before = tree(run_copy)
+    words = ["model.d_ff is 64 there, 128 was asked for", "seed", "another run_dir"]
+    refused(2, words, "train", *settings, f"run_dir={run_copy}", "model.d_ff=128", "seed=5")
+    refused(2, ["model.d_ff is 64 there"], "train", run_copy, "model.d_ff=128")
+    assert tree(run_copy) == before
+
+
+def test_a_directory_that_is_no_run_keeps_its_files(here: Path, refused: Refused) -> None:
+    (here / "config.yaml").write_text("seed: 3\n")
+    (here / "notes").write_text("mine")
+    write_tsv(here / "digits.tsv", range(100, 120))
+    before = tree(here)
+    refused(2, ["config.yaml"], "train", "data.train=digits.tsv", "run_dir=.")
+    refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=new/deep/run")
+    (here / "config.yaml").rename(here / "other")
+    refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=.")
+    (here / "other").rename(here / "config.yaml")
+    assert tree(here) == before and not (here / "new").exists()
+
+
+def test_a_damaged_checkpoint(run_copy: Path, settings: list[str]) -> None:
+    newest = run_copy / "checkpoints" / "step-00000040"
+    flip_bit(newest / "model.safetensors")
+    shutil.rmtree(run_copy / "model")
+    before = tree(run_copy)
+    result = mtx("train", *settings, f"run_dir={run_copy}", "training.max_steps=41")
+    words = ["step-00000040/model.safetensors", "damaged", f"remove the directory {newest}", "from step 36"]
+    check_error(result.returncode, result.stderr.decode(), 1, *words)
+    after = tree(run_copy)
+    del before["config.yaml"], after["config.yaml"]
+    assert result.stdout == b"" and after == before
+    shutil.rmtree(newest)
+    again = mtx("train", *settings, f"run_dir={run_copy}", "training.max_steps=41")
+    assert again.returncode == 0 and b"going on from step 36" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["data/train.arrow", "data/tokenizer.model", "chosen.json"])
+def test_damaged_data(name: str, run_copy: Path, refused: Refused) -> None:
+    flip_bit(run_copy / name, 3)
+    refused(1, [name], "train", run_copy, "training.max_steps=41")
+
+
+def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trained: Path) -> None:
+    flip_bit(run_copy / "model" / "model.safetensors")
+    result = mtx("train", run_copy)
+    assert result.returncode == 0 and b"the model is written again" in result.stderr
+    assert tree(run_copy / "model") == tree(trained / "model")
+
+
+@pytest.mark.parametrize(
+    "error, code, words",
+    [
+        (MemoryError(), 1, ["out of memory", "training.micro_batch_tokens", "--batch-tokens"]),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 1, ["out of memory", "--batch-tokens"]),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, ["out of memory"]),
+        (OSError(28, "No space left on device", "x"), 1, ["x: No space left on device"]),
+        (KeyboardInterrupt(), 130, ["interrupted"]),
+    ],
+)
+def test_what_a_command_can_raise(
+    error: BaseException, code: int, words: list[str], refused: Refused, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(arguments: list[str]) -> None:
+        raise error
+
+    monkeypatch.setattr("mtx.cli._resolve", fail)
+    refused(code, words, "train")
+
+
+def test_an_error_of_mtx_itself_is_a_line_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("mtx.cli._resolve", lambda arguments: {}["missing"])
+    assert cli.run(["train"]) == 1
+    assert capsys.readouterr().err.startswith("error: mtx itself failed: KeyError: 'missing'\nhelp: ")
+
+
+def test_other_commands(refused: Refused, here: Path) -> None:
+    refused(2, ["nowhere", "is not a run directory"], "status", "nowhere")
+    refused(2, ["training.max_steps"], "config", "training.max_step")
+    refused(2, ["trian"], "trian")
+    assert not list(here.iterdir())

@@ -1,0 +1,88 @@
+"""`mtx train` end to end: what it prints, what it leaves, what it does when called again."""
+
+import json
+import re
+from pathlib import Path
+
+from tests.integration.commands import TINY, events, mtx, tree, write_sides
+
+SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
+
+
+def test_prints_the_score_line_alone_on_stdout(trained: Path) -> None:
+    assert SCORE_LINE.fullmatch((trained.parent / "stdout").read_text())
+
+
+def test_stderr_holds_no_warning_of_a_library(trained: Path) -> None:
+    err = (trained.parent / "stderr").read_text()
+    assert "Warning" not in err and "/torch/" not in err and "\r" not in err
+    assert "20 source sentences are held out" in err and f"mtx translate {trained}" in err
+
+
+def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:
+    names = {path.name for path in trained.iterdir()}
+    assert names == {
+        "config.yaml", "chosen.json", "data", "checkpoints", "model", "evaluation", "metrics.jsonl", "run.lock",
+    }  # fmt: skip
+    assert {path.name for path in (trained / "model").iterdir()} == {
+        "model.safetensors", "config.json", "tokenizer.model", "tokenizer.json", "scores.json", "manifest.json",
+    }  # fmt: skip
+    steps = {path.name for path in (trained / "checkpoints").iterdir()}
+    assert steps >= {"step-00000032", "step-00000036", "step-00000040"}
+    full = {path.parent.name for path in (trained / "checkpoints").rglob("optimizer.safetensors")}
+    assert full >= {"step-00000036", "step-00000040"} and len(full) <= 3  # the best may be another one
+    assert not [name for name in tree(trained) if ".tmp-" in name]
+    for path in trained.rglob("*.json"):
+        assert json.loads(path.read_text(encoding="utf-8"))["format"] == 1, path
+    assert "precision: auto" in (trained / "config.yaml").read_text()
+
+
+def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
+    scores = json.loads((trained / "model" / "scores.json").read_text())
+    assert set(scores) == {"format", "heldout", "run"}
+    assert set(scores["heldout"]) == {"bleu", "chrf", "ter"}
+    assert all(set(metric) == {"score", "signature"} for metric in scores["heldout"].values())
+    assert set(scores["run"]) == {
+        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code",
+    }  # fmt: skip
+    assert scores["run"]["precision"] == "fp32"
+
+
+def test_metrics_have_one_object_per_event(trained: Path) -> None:
+    found = events(trained)
+    assert [event["step"] for event in found if event["event"] == "train"] == [10, 20, 30, 40]
+    assert [event["step"] for event in found if event["event"] == "validation"] == [20, 40]
+    assert found[0]["event"] == "start" and found[-1] | {"time": 0} == {
+        "event": "end", "time": 0, "step": 40, "reason": "max_steps",
+    }  # fmt: skip
+
+
+def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
+    run_copy: Path, trained: Path, settings: list[str]
+) -> None:
+    before = tree(run_copy)
+    again = mtx("train", *settings, f"run_dir={run_copy}", "run_dir=" + str(run_copy))
+    assert again.returncode == 0 and b"this run is finished" in again.stderr
+    assert again.stdout == (trained.parent / "stdout").read_bytes()
+    after = tree(run_copy)
+    del before["config.yaml"], after["config.yaml"]  # it names its own run_dir
+    assert after == before
+
+    longer = mtx("train", run_copy, "training.max_steps=44")
+    assert longer.returncode == 0 and b"going on from step 40" in longer.stderr
+    assert SCORE_LINE.fullmatch(longer.stdout.decode())
+    assert events(run_copy)[-1]["step"] == 44
+
+
+def test_two_text_files_with_given_sets(tmp_path: Path) -> None:
+    for name, numbers in (("train", range(100, 400)), ("dev", range(400, 420)), ("news", range(420, 440))):
+        write_sides(tmp_path, name, numbers)
+    result = mtx(
+        "train", f"data.dir={tmp_path}", "data.train=train", "data.valid=valid", "data.test=news", *TINY,
+        "training.max_steps=4", cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.startswith(b"news BLEU ")
+    run = tmp_path / "runs" / "en-de"
+    references = (run / "evaluation" / "news" / "ref.txt").read_bytes()
+    assert references == (tmp_path / "news.de").read_bytes()

@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+
+from mtx import evaluation
+from mtx.errors import DataError, UsageError
+from mtx.evaluation import Metric, Scores
+
+REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
+
+
+def test_equal_text_scores_full_marks() -> None:
+    scores = evaluation.score(REFERENCES, REFERENCES)
+    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
+
+
+def test_bleu_and_ter_by_hand() -> None:
+    """Of 6 words one differs: precisions 5/6, 3/5, 2/4, 1/3, no brevity penalty; TER is 1 edit of 6 words."""
+    scores = evaluation.score(["the cat sat on a mat"], ["the cat sat on the mat"])
+    assert scores.bleu.score == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    assert scores.ter.score == pytest.approx(100 / 6)
+    assert evaluation.bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == scores.bleu.score
+
+
+def test_signatures_tell_the_tokenizer_of_the_language() -> None:
+    assert "tok:13a" in evaluation.score(REFERENCES, REFERENCES, "de").bleu.signature
+    assert "tok:zh" in evaluation.score(["我 们"], ["我 们"], "zh").bleu.signature
+    assert "tok:char" in evaluation.score(["です"], ["です"], "ja").bleu.signature
+
+
+@pytest.mark.parametrize("hypotheses, references", [(["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])])
+def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], references: list[str]) -> None:
+    with pytest.raises(DataError):
+        evaluation.score(hypotheses, references)
+
+
+def test_comparable_text_is_nfc_and_one_line() -> None:
+    assert evaluation.comparable(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
+    assert evaluation.comparable(["e\u0301"], "none") == ["e\u0301"]
+
+
+def test_the_line_and_the_dictionary() -> None:
+    scores = Scores(Metric(39.406, "nrefs:1|sig"), Metric(61.249, "c"), Metric(44.02, "t"))
+    assert scores.line("flickr") == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
+    assert Scores.from_dict(scores.as_dict()) == scores
+
+
+def test_parallel_lines_name_both_counts(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n")
+    (tmp_path / "b").write_text("1\n2\n3\n")
+    with pytest.raises(DataError, match="a has 2 lines, .*b has 3"):
+        evaluation.parallel_lines(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name, pair", [("wmt99", "en-de"), ("wmt14/full", "en-xx"), ("wmt14/full", "german")])
+def test_unknown_test_sets_and_directions(name: str, pair: str) -> None:
+    with pytest.raises(UsageError):
+        evaluation.named_test_set(name, pair)

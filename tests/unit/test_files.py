@@ -1,0 +1,150 @@
+import gzip
+import io
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from mtx import files
+from mtx.errors import DamagedFileError, DataError, UsageError
+
+
+def test_lines_end_at_lf_only() -> None:
+    data = b"\xef\xbb\xbfa\r\nb\rc\x0b\x0c\x1c\x85\n\xe2\x80\xa8d\xef\xbb\xbf\n\nlast\r"
+    lines = list(files.byte_lines(io.BytesIO(data)))
+    assert lines == [b"a", b"b\rc\x0b\x0c\x1c\x85", b"\xe2\x80\xa8d\xef\xbb\xbf", b"", b"last\r"]
+
+
+@pytest.mark.parametrize(
+    "data, count", [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2), (b"\xef\xbb\xbf", 1)]
+)
+def test_number_of_lines(data: bytes, count: int) -> None:
+    assert len(list(files.byte_lines(io.BytesIO(data)))) == count
+
+
+def test_reads_plain_and_gzip_alike_and_invalid_bytes_as_replacement(tmp_path: Path) -> None:
+    data = b"ok\n\xff\xed\xa0\x80 bad\n"
+    (tmp_path / "plain").write_bytes(data)
+    (tmp_path / "packed").write_bytes(gzip.compress(data[:4]) + gzip.compress(data[4:]))  # recognised by content
+    expected = ["ok", "\ufffd\ufffd\ufffd\ufffd bad"]
+    assert list(files.read_lines(tmp_path / "plain")) == list(files.read_lines(tmp_path / "packed")) == expected
+
+
+def test_refuses_missing_and_truncated_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        list(files.read_lines(tmp_path / "missing"))
+    (tmp_path / "cut").write_bytes(gzip.compress(os.urandom(5000))[:-20])
+    with pytest.raises(DataError, match="cut: truncated"):
+        list(files.read_lines(tmp_path / "cut"))
+
+
+def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    files.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), files.new_file(path) as file:
+        file.write(b"half")
+        assert path.read_text() == "old"
+        raise ZeroDivisionError
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert not stat.S_IMODE(path.stat().st_mode) & 0o111
+    assert path.stat().st_mode & 0o044  # readable by others, unlike what mkstemp makes
+
+
+def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "directory"
+    with pytest.raises(KeyboardInterrupt), files.new_directory(path) as new:
+        (new / "a").write_text("half")
+        raise KeyboardInterrupt
+    assert not list(path.parent.iterdir())
+    for text in ("first", "second"):
+        with files.new_directory(path, replace=True) as new:
+            (new / "a").write_text(text)
+        assert (path / "a").read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+    files.verify(path, ["a"])
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with files.new_directory(tmp_path / "directory") as new:
+        (new / "a").write_bytes(bytes(range(256)))
+        (new / "b").write_bytes(b"")
+    return tmp_path / "directory"
+
+
+def test_every_flipped_bit_and_every_truncation_is_found(directory: Path) -> None:
+    path = directory / "a"
+    data = path.read_bytes()
+    damaged = [data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :] for i in range(len(data))]
+    for content in [*damaged, *(data[:i] for i in range(0, len(data), 16)), data + b"\0", b"\0" * 256]:
+        if content != data:
+            path.write_bytes(content)
+            with pytest.raises(DamagedFileError, match="directory/a: "):
+                files.verify(directory)
+    path.write_bytes(data)
+    files.verify(directory, ["a", "b"])
+
+
+def test_only_what_is_needed_can_be_verified(directory: Path) -> None:
+    (directory / "a").write_bytes(b"damaged")
+    files.verify(directory, ["b"], only_needed=True)
+    with pytest.raises(DamagedFileError, match="directory/a: "):
+        files.verify(directory, ["a"], only_needed=True)
+
+
+def test_verify_names_what_is_missing_or_not_listed(directory: Path) -> None:
+    with pytest.raises(DamagedFileError, match="does not list c"):
+        files.verify(directory, ["c"])
+    (directory / "b").unlink()
+    with pytest.raises(DamagedFileError, match="b: is missing"):
+        files.verify(directory)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "sub/file"])
+def test_a_manifest_cannot_point_outside(directory: Path, name: str) -> None:
+    files.write_json(directory / "manifest.json", {"files": {name: {"bytes": 0, "sha256": ""}}})
+    with pytest.raises(DamagedFileError, match="is not the name of a file in this directory"):
+        files.verify(directory)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', "\ufeff{}", "\x00"])
+def test_json_of_another_format_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedFileError, match="x.json"):
+        files.read_json(tmp_path / "x.json")
+
+
+def test_json_carries_the_format_and_text_as_it_is(tmp_path: Path) -> None:
+    files.write_json(tmp_path / "x.json", {"name": "é"})
+    assert "é" in (tmp_path / "x.json").read_text(encoding="utf-8")
+    assert (
+        json.loads((tmp_path / "x.json").read_bytes())
+        == files.read_json(tmp_path / "x.json")
+        == {"format": 1, "name": "é"}
+    )
+
+
+def test_removes_only_temporaries(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-x").mkdir()
+    (tmp_path / ".tmp-x" / "file").touch()
+    (tmp_path / ".tmp-y").touch()
+    (tmp_path / "kept").touch()
+    files.remove_temporaries(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    files.remove_temporaries(tmp_path / "nowhere")
+
+
+def test_a_member_is_taken_out_of_the_manifest_too(directory: Path) -> None:
+    files.remove_member(directory, "a")
+    files.verify(directory, ["b"])
+    assert not (directory / "a").exists()
+    with pytest.raises(DamagedFileError, match="does not list a"):
+        files.verify(directory, ["a"])
+
+
+@pytest.mark.parametrize("data, expected", [(b"", True), (b"a", False), (b"a\n", True), (b"a\nb", False)])
+def test_ends_in_newline(tmp_path: Path, data: bytes, expected: bool) -> None:
+    (tmp_path / "x").write_bytes(data)
+    assert files.ends_in_newline(tmp_path / "x") is expected

@@ -1,0 +1,207 @@
+"""A checkpoint gives back what was saved, bit for bit, or is refused by name."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from mtx import bundle, files
+from mtx.data.packing import Position
+from mtx.errors import DamagedFileError
+from mtx.model.transformer import Transformer
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.training import checkpoint
+from mtx.training.checkpoint import State
+from mtx.training.objective import smoothed_loss
+from tests.models import random_batch, tiny_model
+
+NUM_IDS = 13
+STATE_30 = State(30, Position(2, 17), 12.25, 20, 30, 1, 61.5)
+
+
+def adam(model: Transformer) -> torch.optim.Adam:
+    return torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
+def train(model: Transformer, optimizer: torch.optim.Optimizer, num_steps: int) -> None:
+    batch = random_batch([5, 3], [4, 6], NUM_IDS)
+    for _ in range(num_steps):
+        hidden = model.decode(batch, model.encode(batch))
+        smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1).loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def fresh(seed: int) -> tuple[Transformer, torch.optim.Adam]:
+    model = tiny_model(NUM_IDS, seed, torch.float32)
+    return model, adam(model)
+
+
+def same_weights(a: Transformer, b: Transformer) -> None:
+    for (name, x), (_, y) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
+        assert torch.equal(x, y), name
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> RunPaths:
+    return RunPaths(tmp_path / "run")
+
+
+def save_steps(paths: RunPaths, *steps: int) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 1)
+    for step in steps:
+        checkpoint.save(paths, model, optimizer, State(step))
+
+
+# --- round trip ---
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunPaths) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 3)
+    checkpoint.save(paths, model, optimizer, STATE_30)
+    train(model, optimizer, 3)
+
+    other, other_optimizer = fresh(2)
+    assert checkpoint.load(paths.checkpoint(30), other, other_optimizer) == STATE_30
+    train(other, other_optimizer, 3)
+    same_weights(model, other)
+    for a, b in zip(model.parameters(), other.parameters(), strict=True):
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            assert torch.equal(optimizer.state[a][key], other_optimizer.state[b][key])
+
+
+@pytest.mark.parametrize("state", [State(), STATE_30, State(best_bleu=0.0, best_step=5)])
+def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
+    files.write_json(tmp_path / STATE, state.as_dict())
+    assert State.from_dict(files.read_json(tmp_path / STATE)) == state
+    assert (state.best_bleu == -math.inf) == (state.best_step == 0)
+
+
+def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunPaths) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 1)
+    checkpoint.save(paths, model, optimizer, STATE_30)
+    train(model, optimizer, 1)
+    checkpoint.save(paths, model, optimizer, STATE_30)
+    other, other_optimizer = fresh(2)
+    checkpoint.load(paths.checkpoint(30), other, other_optimizer)
+    same_weights(model, other)
+    assert [path.name for path in paths.checkpoints.iterdir()] == ["step-00000030"]
+
+
+# --- which are kept ---
+
+
+def kept(paths: RunPaths) -> tuple[list[int], list[int]]:
+    """Steps with the full state, and steps with the weights alone."""
+    full = checkpoint.full_steps(paths.checkpoints)
+    return full, [step for step in checkpoint.all_steps(paths.checkpoints) if step not in full]
+
+
+def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunPaths) -> None:
+    save_steps(paths, 100, 200, 250, 300, 400, 500, 600)
+    checkpoint.prune(paths, State(600, best_step=250), checkpoint_every=100, average_last=4)
+    assert kept(paths) == ([250, 500, 600], [300, 400])
+    for step in (250, 300, 400, 500, 600):
+        files.verify(paths.checkpoint(step), (WEIGHTS, STATE))
+    assert checkpoint.averaged_steps(paths, 100, 4) == [300, 400, 500, 600], "250 is none of the regular ones"
+
+
+def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunPaths) -> None:
+    save_steps(paths, 100, 200, 300, 333)
+    checkpoint.prune(paths, State(333), checkpoint_every=100, average_last=3)
+    assert kept(paths) == ([300, 333], [200])
+    assert checkpoint.averaged_steps(paths, 100, 3) == [200, 300, 333]
+    save_steps(paths, 400)
+    checkpoint.prune(paths, State(400), checkpoint_every=100, average_last=3)
+    assert checkpoint.averaged_steps(paths, 100, 3) == [200, 300, 400]
+    assert kept(paths) == ([333, 400], [200, 300])
+
+
+def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunPaths) -> None:
+    for step in range(10, 91, 10):
+        save_steps(paths, step)
+        checkpoint.prune(paths, State(step, best_step=20), checkpoint_every=10, average_last=5)
+    assert kept(paths) == ([20, 80, 90], [50, 60, 70])
+    assert checkpoint.averaged_steps(paths, 10, 5) == [50, 60, 70, 80, 90]
+
+
+def test_without_checkpoints_there_is_nothing(paths: RunPaths) -> None:
+    assert checkpoint.full_steps(paths.checkpoints) == checkpoint.averaged_steps(paths, 10, 5) == []
+
+
+# --- 6.1: the mean ---
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunPaths, count: int) -> None:
+    save_steps(paths, *range(1, count + 1))
+    mean = checkpoint.average(paths, list(range(1, count + 1)))
+    saved = bundle.load_tensors(paths.checkpoint(1) / WEIGHTS)
+    assert mean.keys() == saved.keys()
+    for name, tensor in mean.items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, saved[name]), name
+
+
+def test_an_average_by_hand(paths: RunPaths) -> None:
+    for step, values in ((1, [1.0, 2.0, -1e8]), (2, [2.0, 2.0, 1.0]), (3, [6.0, 2.0, 1e8])):
+        with files.new_directory(paths.checkpoint(step)) as new:
+            bundle.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
+    assert checkpoint.average(paths, [1, 2, 3])["x"].tolist() == [3.0, 2.0, torch.tensor(1 / 3).item()]
+    assert checkpoint.average(paths, [1, 2])["x"].tolist()[:2] == [1.5, 2.0]
+
+
+# --- damage ---
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, STATE])
+@pytest.mark.parametrize("damage", ["flipped", "short", "missing"])
+def test_a_damaged_checkpoint_is_refused_by_name_with_what_to_do(paths: RunPaths, name: str, damage: str) -> None:
+    save_steps(paths, 10, 20)
+    path = paths.checkpoint(20) / name
+    if damage == "flipped":
+        flip(path, -2)
+    elif damage == "short":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+    model, optimizer = fresh(2)
+    with pytest.raises(DamagedFileError, match=name) as error:
+        checkpoint.load(paths.checkpoint(20), model, optimizer)
+    assert str(path) in str(error.value)
+    assert error.value.help is not None
+    assert str(paths.checkpoint(20)) in error.value.help
+    assert "step 10" in error.value.help
+    same_weights(model, fresh(2)[0])
+
+
+def test_the_only_checkpoint_damaged_means_to_start_anew(paths: RunPaths) -> None:
+    save_steps(paths, 10)
+    flip(paths.checkpoint(10) / WEIGHTS, -2)
+    with pytest.raises(DamagedFileError) as error:
+        checkpoint.load(paths.checkpoint(10), *fresh(2))
+    assert "anew" in str(error.value.help)
+
+
+def test_a_checkpoint_of_another_model_is_refused(paths: RunPaths) -> None:
+    save_steps(paths, 10)
+    model = tiny_model(NUM_IDS, dtype=torch.float32, d_ff=48)
+    with pytest.raises(DamagedFileError, match=r"inner\.bias is torch\.float32 \[32\], expected torch\.float32 \[48\]"):
+        checkpoint.load(paths.checkpoint(10), model, adam(model))
+
+
+def test_damaged_weights_are_not_averaged(paths: RunPaths) -> None:
+    save_steps(paths, 10, 20)
+    flip(paths.checkpoint(10) / WEIGHTS, -2)
+    with pytest.raises(DamagedFileError, match="step-00000010/model.safetensors"):
+        checkpoint.average(paths, [10, 20])

@@ -1,0 +1,79 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from mtx import settings
+from mtx.errors import DamagedFileError, UsageError
+from mtx.training.monitor import Monitor, format_duration, read_status
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    resolved = settings.resolve(None, [f"run_dir={tmp_path}", "training.max_steps=100"])
+    (tmp_path / "config.yaml").write_text(settings.dump(resolved.config), encoding="utf-8")
+    return tmp_path
+
+
+def _write(run: Path, *events: dict[str, Any]) -> None:
+    (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"event": "start"}\n{"event": "tr')
+    with Monitor(path, done=0, max_steps=20) as monitor:
+        for step in range(1, 21):
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    lines = path.read_text().split("\n")
+    assert lines[1] == '{"event": "tr' and lines[-1] == ""
+    events = [json.loads(line) for line in lines[2:-1]]
+    assert [(event["event"], event["step"]) for event in events] == [("train", 10), ("train", 20)]
+    assert events[1]["left_s"] == 0 and events[0]["tgt_tokens_per_s"] > 0
+
+
+def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:
+    assert read_status(run).state == "new" and not (run / "run.lock").exists()
+    _write(
+        run,
+        {"event": "train", "step": 30, "left_s": 7.5},
+        {"event": "validation", "step": 40, "bleu": 21.5},
+        {"event": "validation", "step": 60, "bleu": 20.5},
+    )
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "train", "st')
+    status = read_status(run)
+    assert (status.state, status.step, status.max_steps) == ("stopped", 60, 100)
+    assert (status.best_bleu, status.best_step, status.left_s) == (21.5, 40, 7.5)
+    assert "best:      21.50 at step 40" in status.text()
+
+
+def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
+    _write(run, {"event": "start", "step": 0})
+    with FileLock(run / "run.lock"):
+        assert read_status(run).state == "running"
+
+
+def test_finished_means_scored_and_ended(run: Path) -> None:
+    scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}}, "run": {}}
+    (run / "model").mkdir()
+    (run / "model" / "scores.json").write_text(json.dumps(scores))
+    _write(run, {"event": "end", "step": 100, "reason": "max_steps"})
+    assert read_status(run).state == "finished" and read_status(run).scores == {"t": 30.0}
+    _write(run, {"event": "end", "step": 100}, {"event": "start", "step": 100})
+    assert read_status(run).state == "stopped"
+    (run / "model" / "scores.json").write_text('{"format": 1, "t": 3}')
+    with pytest.raises(DamagedFileError, match=r"scores\.json"):
+        read_status(run)
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a run directory"):
+        read_status(tmp_path)
+
+
+@pytest.mark.parametrize("seconds, text", [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12000, "3 h 20 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
