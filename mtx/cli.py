@@ -65,8 +65,9 @@ def _resolve(arguments: list[str] | None) -> "Resolved":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
         if name.endswith(_TEXT_ENDINGS):
             raise UsageError(f"{name}: is text, not a configuration", f"data.train={name} data.src=en data.tgt=de")
-    if names and (empty := [override for override in overrides if override.endswith("=")]):
-        raise UsageError(f"{empty[0]}: a setting needs its value after =", f"{empty[0]}VALUE, without spaces")
+    for override, value in itertools.pairwise(given):
+        if override.endswith("=") and override in overrides and value in names:
+            raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"

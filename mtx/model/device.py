@@ -1,5 +1,7 @@
 """Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
 
+import re
+
 import torch
 
 from mtx.errors import UsageError
@@ -14,6 +16,8 @@ def find_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", name):
+        raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, number = name.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():
         raise UsageError(

@@ -24,6 +24,7 @@ class State:
         validated_step: the last step after which a validation was done.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
+        validation_s: seconds that the last validation took.
     """
 
     step: int = 0
@@ -33,6 +34,7 @@ class State:
     validated_step: int = 0
     bad_validations: int = 0
     elapsed_s: float = 0.0
+    validation_s: float = 0.0
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None

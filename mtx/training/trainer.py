@@ -12,17 +12,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from mtx import evaluation, files
+from mtx import files
 from mtx.config import Config
 from mtx.data.loader import LoadedStep, load_steps, to_device
 from mtx.data.packing import StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
-from mtx.decoding.translator import Translator, pack_sentences
 from mtx.errors import MtxError, StoppedError
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
@@ -31,10 +30,9 @@ from mtx.training.checkpoint import State
 from mtx.training.monitor import Monitor, format_duration
 from mtx.training.objective import LossSums, smoothed_loss
 from mtx.training.schedule import learning_rate
+from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
-
-_VALIDATION_TOKENS = 8192  # target tokens that a validation batch holds at most
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,10 @@ class Stop:
             signal.raise_signal(number)
         self.signal_number = number
         logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
+
+    def is_asked(self) -> bool:
+        """Whether a signal came."""
+        return self.signal_number is not None
 
     @contextlib.contextmanager
     def listening(self) -> Iterator["Stop"]:
@@ -91,7 +93,7 @@ class Trainer:
             tokens, chosen.micro_batch_tokens, self.planner.ratio, config.data.max_tokens
         )
         self.state = self._saved = State()
-        self._validation_s = 0.0
+        self._stop = Stop()
 
     def resume(self) -> None:
         """Go on from the newest full checkpoint, if there is one."""
@@ -114,13 +116,14 @@ class Trainer:
         loaded = load_steps(
             self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )
-        with Stop().listening() as stop, Monitor(self.paths.metrics, self.state.step, max_steps) as monitor:
+        with self._stop.listening(), Monitor(self.paths.metrics, self.state.step, max_steps) as monitor:
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             with contextlib.closing(loaded):
                 while (reason := self._after_step(monitor)) is None:
-                    self._step(next(loaded), stop, monitor)
+                    self._step(next(loaded), monitor)
+            if self._stop.is_asked():
+                self._leave(monitor)
             self._save(monitor)
-            self._obey(stop)
             monitor.event("end", step=self.state.step, reason=reason)
             logger.info("training ends at step %d (%s)", self.state.step, reason)
 
@@ -148,35 +151,35 @@ class Trainer:
     def _reserve_s(self, limit: float) -> float:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
         num_lines = sum(store.num_pairs for store in self.data.tests.values())
-        per_line = self._validation_s / max(1, self.data.valid.num_pairs)
-        return 0.03 * limit + 10 + self._validation_s + 2.0 * self.config.decoding.beam_size * per_line * num_lines
+        validation_s = self.state.validation_s
+        per_line = validation_s / max(1, self.data.valid.num_pairs)
+        return 0.03 * limit + 10 + validation_s + 2 * self.config.decoding.beam_size * per_line * num_lines
 
-    def _step(self, loaded: LoadedStep, stop: Stop, monitor: Monitor) -> None:
-        step = self.state.step + 1
-        rate = learning_rate(step, self.config.training.warmup_steps, self.config.model.d_model,
-                             self.config.training.learning_rate)  # fmt: skip
-        result = self._update(loaded, step, rate, stop)
+    def _step(self, loaded: LoadedStep, monitor: Monitor) -> None:
+        training, step = self.config.training, self.state.step + 1
+        rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
+        result = self._update(loaded, step, rate)
         if result is None:
             self.optimizer.zero_grad()
-            self._save(monitor)
-            self._obey(stop)
-        assert result is not None
+            self._leave(monitor)
         self.state = replace(self.state, step=step, position=loaded.after)
         monitor.step(step, result.loss, result.nll, rate, result.grad_norm, loaded.num_tgt_tokens)
 
-    def _obey(self, stop: Stop) -> None:
-        """Leave after a signal; the caller has saved."""
-        if stop.signal_number is not None:
-            text = f"stopped by signal {stop.signal_number} after step {self.state.step}; everything is saved"
-            raise StoppedError(text, stop.signal_number, "the same command goes on from there")
+    def _leave(self, monitor: Monitor) -> NoReturn:
+        """Save and leave, as a signal asked."""
+        self._save(monitor)
+        number = self._stop.signal_number
+        assert number is not None
+        text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
+        raise StoppedError(text, number, "the same command goes on from there")
 
-    def _update(self, loaded: LoadedStep, step: int, rate: float, stop: Stop) -> "StepResult | None":
+    def _update(self, loaded: LoadedStep, step: int, rate: float) -> "StepResult | None":
         """One optimizer update from k micro-batches; None where a signal came first."""
         self.model.train()
         sums: list[LossSums] = []
         smoothing = self.config.training.label_smoothing
         for micro_step, batch in enumerate(loaded.micro_batches):
-            if stop.signal_number is not None:
+            if self._stop.is_asked():
                 return None
             _seed_all(self.config.seed, step, micro_step)
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.chosen.precision == "bf16"):
@@ -210,48 +213,26 @@ class Trainer:
         )
 
     def _validate(self, monitor: Monitor) -> None:
-        """Unsmoothed nll and perplexity, and BLEU by greedy decoding, on the validation text."""
-        started = time.monotonic()
-        valid = self.data.valid
-        nll = self._validation_nll()
-        translator = Translator(self.model, self.data.tokenizer, self.config.data.max_tokens, beam_size=1)
-        normalization = self.config.tokenizer.normalization
-        bleu = evaluation.bleu(
-            evaluation.comparable(translator.translate(valid.src_texts()), normalization),
-            evaluation.comparable(valid.tgt_texts(), normalization),
-            self.config.data.tgt,
-        )
-        self._validation_s = time.monotonic() - started
+        """Validate, and keep count of the best; after a signal save and leave instead."""
+        data = self.config.data
+        found = validate(self.model, self.data, data.max_tokens, data.tgt, self._stop.is_asked)
+        if found is None:
+            self._leave(monitor)
         state, step = self.state, self.state.step
-        better = bleu > state.best_bleu
+        better = found.bleu > state.best_bleu
         self.state = replace(
-            state, validated_step=step, bad_validations=0 if better else state.bad_validations + 1,
-            best_bleu=bleu if better else state.best_bleu, best_step=step if better else state.best_step,
+            state, validated_step=step, validation_s=round(found.seconds, 3),
+            bad_validations=0 if better else state.bad_validations + 1,
+            best_bleu=found.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
-        ppl = math.exp(min(nll, 700.0))
-        monitor.event("validation", step=step, nll=nll, ppl=ppl, bleu=bleu, seconds=round(self._validation_s, 2))
+        seconds = round(found.seconds, 2)
+        monitor.event("validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=seconds)
         monitor.restart_window()
-        taken = format_duration(time.monotonic() - self._clock)
         logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)",
-            step, self.config.training.max_steps, nll, ppl, bleu, " (best)" if better else "", taken,
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps,
+            found.nll, found.ppl, found.bleu, " (best)" if better else "",
+            format_duration(time.monotonic() - self._clock),
         )  # fmt: skip
-
-    @torch.no_grad()
-    def _validation_nll(self) -> float:
-        self.model.eval()
-        valid, pad_id = self.data.valid, self.data.tokenizer.pad_id
-        total, tokens = 0.0, 0
-        ends = valid.tgt.lengths.cumsum() // _VALIDATION_TOKENS
-        for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
-            sides = [
-                [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows]
-                for side in (valid.src, valid.tgt)
-            ]
-            batch = to_device(pack_sentences(sides[0], sides[1], pad_id), self.device)
-            total += float(self._forward(batch, 0.0, 1.0).nll)
-            tokens += batch.num_tgt_tokens
-        return total / tokens
 
     def _save(self, monitor: Monitor) -> None:
         """Write the checkpoint of this step and remove what is no longer needed."""

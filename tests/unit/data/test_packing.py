@@ -363,3 +363,18 @@ def test_packing_conserves_every_pair(sizes: list[tuple[int, int]], batch_tokens
         assert found == sorted((src[i], tgt[i]) for i in step.pairs)
         assert sum(batch.num_src_tokens for batch in batches) == step.num_src_tokens
         assert sum(batch.num_tgt_tokens for batch in batches) == step.num_tgt_tokens
+
+
+@pytest.mark.parametrize("longest", [8, 12, 16, 32])
+def test_one_side_much_longer_than_the_other_and_short_sentences(longest: int) -> None:
+    """The dummies that cover the long side's tail have room on the short side too, and no step becomes a hundred."""
+    rng = np.random.default_rng(longest)
+    for batch_tokens in rng.integers(9000, 12_000, 3).tolist():
+        src, tgt = rng.integers(1, longest + 1, 3000).astype(np.int32), np.ones(3000, dtype=np.int32)
+        plan = planner(src, tgt, batch_tokens)
+        k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // 4), plan.ratio, longest)
+        step = plan.step(Position())
+        groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
+        assert len(groups) == k
+        sides = (side(random_ids(lengths.tolist(), PAD, 1)) for lengths in (src, tgt))
+        check_batch(pack(*sides, step.pairs[groups[0]], shape, PAD), shape)

@@ -1,0 +1,74 @@
+"""Validation: how a model in training does on text that it does not learn from. Flow: model + data -> `Validation`."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from mtx import evaluation
+from mtx.data.loader import to_device
+from mtx.data.prepare import PreparedData
+from mtx.data.store import TokenStore
+from mtx.decoding.translator import Translator, pack_sentences
+from mtx.model.transformer import Transformer
+from mtx.training.objective import smoothed_loss
+
+_BATCH_TOKENS = 8192  # target tokens that a batch holds at most
+_BLOCK_LINES = 256  # lines between two looks at whether to stop
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Unsmoothed nll per target token (`</s>` included), BLEU by greedy decoding, both in fp32."""
+
+    nll: float
+    bleu: float
+    seconds: float
+
+    @property
+    def ppl(self) -> float:
+        return math.exp(min(self.nll, 700.0))
+
+
+def validate(
+    model: Transformer, data: PreparedData, max_tokens: int, tgt: str, stopped: Callable[[], bool]
+) -> Validation | None:
+    """Validate, or give up and return None as soon as `stopped()`."""
+    started = time.monotonic()
+    nll = _nll(model, data.valid, data.tokenizer.pad_id, stopped)
+    translator = Translator(model, data.tokenizer, max_tokens, beam_size=1)
+    lines = data.valid.src_texts()
+    order = sorted(range(len(lines)), key=lambda i: len(lines[i]))
+    hypotheses = [""] * len(lines)
+    for start in range(0, len(order), _BLOCK_LINES):
+        if stopped():
+            return None
+        block = order[start : start + _BLOCK_LINES]
+        for i, text in zip(block, translator.translate([lines[i] for i in block]), strict=True):
+            hypotheses[i] = text
+    form = data.tokenizer.normalization
+    references = evaluation.comparable(data.valid.tgt_texts(), form)
+    bleu = evaluation.bleu(evaluation.comparable(hypotheses, form), references, tgt)
+    return Validation(nll, bleu, time.monotonic() - started)
+
+
+@torch.no_grad()
+def _nll(model: Transformer, valid: TokenStore, pad_id: int, stopped: Callable[[], bool]) -> float:
+    model.eval()
+    device = model.output_weight.device
+    total, tokens = 0.0, 0
+    ends = valid.tgt.lengths.cumsum() // _BATCH_TOKENS
+    for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
+        if stopped():
+            break
+        src, tgt = (
+            [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
+        )
+        batch = to_device(pack_sentences(src, tgt, pad_id), device)
+        hidden = model.decode(batch, model.encode(batch))
+        total += float(smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll)
+        tokens += batch.num_tgt_tokens
+    return total / max(tokens, 1)
