@@ -182,7 +182,8 @@ def _tune_cpu(chosen: Chosen) -> None:
     torch.set_num_threads(chosen.threads)
     if chosen.device == "cpu" and sys.platform == "linux" and os.confstr("CS_GNU_LIBC_VERSION"):
         libc = ctypes.CDLL(None)
-        for option, value in ((-3, 1 << 30), (-1, (1 << 31) - 1)):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+        # M_MMAP_THRESHOLD, of which glibc takes 32 MB at most, and M_TRIM_THRESHOLD
+        for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):
             libc.mallopt(option, value)
 
 

@@ -166,10 +166,10 @@ def micro_batch_shape(batch_tokens: int, micro_batch_tokens: int, ratio: float, 
     wanted_tgt = max(batch_tokens / k * margin, max_tokens)
     wanted_src = max(src_budget(batch_tokens, ratio, max_tokens) / k * margin, max_tokens)
     spare = 1
-    while spare < -(-int(max(wanted_src, wanted_tgt) + spare) // max_tokens) + 1:
+    while spare < -(-int(max(wanted_src, wanted_tgt) + spare) // max_tokens) - (-128 // max_tokens):  # 128: rounding
         spare += 1
     num_tgt, num_src = _round_up(wanted_tgt + spare), _round_up(wanted_src + spare)
-    return k, Shape(num_src, num_tgt, max(num_tgt // 3, 1 + spare), max_tokens, spare)
+    return k, Shape(num_src, num_tgt, max(num_tgt // 3, num_tgt // 4 + spare), max_tokens, spare)
 
 
 def _round_up(size: float) -> int:

@@ -31,7 +31,7 @@ def tokenizer() -> Tokenizer:
 @pytest.fixture(scope="module")
 def translator(tokenizer: Tokenizer) -> Translator:
     """A random model that ends its sentences soon."""
-    model = tiny_model(tokenizer.num_ids, seed=4, dtype=torch.float32, output_bias=True)
+    model = tiny_model(tokenizer.num_ids, seed=4, dtype=torch.float32, output_bias=True, dropout=0.3)
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
