@@ -4,6 +4,7 @@ Written whole or not at all; loading verifies sha256, the names, shapes and type
 """
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,8 @@ def load(directory: Path) -> Bundle:
         )
     if wrong := [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]:
         raise DamagedFileError(f"{directory / MODEL_CONFIG}: {', '.join(wrong)}: missing or of another type")
+    if info["max_tokens"] < 2 or info["beam_size"] < 1 or not 0 <= info["length_penalty"] < math.inf:
+        raise DamagedFileError(f"{directory / MODEL_CONFIG}: max_tokens, beam_size or length_penalty cannot be meant")
     model = Transformer(config, tokenizer.num_ids)
     load_weights(model, directory / WEIGHTS)
     return Bundle(model.eval(), tokenizer, info)
@@ -149,9 +152,8 @@ def _load_checkpoint(paths: RunPaths) -> Bundle:
     step = best if best in steps else steps[-1]
     files.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
     files.verify(paths.data, (TOKENIZER_MODEL, TOKENIZER_JSON), only_needed=True)
-    logger.info(
-        "%s has no model yet: its %s checkpoint, step %d, is used", paths.root, "best" if best else "last", step
-    )
+    kind = "best" if step == best else "last"
+    logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
     model = Transformer(wanted.model, tokenizer.num_ids)
     load_weights(model, paths.checkpoint(step) / WEIGHTS)

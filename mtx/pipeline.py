@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -56,6 +57,7 @@ class Result:
 
 def train(wanted: Config) -> Result:
     """Everything from text to a scored model, or what of it is not done yet."""
+    started = time.monotonic()
     device = find_device(wanted.device)
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
@@ -67,7 +69,7 @@ def train(wanted: Config) -> Result:
         trainer = Trainer(wanted, chosen, data, paths)
         trainer.resume()
         _announce(wanted, chosen, trainer, data)
-        trainer.run()
+        trainer.run(started)
         _write_model(wanted, paths, data)
         _score(wanted, chosen, paths, data)
         return finished(paths)
@@ -152,6 +154,7 @@ def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
 
 def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now."""
+    head_size = wanted.model.d_model // wanted.model.num_heads
     if paths.chosen.exists():
         chosen = _read_chosen(paths.chosen)
         if wanted.device == "auto" and torch.device(chosen.device).type != device.type:
@@ -159,13 +162,13 @@ def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
                 f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
                 f"device={device.type} goes on without it, not bit for bit",
             )
-        kernel = attention_kernel(device, chosen.precision)
+        kernel = attention_kernel(device, chosen.precision, head_size)
         return Chosen(**{**asdict(chosen), "device": str(device), "kernel": kernel})
     precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
-    usual = _CPU_MICRO_BATCH if device.type == "cpu" else _CUDA_MICRO_BATCH
+    usual = _CUDA_MICRO_BATCH if device.type == "cuda" else _CPU_MICRO_BATCH
     asked = wanted.training.micro_batch_tokens
     micro = max(usual, wanted.data.max_tokens) if asked == "auto" else asked
-    chosen = Chosen(str(device), precision, micro, attention_kernel(device, precision), torch.get_num_threads(), False)
+    chosen = Chosen(str(device), precision, micro, attention_kernel(device, precision, head_size), torch.get_num_threads(), False)
     files.write_json(paths.chosen, asdict(chosen))
     return chosen
 
@@ -206,6 +209,8 @@ def paths_name(wanted: Config) -> str:
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
     """Average the last checkpoints into model/."""
     steps = checkpoint.averaged_steps(paths, wanted.training.checkpoint_every, wanted.training.average_last)
+    if not steps:
+        raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
     bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, bundle.describe(wanted))
 

@@ -41,7 +41,8 @@ def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
     """The same batch on `device`; offsets stay in host memory, where attention lays out its blocks."""
     if device.type == "cpu":
         return batch
-    return replace(batch, **{name: getattr(batch, name).to(device, non_blocking=True) for name in _DEVICE_FIELDS})
+    pinned = device.type == "cuda"  # elsewhere the source could be freed before it is read (pytorch issue 189690)
+    return replace(batch, **{name: getattr(batch, name).to(device, non_blocking=pinned) for name in _DEVICE_FIELDS})
 
 
 def load_steps(

@@ -68,11 +68,14 @@ def make_layout(
         query_offsets, key_offsets: int32 [M+1] in host memory, see `PackedBatch`.
         num_sentences: real ones; the `padded` path leaves the rows of dummy sentences zero.
     """
+    same = key_offsets is query_offsets
     if kernel == "varlen":
-        query_offsets, key_offsets = (o.to(device, non_blocking=True) for o in (query_offsets, key_offsets))
+        query_offsets = query_offsets.to(device, non_blocking=True)
+        key_offsets = query_offsets if same else key_offsets.to(device, non_blocking=True)
         return Layout(causal, max_tokens, query_offsets, key_offsets)
-    starts = [o[: num_sentences + 1].numpy().astype(np.int64) for o in (query_offsets, key_offsets)]
-    return _padded_layout(starts[0], starts[1], max_tokens, num_heads, causal, device)
+    query_starts = query_offsets[: num_sentences + 1].numpy().astype(np.int64)
+    key_starts = query_starts if same else key_offsets[: num_sentences + 1].numpy().astype(np.int64)
+    return _padded_layout(query_starts, key_starts, max_tokens, num_heads, causal, device)
 
 
 def _padded_layout(
@@ -83,7 +86,10 @@ def _padded_layout(
     groups = _similar(query_lengths, key_lengths)
     widths = [(int(query_lengths[group].max()), int(key_lengths[group].max())) for group in groups]
     query_rows, query_back = _row_maps(query_starts, groups, [s for s, _ in widths], num_heads)
-    key_rows, key_back = _row_maps(key_starts, groups, [t for _, t in widths], num_heads)
+    if key_starts is query_starts:
+        key_rows, key_back = query_rows, query_back
+    else:
+        key_rows, key_back = _row_maps(key_starts, groups, [t for _, t in widths], num_heads)
     blocks, queries, keys = [], 0, 0
     for group, (s, t) in zip(groups, widths, strict=True):
         next_queries, next_keys = queries + len(group) * num_heads * s, keys + len(group) * num_heads * t
@@ -140,20 +146,8 @@ class _PaddedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-        q_rows = _rows(q).index_select(0, layout.query_rows).mul_(q.shape[-1] ** -0.5)  # type: ignore[arg-type]
-        k_rows = _rows(k).index_select(0, layout.key_rows)  # type: ignore[arg-type]
-        v_rows = _rows(v).index_select(0, layout.key_rows)  # type: ignore[arg-type]
-        out_rows = torch.empty_like(q_rows)
-        weights = []
-        for block in layout.blocks:
-            scores = torch.bmm(block.queries(q_rows), block.keys(k_rows).transpose(1, 2))
-            if block.mask is not None:
-                scores.view(block.num_sentences, -1, block.num_queries, block.num_keys).add_(block.mask)
-            weights.append(torch.softmax(scores, -1))
-            torch.bmm(weights[-1], block.keys(v_rows), out=block.queries(out_rows))
-        ctx.layout, ctx.query_shape, ctx.key_shape = layout, q.shape, k.shape
-        ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
-        return _unpad(out_rows, layout.query_back, q.shape)
+        with torch.autocast(q.device.type, enabled=False):  # on CUDA it would turn the softmax alone into fp32
+            return _forward(ctx, q, k, v, layout)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -173,6 +167,23 @@ class _PaddedAttention(torch.autograd.Function):
         dq = _unpad(dq_rows.mul_(ctx.query_shape[-1] ** -0.5), back, ctx.query_shape)
         dk, dv = (_unpad(rows, layout.key_back, ctx.key_shape) for rows in (dk_rows, dv_rows))
         return dq, dk, dv, None
+
+
+def _forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
+    q_rows = _rows(q).index_select(0, layout.query_rows).mul_(q.shape[-1] ** -0.5)  # type: ignore[arg-type]
+    k_rows = _rows(k).index_select(0, layout.key_rows)  # type: ignore[arg-type]
+    v_rows = _rows(v).index_select(0, layout.key_rows)  # type: ignore[arg-type]
+    out_rows = torch.empty_like(q_rows)
+    weights = []
+    for block in layout.blocks:
+        scores = torch.bmm(block.queries(q_rows), block.keys(k_rows).transpose(1, 2))
+        if block.mask is not None:
+            scores.view(block.num_sentences, -1, block.num_queries, block.num_keys).add_(block.mask)
+        weights.append(torch.softmax(scores, -1))
+        torch.bmm(weights[-1], block.keys(v_rows), out=block.queries(out_rows))
+    ctx.layout, ctx.query_shape, ctx.key_shape = layout, q.shape, k.shape
+    ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
+    return _unpad(out_rows, layout.query_back, q.shape)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -42,7 +42,8 @@ def fast_precision(device: torch.device) -> str:
     return "fp32"
 
 
-def attention_kernel(device: torch.device, precision: str) -> Kernel:
-    """`varlen` for bf16 on CUDA from compute capability 8.0, `padded` everywhere else."""
-    fast = device.type == "cuda" and precision == "bf16" and torch.cuda.get_device_capability(device) >= (8, 0)
-    return "varlen" if fast else "padded"
+def attention_kernel(device: torch.device, precision: str, head_size: int) -> Kernel:
+    """`varlen` for bf16 on CUDA from compute capability 8.0 with a head size it takes, `padded` everywhere else."""
+    if device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
+        return "padded"
+    return "varlen" if torch.cuda.get_device_capability(device) >= (8, 0) else "padded"

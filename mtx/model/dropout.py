@@ -1,7 +1,7 @@
 """Dropout whose random numbers are cheap on a CPU.
 
 torch draws one random number per element there, a tenth of a training step. Here one 64-bit number serves four
-elements: a quarter of the time, the probability rounded to 1/65536 and the scale exact for the rounded one.
+elements: a quarter of the time, the probability rounded to 1/65536 and the scale that of the rounded one.
 """
 
 import torch

@@ -1,7 +1,8 @@
 """The Transformer (section 3 of the paper) over packed streams, readable beside it.
 
-The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `start_cache`, `decode_step`
-and `Cache.reorder`, so that another architecture can stand beside this one.
+The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `start_cache`,
+`decode_step`, the cache's `reorder` and `keep_sentences`, and `prepare_positions`, so that another architecture can
+stand beside this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
@@ -167,7 +168,7 @@ class Cache:
     Attributes:
         memory_keys, memory_values: per layer [B, H, S, K], computed once and shared by a sentence's beams.
         memory_mask: [B, 1, 1, S], -inf where the source is padding.
-        keys, values: per layer [B * J, H, T, K] of which the first `length` positions are filled.
+        keys, values: per layer [B * J, H, length, K], of the target positions so far.
     """
 
     memory_keys: list[Tensor]
@@ -180,7 +181,7 @@ class Cache:
     def reorder(self, index: Tensor) -> None:
         """Let row i of the target side go on from row `index[i]`."""
         for rows in (self.keys, self.values):
-            rows[:] = [x[:, :, : self.length].index_select(0, index) for x in rows]
+            rows[:] = [x.index_select(0, index) for x in rows]
 
     def keep_sentences(self, sentences: Tensor, rows: Tensor) -> None:
         """Drop finished sentences: `sentences` (of B) and their `rows` (of B * J) stay."""

@@ -13,6 +13,8 @@ from mtx.data.packing import Position
 from mtx.errors import DamagedFileError
 from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths, checkpoint_step
 
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of each parameter
+
 
 @dataclass(frozen=True)
 class State:
@@ -71,17 +73,25 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     try:
         files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
         bundle.load_weights(model, path / WEIGHTS)
-        moments = bundle.load_tensors(path / OPTIMIZER)
+        moments = _load_moments(path / OPTIMIZER, model)
         state = _load_state(path / STATE)
     except DamagedFileError as error:
         others = [other for other in full_steps(path.parent) if other != checkpoint_step(path)]
         older = f"to go on from step {others[-1]} instead" if others else "to start anew"
         raise DamagedFileError(str(error), f"remove the directory {path} {older}") from None
     for name, parameter in model.named_parameters():
-        keys = ("step", "exp_avg", "exp_avg_sq")
-        values = {key: moments[f"{name}.{key}"] for key in keys if f"{name}.{key}" in moments}
-        optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in values.items()}
+        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
     return state
+
+
+def _load_moments(path: Path, model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    moments = bundle.load_tensors(path)
+    wanted = {f"{name}.{key}" for name, _ in model.named_parameters() for key in _MOMENTS}
+    if different := sorted(wanted ^ set(moments)):
+        raise DamagedFileError(
+            f"{path}: {'lacks' if different[0] in wanted else 'holds an unknown tensor'} {different[0]}"
+        )
+    return moments
 
 
 def _load_state(path: Path) -> State:

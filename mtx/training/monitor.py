@@ -39,9 +39,11 @@ class Monitor:
 
     Args:
         done: steps that earlier starts did.
+        ends_at: when a time limit ends training, on the monotonic clock.
     """
 
-    def __init__(self, metrics: Path, done: int, max_steps: int):
+    def __init__(self, metrics: Path, done: int, max_steps: int, ends_at: float = math.inf):
+        self._ends_at = ends_at
         self._metrics, self._done, self._max_steps = metrics, done, max_steps
         self._started = time.monotonic()
         self._window_started, self._window_tokens = self._started, 0
@@ -74,16 +76,18 @@ class Monitor:
         self._bar.update(1)
         self._window_tokens += num_tgt_tokens
         now = time.monotonic()
-        if step % _EVENT_EVERY and step != self._max_steps and now < self._line_at:
+        line_is_due = self._bar.disable and now >= self._line_at
+        if step % _EVENT_EVERY and step != self._max_steps and not line_is_due:
             return
         rate = self._window_tokens / (now - self._window_started)
         left = (now - self._started) / (step - self._done) * (self._max_steps - step)
+        left = min(left, self._ends_at - now)
         self.event(
             "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
             tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1),
         )  # fmt: skip
         self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {rate:,.0f} tok/s")
-        if self._bar.disable and now >= self._line_at:
+        if line_is_due:
             logger.info(
                 "step %d of %d: loss %.3f, lr %.2e, %s target tokens/s, %s left",
                 step, self._max_steps, loss, lr, f"{rate:,.0f}", format_duration(left),

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_CHUNK_ELEMENTS = 1 << 22  # logits held at once, in elements
+_CHUNK_ELEMENTS = {"cpu": 1 << 22}  # logits held at once, in elements
+_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # few large kernels; half a GB of fp32
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def _forward(
     d_bias = torch.zeros(num_outputs, dtype=torch.float32, device=weight.device) if bias is not None else None
     loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
     nll = torch.zeros_like(loss)
-    chunk = max(1, _CHUNK_ELEMENTS // num_outputs)
+    elements = _CHUNK_ELEMENTS.get(hidden.device.type, _CHUNK_ELEMENTS_ELSEWHERE)
+    chunk = max(1, elements // num_outputs)
     for start in range(0, len(targets), chunk):
         part = slice(start, start + chunk)
         mask = real[part]

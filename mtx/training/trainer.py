@@ -103,20 +103,24 @@ class Trainer:
             self.state = self._saved = checkpoint.load(self.paths.checkpoint(steps[-1]), self.model, self.optimizer)
             logger.info("going on from step %d", self.state.step)
 
-    def run(self) -> None:
+    def run(self, started: float) -> None:
         """Train until max_steps, the time limit or early stopping.
+
+        Args:
+            started: when the command was given, on the monotonic clock; a time limit counts from there.
 
         Raises:
             StoppedError: after SIGTERM or SIGINT, when the state is saved.
             MtxError: where a loss or gradient is not finite; nothing was updated by it.
         """
         max_steps = self.config.training.max_steps
-        self._clock = time.monotonic() - self.state.elapsed_s
+        self._clock = started - self.state.elapsed_s
         num_steps, pin = max(0, max_steps - self.state.step), self.device.type == "cuda"
         loaded = load_steps(
             self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )
-        with self._stop.listening(), Monitor(self.paths.metrics, self.state.step, max_steps) as monitor:
+        ends_at = self._clock + (self.config.training.time_limit or math.inf)
+        with self._stop.listening(), Monitor(self.paths.metrics, self.state.step, max_steps, ends_at) as monitor:
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             with contextlib.closing(loaded):
                 while (reason := self._after_step(monitor)) is None:
@@ -131,7 +135,8 @@ class Trainer:
         """Validate and save where that is due; the reason to end, if there is one."""
         training, step = self.config.training, self.state.step
         reason = self._reason_to_end()
-        if step and (reason or step % training.validate_every == 0) and self.state.validated_step != step:
+        due = reason or step % training.validate_every == 0 or self._needs_measure()
+        if step and due and self.state.validated_step != step:
             self._validate(monitor)
         if step and (step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save(monitor)
@@ -144,9 +149,17 @@ class Trainer:
         if training.patience is not None and state.bad_validations >= training.patience:
             return "patience"
         limit = training.time_limit
-        if limit is not None and time.monotonic() - self._clock > limit - self._reserve_s(limit):
+        if limit is not None and state.step and self._elapsed_s() > limit - self._reserve_s(limit):
             return "time_limit"
         return None
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._clock
+
+    def _needs_measure(self) -> bool:
+        """Whether a time limit is set and nobody knows yet how long decoding takes."""
+        limit = self.config.training.time_limit
+        return limit is not None and not self.state.validation_s and self._elapsed_s() > 0.2 * limit
 
     def _reserve_s(self, limit: float) -> float:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
@@ -186,11 +199,12 @@ class Trainer:
                 loss_sums = self._forward(to_device(batch, self.device), smoothing, 1 / loaded.num_tgt_tokens)
             loss_sums.loss.backward()  # type: ignore[no-untyped-call]
             sums.append(loss_sums)
-        clip = self.config.training.clip_norm
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), math.inf if clip is None else clip)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         loss = sum(float(s.loss.detach()) for s in sums)
         if not (math.isfinite(loss) and math.isfinite(norm)):
             self._refuse(step, loss, float(norm))
+        if (clip := self.config.training.clip_norm) is not None:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -231,7 +245,7 @@ class Trainer:
         logger.info(
             "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps,
             found.nll, found.ppl, found.bleu, " (best)" if better else "",
-            format_duration(time.monotonic() - self._clock),
+            format_duration(self._elapsed_s()),
         )  # fmt: skip
 
     def _save(self, monitor: Monitor) -> None:
