@@ -9,6 +9,8 @@ import itertools
 import json
 import logging
 import os
+import shlex
+import shutil
 import signal
 import sys
 import warnings
@@ -44,7 +46,6 @@ Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the ru
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_TEXT_ENDINGS = (".tsv", ".jsonl", ".parquet")
 # How long torch's idle CPU threads spin before they sleep. The default (300,000) makes a step 10 times slower whenever
 # another program takes a core; this costs nothing on a quiet machine.
 _SPIN_COUNT = "20000"
@@ -58,7 +59,7 @@ class _TerminatedError(KeyboardInterrupt):
 def _resolve(arguments: list[str] | None) -> "Resolved":
     """CONFIG and overrides of a command line, told apart."""
     from mtx import settings
-    from mtx.config import key_names
+    from mtx.config import FILE_ENDING, key_names
 
     given = arguments or []
     overrides = [argument for argument in given if settings.is_override(argument)]
@@ -66,8 +67,11 @@ def _resolve(arguments: list[str] | None) -> "Resolved":
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if name.endswith(_TEXT_ENDINGS):
-            raise UsageError(f"{name}: is text, not a configuration", f"data.train={name} data.src=en data.tgt=de")
+        if FILE_ENDING.search(name):
+            raise UsageError(
+                f"{name}: names text, not a configuration",
+                f"mtx train own-text data.train={name} data.src=en data.tgt=de",
+            )
     for override, value in itertools.pairwise(given):
         if override.endswith("=") and override in overrides and value in names:
             raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
@@ -95,7 +99,17 @@ def train(settings: Settings = None) -> None:
     logger.info("")
     _print_scores(result.scores, False)
     logger.info("model: %s", result.paths.model)
-    logger.info('next:  echo "…" | mtx translate %s     mtx evaluate %s', result.paths.root, result.paths.root)
+    program, root = _program(), result.paths.root
+    logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
+
+
+def _program() -> str:
+    """How this program was called, for what to type next: `mtx` where the shell finds it by that name."""
+    called, found = Path(sys.argv[0]), shutil.which("mtx")
+    ours = (called.resolve(), Path(sys.executable).with_name("mtx").resolve())
+    if found and Path(found).resolve() in ours:  # there are other programs of that name
+        return "mtx"
+    return f"{shlex.quote(sys.executable)} -m mtx" if called.name == "__main__.py" else shlex.quote(str(called))
 
 
 @app.command()
@@ -183,6 +197,10 @@ def evaluate(
     assert model is not None
     if (src is None) != (ref is None):
         raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
+    if src is not None and testset is not None:
+        raise UsageError("--testset has its own text, so --src and --ref have no place beside it")
+    if direction is not None and testset is None:
+        raise UsageError("--direction is that of a --testset; the model's own holds here", f"mtx evaluate {model}")
     own = src is None and testset is None
     if own:
         pipeline.require_run(Path(model))
@@ -325,7 +343,8 @@ def _usage_error(error: Any) -> UsageError:
 
     option = getattr(error, "option_name", "")
     wanted = option.lstrip("-").split("=")[0].replace("-", "_")
-    if near := nearest(wanted, key_names()):
+    takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
+    if takes_settings and (near := nearest(wanted, key_names())):
         return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
     command = error.ctx.command_path if error.ctx else "mtx"
     return UsageError(" ".join(error.format_message().split()).rstrip("."), f"{command} --help")

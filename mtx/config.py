@@ -23,13 +23,14 @@ def _read_bool(value: object) -> object:
     return value
 
 
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_NUMBER = r"\d+(?:\.\d+)?"
+_DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 
 
 def _read_seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    match = _DURATION.fullmatch(value)
+    match = _DURATION.fullmatch(f"{value}s" if re.fullmatch(_NUMBER, value) else value)  # seconds only where alone
     if not value or match is None:
         raise ValueError("expected a duration such as 2h, 90m, 1h30m or 600s")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())

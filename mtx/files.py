@@ -1,6 +1,7 @@
 """The only place that makes things durable, and the only reader of text lines.
 
-A file or a directory appears under its name whole or not at all: it is written beside its place, synced, and renamed.
+A file or a directory appears under its name whole or not at all: it is written beside its place, synced, and renamed;
+a directory that is replaced steps aside first, and `remove_temporaries` mends what an interruption left of that.
 A directory that must be trusted later carries `manifest.json` (sizes and sha256, written last); `verify` refuses it
 by file name when a byte differs. Lines of text end at LF only, so that no character in a line can misalign a corpus.
 """
@@ -22,6 +23,8 @@ from mtx.paths import MANIFEST
 
 FORMAT = 1
 TEMPORARY_PREFIX = ".tmp-"
+_OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # of a directory that steps aside until its replacement has its name
+_REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 
 
 def _sync_file(path: Path) -> None:
@@ -80,7 +83,7 @@ def read_json(path: Path) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise DamagedFileError(f"{path}: is missing") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter from deep nesting
         raise DamagedFileError(f"{path}: is not JSON ({error})") from None
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         found = value.get("format") if isinstance(value, dict) else None
@@ -93,15 +96,15 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest, synced, by one rename.
 
     On any error the temporary directory is removed and `path` is as it was. With `replace` an existing `path` is
-    moved out of the way just before and removed just after.
+    replaced by two renames; where the process is killed between them, `remove_temporaries` mends it at the next start.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=TEMPORARY_PREFIX))
     temporary.chmod(0o755)
+    old = path.with_name(f"{_OLD_PREFIX}{path.name}")
     try:
         yield temporary
         write_manifest(temporary)
-        old = path.with_name(f"{TEMPORARY_PREFIX}old-{path.name}")
         if replace and path.exists():
             shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
@@ -111,11 +114,22 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
+        if replace:
+            _put_back(old)
         raise
 
 
+def _put_back(old: Path) -> None:
+    """Give a directory that stepped aside its name again, where nothing has taken it."""
+    path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
+    if old.exists() and not path.exists():
+        old.rename(path)
+
+
 def remove_temporaries(directory: Path) -> None:
-    """Remove what an interrupted write left in `directory`; the caller must own the run."""
+    """Undo what an interrupted write left in `directory`; the caller must own the run."""
+    for path in directory.glob(f"{_OLD_PREFIX}*"):
+        _put_back(path)
     for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -167,16 +181,14 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
 
 
 def open_binary(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file (recognised by its first two bytes) for reading bytes."""
+    """Open a plain or gzip file (recognised by its first two bytes), which may be a pipe, for reading bytes."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    magic = file.read(2)
-    file.seek(0)
-    return gzip.open(file, "rb") if magic == b"\x1f\x8b" else file  # type: ignore[return-value]
+    return gzip.open(file, "rb") if file.peek(2)[:2] == b"\x1f\x8b" else file  # type: ignore[return-value]
 
 
 def byte_lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -222,7 +234,7 @@ def ends_in_newline(path: Path) -> bool:
 
 def remove_directory(path: Path) -> None:
     """Remove a directory that mtx wrote: renamed first, so that no half of it is ever found under its name."""
-    doomed = path.with_name(f"{TEMPORARY_PREFIX}old-{path.name}")
+    doomed = path.with_name(f"{_REMOVED_PREFIX}{path.name}")
     shutil.rmtree(doomed, ignore_errors=True)
     path.rename(doomed)
     shutil.rmtree(doomed, ignore_errors=True)

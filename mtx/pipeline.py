@@ -9,9 +9,11 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -26,7 +28,16 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.model.device import attention_kernel, fast_precision, find_device
-from mtx.paths import HYPOTHESIS_TEXT, MANIFEST, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunPaths
+from mtx.paths import (
+    HYPOTHESIS_TEXT,
+    MANIFEST,
+    REFERENCE_TEXT,
+    SCORES,
+    SOURCE_TEXT,
+    WEIGHTS,
+    RunPaths,
+    checkpoint_step,
+)
 from mtx.training import checkpoint
 from mtx.training.trainer import Chosen, Trainer
 
@@ -61,7 +72,7 @@ def train(wanted: Config) -> Result:
     device = find_device(wanted.device)
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
-            logger.info("this run is finished; a larger training.max_steps trains on")
+            logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
             return finished(paths)
         data = _prepared(wanted, paths)
         chosen = _choose(paths, wanted, device)
@@ -92,29 +103,42 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
     """
     paths = RunPaths(Path(wanted.run_dir))
     new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
-    if paths.config.exists() and not paths.lock.exists() and not prepare.is_prepared(paths.data):
+    if paths.config.exists() and not paths.lock.exists() and not _is_begun(paths):
         raise UsageError(
             f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
         )
-    try:
-        paths.root.mkdir(parents=True, exist_ok=True)
-        owned = FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
-    except Timeout:
-        raise MtxError(
-            f"{paths.root}: another process works on this run", "wait for it, or use another run_dir"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
-    with owned:
+    with _owned(paths):
         try:
             _settle_config(paths, wanted)
             files.remove_temporaries(paths.root)
             files.remove_temporaries(paths.evaluation)
             yield paths
         except BaseException:
-            if not prepare.is_prepared(paths.data):
+            if not _is_begun(paths):
                 _leave_nothing(paths, new)
             raise
+
+
+def _owned(paths: RunPaths) -> AbstractContextManager[object]:
+    """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
+    try:
+        paths.root.mkdir(parents=True, exist_ok=True)
+        return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
+    except Timeout:
+        raise MtxError(
+            f"{paths.root}: another process works on this run", "wait for it, or use another run_dir"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+
+
+def _is_begun(paths: RunPaths) -> bool:
+    """Whether a run holds what was made with its configuration, which it is then bound to."""
+    return prepare.is_prepared(paths.data) or paths.chosen.exists() or _has_checkpoints(paths)
+
+
+def _has_checkpoints(paths: RunPaths) -> bool:
+    return paths.checkpoints.is_dir() and any(checkpoint_step(path) is not None for path in paths.checkpoints.iterdir())
 
 
 def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
@@ -124,18 +148,17 @@ def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
         new: the lock and the directories that were not there before, innermost first.
     """
     paths.config.unlink(missing_ok=True)
-    is_empty = set(paths.root.iterdir()) <= {paths.lock}
-    if is_empty or paths.lock in new:
+    if paths.lock in new or set(paths.root.iterdir()) <= {paths.lock}:
         paths.lock.unlink(missing_ok=True)
-    if is_empty:
-        with contextlib.suppress(OSError):  # somebody else put something there
-            for path in [paths.root, *(path for path in new if path not in (paths.lock, paths.root))]:
+    with contextlib.suppress(OSError):  # somebody else put something there
+        for path in new:
+            if path != paths.lock:
                 path.rmdir()
 
 
 def _settle_config(paths: RunPaths, wanted: Config) -> None:
-    """Keep the configuration of a new run; for one whose data is prepared allow only what may change."""
-    if paths.config.exists() and prepare.is_prepared(paths.data):
+    """Keep the configuration of a new run; for one that is begun allow only what may change."""
+    if paths.config.exists() and _is_begun(paths):
         fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
         if fixed:
             listed = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
@@ -148,6 +171,10 @@ def _settle_config(paths: RunPaths, wanted: Config) -> None:
 
 def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
     if not prepare.is_prepared(paths.data):
+        if _has_checkpoints(paths):  # of other token ids, perhaps
+            raise DamagedFileError(
+                f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
+            )
         prepare.prepare(wanted, paths.data)
     return prepare.load_prepared(paths.data)
 
@@ -168,7 +195,9 @@ def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
     usual = _CUDA_MICRO_BATCH if device.type == "cuda" else _CPU_MICRO_BATCH
     asked = wanted.training.micro_batch_tokens
     micro = max(usual, wanted.data.max_tokens) if asked == "auto" else asked
-    chosen = Chosen(str(device), precision, micro, attention_kernel(device, precision, head_size), torch.get_num_threads(), False)
+    chosen = Chosen(
+        str(device), precision, micro, attention_kernel(device, precision, head_size), torch.get_num_threads(), False
+    )
     files.write_json(paths.chosen, asdict(chosen))
     return chosen
 
@@ -196,14 +225,9 @@ def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedDa
     epochs = steps * wanted.training.batch_tokens / max(1, int(data.train.tgt.lengths.sum()))
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
-        paths_name(wanted), chosen.device, chosen.precision, chosen.threads, f"{size:,}", f"{data.train.num_pairs:,}",
-        f"{max(0, steps):,}", epochs, f"{wanted.training.batch_tokens:,}",
+        f"{wanted.data.src}-{wanted.data.tgt} into {wanted.run_dir}", chosen.device, chosen.precision, chosen.threads,
+        f"{size:,}", f"{data.train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{wanted.training.batch_tokens:,}",
     )  # fmt: skip
-
-
-def paths_name(wanted: Config) -> str:
-    """How messages call a run."""
-    return f"{wanted.data.src}-{wanted.data.tgt} into {wanted.run_dir}"
 
 
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
@@ -252,10 +276,16 @@ def require_run(root: Path) -> None:
 
 
 def evaluate_run(translator: Translator, root: Path) -> dict[str, Scores]:
-    """`evaluate_tests` for a run directory; what is in its model directory stays as it is."""
+    """`evaluate_tests` for a run directory; what is in its model directory stays as it is.
+
+    Raises:
+        MtxError: where another process works on the run.
+    """
     paths = RunPaths(root)
     wanted = settings.load(paths.config)
-    return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt)
+    with _owned(paths):
+        files.remove_temporaries(paths.evaluation)
+        return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt)
 
 
 def _fingerprint(wanted: Config) -> str:
@@ -282,6 +312,13 @@ def _is_finished(paths: RunPaths, wanted: Config) -> bool:
             logger.info("%s; the model is written again", error)
         return False
     return True
+
+
+def _ended_by(metrics: Path) -> str:
+    """The key whose value ended the training of a finished run, as its last event tells."""
+    events = list(files.read_lines(metrics)) if metrics.is_file() else []
+    reason = re.search(r'"reason": "(\w+)"', events[-1]) if events else None
+    return f"training.{reason[1] if reason else 'max_steps'}"
 
 
 def finished(paths: RunPaths) -> Result:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from mtx.config import PRESETS, Config, ModelConfig, Section, key_names, leaves, section_of
+from mtx.config import PRESETS, Config, DataConfig, ModelConfig, Section, key_names, leaves, section_of
 from mtx.config_problems import describe_problems, did_you_mean, nearest, unknown_key
 from mtx.errors import UsageError
 from mtx.files import read_lines
@@ -53,10 +53,11 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     if name and path and path.name == "config.yaml" and path.parent == Path(name) and "run_dir" not in given:
         values["run_dir"] = name
     config = _validate(values, problems, _without(lines, given))
+    _refuse_unread_text(config.data, given)
     if not config.run_dir:
         stem = path.stem if path else f"{config.data.src}-{config.data.tgt}"
         config = config.model_copy(update={"run_dir": f"runs/{stem}"})
-    file_origin = f"recipe {name}" if name in recipe_names() and path == recipe_dir() / f"{name}.yaml" else str(path)
+    file_origin = f"recipe {name}" if name in recipe_names() else str(path)
     origins = {}
     for key, _ in leaves(config.model_dump()):
         in_preset = key.startswith("model.") and key.removeprefix("model.") in PRESETS["base"]
@@ -83,6 +84,11 @@ def _to_yaml(value: Any, default_flow_style: bool = False) -> str:
     return str(yaml.safe_dump(value, **style)) if _LINE_ENDS.search(text) else text
 
 
+def _on_one_line(value: Any) -> str:
+    """A single value as YAML."""
+    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip()
+
+
 def explain(resolved: Resolved) -> str:
     """The resolved configuration as YAML, with where each value comes from behind it."""
     values = dict(leaves(resolved.config.model_dump(mode="json")))
@@ -95,13 +101,12 @@ def explain(resolved: Resolved) -> str:
                 lines.append(f"{'  ' * depth}{section}:")
                 above = sections[: depth + 1]
         above = sections
-        text = _to_yaml(values[key], default_flow_style=True).removesuffix("...\n").strip()
-        lines.append(f"{'  ' * len(sections)}{last}: {text}".ljust(44) + f"  # {origin}")
+        lines.append(f"{'  ' * len(sections)}{last}: {_on_one_line(values[key])}".ljust(44) + f"  # {origin}")
     return "\n".join(lines)
 
 
-def describe_key(key: str) -> tuple[str, Any]:
-    """The description and the default of a key.
+def describe_key(key: str) -> tuple[str, str]:
+    """The description and the default of a key, as YAML.
 
     Raises:
         UsageError: where there is no such key.
@@ -113,8 +118,12 @@ def describe_key(key: str) -> tuple[str, Any]:
     for name in sections:
         section = section_of(section.model_fields[name].annotation) or section
     field = section.model_fields[last]
-    default = PRESETS["base"].get(last) if section is ModelConfig and field.is_required() else field.default
-    return field.description or "", default
+    description = field.description or ""
+    if not field.is_required():
+        return description, _on_one_line(field.default)
+    if section is ModelConfig:
+        return description, _on_one_line(PRESETS["base"][last])
+    return description, "none, it must be set"
 
 
 # Recipes and files
@@ -142,11 +151,15 @@ def recipe_notes(name: str) -> tuple[str, str]:
 
 
 def find_config(name: str) -> Path:
-    """The file that CONFIG means: a path, a run directory, or the name of a shipped recipe.
+    """The file that CONFIG means: the name of a shipped recipe, a run directory, or a path.
+
+    A recipe goes before a directory of its name in the current folder, which is `./NAME`.
 
     Raises:
         UsageError: where there is none; what looks like a key is answered with the nearest key.
     """
+    if name in recipe_names():
+        return recipe_dir() / f"{name}.yaml"
     path = Path(name)
     if _exists(path / "config.yaml"):
         return path / "config.yaml"
@@ -154,8 +167,6 @@ def find_config(name: str) -> Path:
         if not _exists(path) or path.is_dir():
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
-    if name in recipe_names():
-        return recipe_dir() / f"{name}.yaml"
     if "." in name:
         raise UsageError(unknown_key(name), "mtx config lists the recipes; the name of a file ends in .yaml or has a /")
     if inner := section_of(Config.model_fields[name].annotation) if name in Config.model_fields else None:
@@ -197,6 +208,19 @@ def _set(values: dict[str, Any], key: str, value: str) -> str | None:
         values = values[section]
     values[last] = value
     return None
+
+
+def _refuse_unread_text(data: DataConfig, given: dict[str, str]) -> None:
+    """Refuse local text on the command line that would go unread; a file may hold both, for use with data.dir."""
+    if data.generator is not None:
+        source, help = "data.generator", "data.generator=null reads local text"
+    elif data.hub is not None and data.dir is None:
+        source, help = "data.hub", "data.hub=null reads local text only, or data.dir=DIR"
+    else:
+        return
+    for name in ("train", "valid", "test", "dir"):
+        if f"data.{name}" in given and getattr(data, name):
+            raise UsageError(f"data.{name}: names local text, but this recipe takes its text from {source}", help)
 
 
 def _without(lines: dict[str, str], given: dict[str, str]) -> dict[str, str]:

@@ -1,8 +1,10 @@
 """The sets that a model is judged by: those that are given, and those that are held out of the training text.
 
-A given set is used exactly as it is, never filtered. A held-out one is the pairs whose source has one of the smallest
-(test) or largest (validation) hashes: equal sources stay together, and the same sentence falls the same way in a larger
-corpus. Flow: corpora -> `EvalSet` -> `prepare`, which takes its pairs out of the training text.
+A given set is used exactly as it is, never filtered. A held-out one is the pairs whose source has one of the k smallest
+(test) or k largest (validation) hashes: equal sources stay together, and in another corpus no sentence moves from one
+set to the other. As k is at most MAX_HELD_OUT, fewer of the old test sentences stay held out in a larger corpus; the
+rest goes into its training text.
+Flow: corpora -> `EvalSet` -> `prepare`, which takes its pairs out of the training text.
 """
 
 import logging

@@ -110,9 +110,6 @@ class StepPlanner:
     def _make_order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
 
-    def epoch_size(self, epoch: int) -> int:
-        return self._order(epoch).num_items
-
     def _upcoming(self, position: Position) -> Ints:
         """The next `max_sentences` pairs, running on into the epochs that follow."""
         parts: list[Ints] = []

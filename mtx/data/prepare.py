@@ -214,7 +214,7 @@ def _encode_set(held: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path)
 def _report(
     tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, src_tokens: int, tgt_tokens: int
 ) -> dict[str, Any]:
-    """What a user may want to know of the data, and the ratio that packing needs."""
+    """What a user may want to know of the data."""
     corpora = [
         {
             "name": tally.corpus.name,

@@ -37,7 +37,8 @@ def find_corpora(data: DataConfig, seed: int) -> Corpora:
     if not data.train:
         raise UsageError(
             "nothing to train on: data.train is not set",
-            "data.train=corpus.tsv, or data.train=train data.dir=DIR data.src=en data.tgt=de for DIR/train.en and .de",
+            "mtx train own-text data.train=my.tsv data.src=en data.tgt=de, "
+            "or data.train=train data.dir=DIR for DIR/train.en and DIR/train.de",
         )
     if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir)) or 0):
         raise UsageError(f"data.dir: {data.dir} is not a directory")

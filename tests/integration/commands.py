@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 MTX = [sys.executable, "-m", "mtx"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TINY = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",
     "model.preset=tiny", "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.dropout=0.1",

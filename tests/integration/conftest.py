@@ -37,8 +37,9 @@ def run_copy(trained: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def refused(capfd: pytest.CaptureFixture[str]) -> Callable[..., None]:
-    """Runs a command in this process that must end with an error and print no result."""
+def refused(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a command in this process, on the CPU, that must end with an error and print no result."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
     def run(code: int, words: list[str], *arguments: object) -> None:
         returned = cli.run([str(argument) for argument in arguments])

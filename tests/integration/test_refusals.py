@@ -34,14 +34,18 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--max-steps=100"], ["training.max_steps=VALUE"]),
         (["training.max_steps", "100"], ["training.max_steps=VALUE"]),
         (["training.max_steps", "=", "100"], ["training.max_steps=VALUE"]),
-        (["training.max_steps=", "100"], ["training.max_steps=VALUE"]),
+        (["training.max_steps=", "100"], ["training.max_steps=100"]),
         (["multi30k-en-da"], ["multi30k-en-de"]),
         (["no/such.yaml"], ["no/such.yaml"]),
         (["demo", "multi30k-en-de"], ["demo", "multi30k-en-de"]),
         (["data.train=nothing.tsv"], ["data.train", "nothing.tsv"]),
         (["data.train=train", "data.dir=nowhere"], ["data.dir", "nowhere"]),
         ([], ["nothing to train on"]),
-        (["digits.tsv"], ["data.train=digits.tsv"]),
+        *(
+            ([name], [name, f"mtx train own-text data.train={name} data.src=en data.tgt=de"])
+            for name in ("digits.tsv", "digits.tsv.gz", "missing.jsonl")
+        ),
+        (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
         (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "device=cpu"]),
         (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
         (["data.train=digits.tsv", "run_dir=digits.tsv"], ["run_dir digits.tsv"]),
@@ -102,10 +106,27 @@ def test_a_directory_that_is_no_run_keeps_its_files(here: Path, refused: Refused
     before = tree(here)
     refused(2, ["config.yaml"], "train", "data.train=digits.tsv", "run_dir=.")
     refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=new/deep/run")
+    (here / "mine").mkdir()
+    refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=mine")
+    assert (here / "mine").is_dir() and not list((here / "mine").iterdir())
     (here / "config.yaml").rename(here / "other")
     refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=.")
     (here / "other").rename(here / "config.yaml")
     assert tree(here) == before and not (here / "new").exists()
+
+
+def test_a_run_whose_data_is_gone(run_copy: Path, settings: list[str], refused: Refused) -> None:
+    shutil.rmtree(run_copy / "data")
+    arguments = ["train", *settings, f"run_dir={run_copy}"]
+    before = tree(run_copy)
+    refused(2, ["model.d_ff is 64 there"], *arguments, "model.d_ff=128")
+    assert tree(run_copy) == before
+    refused(1, [f"{run_copy / 'data'}: the prepared data", "another run_dir"], *arguments, "training.max_steps=44")
+    assert set(tree(run_copy)) == set(before)
+    assert mtx(*arguments).returncode == 0  # it is finished
+    (run_copy / "chosen.json").unlink()
+    refused(2, ["model.d_ff is 64 there"], *arguments, "model.d_ff=128")
+    assert (run_copy / "config.yaml").exists()
 
 
 def test_a_damaged_checkpoint(run_copy: Path, settings: list[str]) -> None:
@@ -166,6 +187,8 @@ def test_an_error_of_mtx_itself_is_a_line_too(
 
 
 def test_other_commands(refused: Refused, here: Path) -> None:
+    refused(2, ["No such option: --beam-size", "--beam", "translate --help"], "translate", "run", "--beam-size", "1")
+    refused(2, ["No such option: --seed", "status --help"], "status", "run", "--seed", "1")
     refused(2, ["nowhere", "is not a run directory"], "status", "nowhere")
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")

@@ -2,8 +2,12 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
+import pytest
+
+from mtx import cli
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -62,7 +66,7 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
 ) -> None:
     before = tree(run_copy)
     again = mtx("train", *settings, f"run_dir={run_copy}", "run_dir=" + str(run_copy))
-    assert again.returncode == 0 and b"this run is finished" in again.stderr
+    assert again.returncode == 0 and b"this run is finished; a larger training.max_steps trains on" in again.stderr
     assert again.stdout == (trained.parent / "stdout").read_bytes()
     after = tree(run_copy)
     del before["config.yaml"], after["config.yaml"]  # it names its own run_dir
@@ -72,6 +76,26 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
     assert longer.returncode == 0 and b"going on from step 40" in longer.stderr
     assert SCORE_LINE.fullmatch(longer.stdout.decode())
     assert events(run_copy)[-1]["step"] == 44
+
+
+def test_a_finished_run_names_the_setting_that_ended_it(run_copy: Path) -> None:
+    metrics = run_copy / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace('"reason": "max_steps"', '"reason": "patience"'))
+    assert b"a larger training.patience trains on" in mtx("train", run_copy).stderr
+
+
+def test_what_to_type_next_is_what_was_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("mtx")
+    monkeypatch.setattr("sys.argv", [str(script)])
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert cli._program() == "mtx"
+    (tmp_path / "mtx").write_text("another program")
+    (tmp_path / "mtx").chmod(0o755)
+    for path in (tmp_path, tmp_path / "nothing"):
+        monkeypatch.setenv("PATH", str(path))
+        assert cli._program() == str(script)
+    monkeypatch.setattr("sys.argv", ["/somewhere/mtx/__main__.py"])
+    assert cli._program() == f"{sys.executable} -m mtx"
 
 
 def test_two_text_files_with_given_sets(tmp_path: Path) -> None:

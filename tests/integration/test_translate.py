@@ -50,6 +50,12 @@ def test_as_many_lines_out_as_in_in_order(trained: Path, tmp_path: Path) -> None
     assert from_file.stdout == from_stdin.stdout
 
 
+def test_reads_a_pipe_by_name(trained: Path) -> None:
+    """`mtx translate RUN <(zcat text.gz)`"""
+    result = mtx("translate", trained, "/dev/stdin", stdin=b"one two\n")
+    assert (result.returncode, result.stdout.count(b"\n")) == (0, 1), result.stderr.decode()
+
+
 def test_flags_change_the_call_and_json_holds_scores(trained: Path) -> None:
     result = mtx(
         "translate", trained, "--beam", 1, "--length-penalty", 0.0, "--device", "cpu", "--batch-tokens", 8, "--json",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,7 +60,14 @@ def test_every_key_is_described(key: str) -> None:
     description, default = describe_key(key)
     assert description
     if not key.startswith("data.hub."):
-        assert value_of(resolve(None, ["run_dir="]).config, key) == default or key == "run_dir"
+        value = value_of(resolve(None, ["run_dir="]).config, key)
+        assert yaml.safe_load(default) == (list(value) if isinstance(value, tuple) else value) or key == "run_dir"
+
+
+def test_defaults_are_shown_as_they_are_written() -> None:
+    keys = ["data.hub.name", "data.hub.test", "data.valid", "model.output_bias", "training.max_steps", "model.d_model"]
+    shown = [describe_key(key)[1] for key in keys]
+    assert shown == ["none, it must be set", "[]", "null", "false", "100000", "512"]
 
 
 def test_differences_name_key_old_and_new() -> None:
@@ -67,7 +75,7 @@ def test_differences_name_key_old_and_new() -> None:
     new = resolve("multi30k-en-de", ["seed=2", "data.hub=null", "training.max_steps=9"]).config
     found = {key: (before, after) for key, before, after in differences(old, new)}
     assert found["seed"] == (1, 2)
-    assert found["training.max_steps"] == (4000, 9)
+    assert found["training.max_steps"] == (old.training.max_steps, 9)
     assert found["data.hub.name"] == ("bentrevett/multi30k", None)
     assert differences(old, old) == []
 
@@ -98,6 +106,7 @@ def test_a_preset_fills_its_keys_and_gives_way(preset: str) -> None:
         ("training.time_limit", "90m", 5400.0),
         ("training.time_limit", "1h30m", 5400.0),
         ("training.time_limit", "600s", 600.0),
+        ("training.time_limit", "1.5", 1.5),
         ("training.time_limit", "~", None),
         ("device", "cuda:1", "cuda:1"),
         ("data.src", "no", "no"),
@@ -172,6 +181,10 @@ def test_empty_sections(tmp_path: Path) -> None:
         ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),
         ("training.learning_rate=fast", "training.learning_rate: expected a number, got 'fast'"),
         ("training.time_limit=0", "training.time_limit: expected more than 0, got 0"),
+        (
+            "training.time_limit=1h30",
+            "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got '1h30'",
+        ),
         ("training.time_limit=x", "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got 'x'"),
         ("tokenizer.vocab_size=x", "tokenizer.vocab_size: expected auto or a whole number, got 'x'"),
         ("tokenizer.vocab_size=9", "tokenizer.vocab_size: expected auto or at least 270, got 9"),
@@ -297,6 +310,31 @@ def test_what_config_means(tmp_path: Path) -> None:
     assert resolve(None, ["data.src=en", "data.tgt=de"]).config.run_dir == "runs/en-de"
 
 
+def test_a_recipe_goes_before_a_directory_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "myrun"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "config.yaml", "seed: 3\n")
+    assert resolve("demo", []).config.data.generator == "grammar"
+    for name in ("./demo", "myrun"):
+        config = resolve(name, []).config
+        assert (config.seed, config.run_dir) == (3, name)
+
+
+@pytest.mark.parametrize("name", ["multi30k-en-de", "demo"])
+@pytest.mark.parametrize("key", ["data.train", "data.valid", "data.test"])
+def test_local_text_that_would_go_unread_is_refused(name: str, key: str) -> None:
+    source = {"demo": "data.generator", "multi30k-en-de": "data.hub"}[name]
+    problem = f"{key}: names local text, but this recipe takes its text from {source}"
+    assert problems(name, f"{key}=mine.tsv") == problem
+    assert resolve(name, [f"{key}=mine.tsv", f"{source}=null"])
+    assert resolve(name, [f"{key}=null"])
+    if name == "demo":
+        assert problems(name, "data.dir=d").startswith("data.dir: names local text")
+    else:
+        assert resolve(name, [f"{key}=mine.tsv", "data.dir=d"])
+
+
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -355,7 +393,8 @@ def test_explain_is_the_configuration_with_origins() -> None:
 
 @pytest.mark.parametrize("name", ["demo", "multi30k-en-de", "iwslt17-de-en", "wmt14-en-de-big", None])
 def test_explain_and_dump_read_back(name: str | None, tmp_path: Path) -> None:
-    overrides = ["training.time_limit=1h30m", "training.learning_rate=1e-7", "data.train=a, b", "run_dir=x"]
+    local = ["data.generator=null", "data.dir=d", "data.train=a, b"]
+    overrides = [*local, "training.time_limit=1h30m", "training.learning_rate=1e-7", "run_dir=x"]
     resolved = resolve(name, overrides)
     assert load(write(tmp_path / "a.yaml", dump(resolved.config))) == resolved.config
     assert load(write(tmp_path / "b.yaml", explain(resolved))) == resolved.config

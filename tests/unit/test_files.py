@@ -2,6 +2,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -40,6 +41,15 @@ def test_refuses_missing_and_truncated_files(tmp_path: Path) -> None:
         list(files.read_lines(tmp_path / "cut"))
 
 
+@pytest.mark.parametrize("data", [b"one\n", b"", gzip.compress(b"one\n", mtime=0)])
+def test_reads_a_pipe(data: bytes) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    assert list(files.read_lines(Path(f"/dev/fd/{reader}"))) == (["one"] if data else [])
+    os.close(reader)
+
+
 def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_text(path, "old")
@@ -64,6 +74,36 @@ def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         assert (path / "a").read_text() == text
     assert list(path.parent.iterdir()) == [path]
     files.verify(path, ["a"])
+
+
+def test_a_replacement_that_fails_puts_the_old_directory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rename = tmp_path / "directory", Path.rename
+    with files.new_directory(path) as new:
+        (new / "a").write_text("first")
+
+    def fail_second(self: Path, target: Path) -> Path:
+        if target == path and "old-" not in self.name:
+            raise OSError(28, "No space left on device")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_second)
+    with pytest.raises(OSError), files.new_directory(path, replace=True) as new:
+        (new / "a").write_text("second")
+    assert (path / "a").read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_replacement_that_was_killed_is_mended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.rename(directory.with_name(f".tmp-old-{directory.name}"))
+    files.remove_temporaries(directory.parent)
+    files.verify(directory, ["a"])
+    shutil.copytree(directory, directory.with_name(f".tmp-old-{directory.name}"))
+    files.remove_temporaries(directory.parent)
+    assert list(directory.parent.iterdir()) == [directory]
+    with monkeypatch.context() as patch:  # killed while it is removed on purpose
+        patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)
+        files.remove_directory(directory)
+    files.remove_temporaries(directory.parent)
+    assert not list(directory.parent.iterdir())
 
 
 @pytest.fixture
@@ -109,7 +149,7 @@ def test_a_manifest_cannot_point_outside(directory: Path, name: str) -> None:
         files.verify(directory)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', "\ufeff{}", "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', "\ufeff{}", "\x00", "[" * 200_000])
 def test_json_of_another_format_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
     with pytest.raises(DamagedFileError, match="x.json"):

@@ -320,8 +320,8 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
 def test_nothing_to_train_on() -> None:
     with pytest.raises(UsageError, match="^nothing to train on") as error:
         find()
-    assert "data.train=corpus.tsv" in (error.value.help or "")
-    assert "data.train=train data.dir=DIR data.src=en data.tgt=de" in (error.value.help or "")
+    assert "mtx train own-text data.train=my.tsv data.src=en data.tgt=de" in (error.value.help or "")
+    assert "data.train=train data.dir=DIR" in (error.value.help or "")
 
 
 @pytest.mark.parametrize(
