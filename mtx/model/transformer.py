@@ -21,6 +21,7 @@ from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
 
 MAX_LEARNED_POSITIONS = 1024
+RESIDUAL_GAIN = 0.25  # halves the tokens that post-norm needs at first, see docs/decisions.md
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 
@@ -221,7 +222,10 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Embeddings N(0, d_model^-1/2) with a zero pad row, every matrix Xavier uniform, biases zero."""
+        """Embeddings N(0, d_model^-1/2) with a zero pad row, biases zero, every matrix Xavier uniform.
+
+        The matrices that feed a residual sum are `RESIDUAL_GAIN` times that: each layer starts close to the identity.
+        """
         for name, parameter in self.named_parameters():
             if (
                 parameter is self.embedding
@@ -231,7 +235,8 @@ class Transformer(nn.Module):
             ):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() == 2:
-                nn.init.xavier_uniform_(parameter)
+                residual = name.endswith(("outer.weight", "attention.output.weight"))
+                nn.init.xavier_uniform_(parameter, gain=RESIDUAL_GAIN if residual else 1.0)
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
         for table in (self.embedding, self.src_embedding):
