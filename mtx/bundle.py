@@ -85,7 +85,7 @@ def write(
     tokenizer: Tokenizer,
     info: Mapping[str, Any],
 ) -> None:
-    """Write a model directory; one that is there is replaced by one rename."""
+    """Write a model directory; one that is there is replaced."""
     with files.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
         files.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
