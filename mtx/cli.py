@@ -46,9 +46,9 @@ Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the ru
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-# How long torch's idle CPU threads spin before they sleep. The default (300,000) makes a step 10 times slower whenever
-# another program takes a core; this costs nothing on a quiet machine.
-_SPIN_COUNT = "20000"
+# How long torch's idle CPU threads spin before they sleep. With the default (300,000) a step is half as fast as this
+# whenever another program takes a core; on a quiet machine this costs about 5% (docs/benchmarks.md).
+_SPIN_COUNT = "2000"
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
 
