@@ -1,9 +1,11 @@
 """Attention over packed streams (3.2.1 of the paper): the only part of the model that knows about sentences.
 
 Queries, keys and values are [N, H, K] with sentences end to end. Two paths give the same numbers: `varlen`, a kernel
-for bf16 on CUDA, and `padded`, the reference, which pads inside attention only and serves everything else.
+for bf16 on CUDA, and `padded`, the reference, which serves everything else. It gathers whole sentences into tiles of
+one width, computes scores within each tile, and hides what belongs to another sentence. Tiles have few shapes: a CPU's
+library makes its kernels for a shape when it first meets it, which takes longer than using them.
 
-Shapes: N packed positions, B sentences of a block, S queries, T keys, H heads, K head size.
+Shapes: N packed positions, R tiles of a width W, H heads, K head size.
 """
 
 import math
@@ -16,26 +18,22 @@ import torch
 from torch import Tensor
 
 Kernel = Literal["padded", "varlen"]
+Ints = npt.NDArray[np.int64]
+
+_TILE_WIDTH = 32  # the narrowest: two sentences of the usual length, and a CPU's bf16 softmax is fast from here on
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Sentences of similar length, padded to one length; a slice of the padded rows."""
+class _Tiles:
+    """Tiles of one width: a slice of the gathered rows, and what is hidden in them."""
 
-    num_sentences: int
-    num_queries: int
-    num_keys: int
-    query_slice: slice
-    key_slice: slice
-    mask: Tensor | None  # added to the scores, [B or 1, 1, S or 1, T]; None where nothing is hidden
+    width: int
+    rows: slice
+    mask: Tensor  # added to the scores, [R, 1, W, W]: 0 or -inf
 
-    def queries(self, rows: Tensor) -> Tensor:
-        """The block's part of padded query rows, [B * H, S, K]."""
-        return rows[self.query_slice].view(-1, self.num_queries, rows.shape[-1])
-
-    def keys(self, rows: Tensor) -> Tensor:
-        """The block's part of padded key rows, [B * H, T, K]."""
-        return rows[self.key_slice].view(-1, self.num_keys, rows.shape[-1])
+    def of(self, rows: Tensor) -> Tensor:
+        """These tiles' part of gathered rows, [R * H, W, K]."""
+        return rows[self.rows].view(-1, self.width, rows.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -44,14 +42,14 @@ class Layout:
 
     Attributes:
         query_offsets, key_offsets: int32 [M+1] on the device, for `varlen`; None for `padded`.
-        blocks, *_rows, *_back: for `padded`: rows of one head, packed -> padded [P] and padded -> packed [N_real * H].
+        tiles, *_rows, *_back: for `padded`: rows of one head, packed -> gathered and gathered -> packed [N_real * H].
     """
 
     causal: bool
     max_tokens: int
     query_offsets: Tensor | None = None
     key_offsets: Tensor | None = None
-    blocks: tuple[_Block, ...] = ()
+    tiles: tuple[_Tiles, ...] = ()
     query_rows: Tensor | None = None
     query_back: Tensor | None = None
     key_rows: Tensor | None = None
@@ -65,7 +63,7 @@ def make_layout(
     """Prepare attention of each sentence's queries over the same sentence's keys.
 
     Args:
-        query_offsets, key_offsets: int32 [M+1] in host memory, see `PackedBatch`.
+        query_offsets, key_offsets: int32 [M+1], see `PackedBatch`.
         num_sentences: real ones; the `padded` path leaves the rows of dummy sentences zero.
     """
     same = key_offsets is query_offsets
@@ -73,76 +71,94 @@ def make_layout(
         query_offsets = query_offsets.to(device, non_blocking=True)
         key_offsets = query_offsets if same else key_offsets.to(device, non_blocking=True)
         return Layout(causal, max_tokens, query_offsets, key_offsets)
-    query_starts = query_offsets[: num_sentences + 1].numpy().astype(np.int64)
-    key_starts = query_starts if same else key_offsets[: num_sentences + 1].numpy().astype(np.int64)
+    query_starts = query_offsets[: num_sentences + 1].cpu().numpy().astype(np.int64)
+    key_starts = query_starts if same else key_offsets[: num_sentences + 1].cpu().numpy().astype(np.int64)
     return _padded_layout(query_starts, key_starts, max_tokens, num_heads, causal, device)
 
 
 def _padded_layout(
-    query_starts: npt.NDArray[np.int64], key_starts: npt.NDArray[np.int64], max_tokens: int, num_heads: int,
-    causal: bool, device: torch.device,
-) -> Layout:  # fmt: skip
-    query_lengths, key_lengths = np.diff(query_starts), np.diff(key_starts)
-    groups = _similar(query_lengths, key_lengths)
-    widths = [(int(query_lengths[group].max()), int(key_lengths[group].max())) for group in groups]
-    query_rows, query_back = _row_maps(query_starts, groups, [s for s, _ in widths], num_heads)
-    if key_starts is query_starts:
-        key_rows, key_back = query_rows, query_back
-    else:
-        key_rows, key_back = _row_maps(key_starts, groups, [t for _, t in widths], num_heads)
-    blocks, queries, keys = [], 0, 0
-    for group, (s, t) in zip(groups, widths, strict=True):
-        next_queries, next_keys = queries + len(group) * num_heads * s, keys + len(group) * num_heads * t
-        mask = _mask(key_lengths[group], s, t, causal)
-        mask = None if mask is None else mask.to(device)
-        blocks.append(_Block(len(group), s, t, slice(queries, next_queries), slice(keys, next_keys), mask))
-        queries, keys = next_queries, next_keys
-    tensors = [torch.from_numpy(rows).to(device) for rows in (query_rows, query_back, key_rows, key_back)]
-    return Layout(causal, max_tokens, None, None, tuple(blocks), *tensors)
+    query_starts: Ints, key_starts: Ints, max_tokens: int, num_heads: int, causal: bool, device: torch.device
+) -> Layout:
+    starts, widths = _place(np.maximum(np.diff(query_starts), np.diff(key_starts)))
+    queries = _Side(query_starts, starts, widths, num_heads)
+    keys = queries if key_starts is query_starts else _Side(key_starts, starts, widths, num_heads)
+    tiles, first = [], 0
+    for width, num_tiles in widths:
+        slots = slice(first, first + width * num_tiles)
+        shape = num_tiles, width
+        hidden = _hidden(queries.sentence[slots].reshape(shape), keys.sentence[slots].reshape(shape), causal)
+        mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
+        tiles.append(_Tiles(width, slice(first * num_heads, slots.stop * num_heads), mask.to(device)))
+        first = slots.stop
+    maps = [torch.from_numpy(m).to(device) for m in (queries.rows, queries.back, keys.rows, keys.back)]
+    return Layout(causal, max_tokens, None, None, tuple(tiles), *maps)
 
 
-def _similar(query_lengths: npt.NDArray[np.int64], key_lengths: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
-    """Sentences in groups that waste little padding: sorted by length, cut where a quarter would be wasted."""
-    longest = np.maximum(query_lengths, key_lengths)
-    order = np.argsort(-longest, kind="stable")
-    groups, start = [], 0
-    for i in range(1, len(order) + 1):
-        if i == len(order) or (longest[order[i]] < 0.75 * longest[order[start]] and i - start >= 8):
-            groups.append(order[start:i])
-            start = i
-    return groups
+def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:
+    """Whole sentences into tiles: the longest left, and with it as many of the shortest as fit.
+
+    Returns:
+        The slot where each sentence starts, and the tiles, (width, number) in the order of their slots.
+    """
+    order, needs = np.argsort(-lengths, kind="stable").tolist(), lengths.tolist()
+    starts, widths = np.empty(len(needs), dtype=np.int64), []
+    slot, longest, shortest = 0, 0, len(order) - 1
+    while longest <= shortest:
+        width, first = _TILE_WIDTH, slot
+        while width < needs[order[longest]]:
+            width *= 2
+        while longest <= shortest and (width == _TILE_WIDTH or 2 * needs[order[longest]] > width):
+            starts[order[longest]] = slot
+            used = needs[order[longest]]
+            longest += 1
+            while longest <= shortest and used + needs[order[shortest]] <= width:
+                starts[order[shortest]] = slot + used
+                used += needs[order[shortest]]
+                shortest -= 1
+            slot += width
+        slot += -(slot - first) % (_TILE_WIDTH * 8)  # empty tiles, so that there are few shapes
+        slot = first + -(-(slot - first) // width) * width
+        widths.append((width, (slot - first) // width))
+    return starts, widths
 
 
-def _mask(key_lengths: npt.NDArray[np.int64], s: int, t: int, causal: bool) -> Tensor | None:
-    if causal:  # padding stands after the sentence, where no real query looks
-        return torch.full((1, 1, s, t), -math.inf).triu(1)
-    if key_lengths.min() == t:
-        return None
-    hidden = torch.from_numpy(np.arange(t) >= key_lengths[:, None])
-    return torch.zeros(hidden.shape).masked_fill_(hidden, -math.inf)[:, None, None]
+class _Side:
+    """Queries or keys in tiles.
+
+    Attributes:
+        sentence: the sentence of every slot, -1 where it is empty.
+        rows, back: see `Layout`; an empty slot takes a row of the first sentence, which nobody sees.
+    """
+
+    def __init__(self, packed_starts: Ints, starts: Ints, widths: list[tuple[int, int]], num_heads: int):
+        num_slots, lengths = sum(width * number for width, number in widths), np.diff(packed_starts)
+        slots = np.arange(packed_starts[-1]) + np.repeat(starts - packed_starts[:-1], lengths)
+        self.sentence = np.full(num_slots, -1)
+        self.sentence[slots] = np.repeat(np.arange(len(starts)), lengths)
+        packed = np.zeros(num_slots, dtype=np.int64)
+        packed[slots] = np.arange(len(slots))
+        row_of_slot = np.empty((num_slots, num_heads), dtype=np.int64)
+        heads, rows, first = np.arange(num_heads), [np.empty(0, dtype=np.int64)], 0
+        for width, number in widths:
+            part = slice(first, first + width * number)
+            rows.append((packed[part].reshape(number, 1, width) * num_heads + heads[:, None]).reshape(-1))
+            places = first * num_heads + np.arange(len(rows[-1])).reshape(number, num_heads, width)
+            row_of_slot[part] = places.swapaxes(1, 2).reshape(-1, num_heads)
+            first = part.stop
+        self.rows, self.back = np.concatenate(rows), row_of_slot[slots].reshape(-1)
 
 
-def _row_maps(
-    starts: npt.NDArray[np.int64], groups: list[npt.NDArray[np.int64]], widths: list[int], num_heads: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For rows of one head: padded row -> packed row (padding takes the sentence's first), and packed -> padded."""
-    lengths, heads = np.diff(starts), np.arange(num_heads)
-    rows, back, done = [], np.empty(int(starts[-1]) * num_heads, dtype=np.int64), 0
-    for group, width in zip(groups, widths, strict=True):
-        column = np.arange(width)
-        real = column < lengths[group, None]  # [B, S]
-        position = starts[group, None] + np.where(real, column, 0)
-        row = position[:, None, :] * num_heads + heads[:, None]  # [B, H, S]
-        place = done + np.arange(row.size).reshape(row.shape)
-        seen = np.broadcast_to(real[:, None, :], row.shape)
-        back[row[seen]] = place[seen]
-        rows.append(row.reshape(-1))
-        done += row.size
-    return np.concatenate([np.empty(0, dtype=np.int64), *rows]), back
+def _hidden(queries: Ints, keys: Ints, causal: bool) -> npt.NDArray[np.bool_]:
+    """What a tile's queries may not see: other sentences and, if causal, what follows. bool [R, W, W]."""
+    hidden: npt.NDArray[np.bool_] = queries[:, :, None] != keys[:, None, :]
+    if causal:
+        hidden |= np.triu(np.ones(hidden.shape[1:], dtype=np.bool_), 1)
+    hidden &= (queries >= 0)[:, :, None]  # an empty slot sees all: a row without any key would be NaN
+    return hidden
 
 
 class _PaddedAttention(torch.autograd.Function):
-    """softmax(q k^T / sqrt(K) + mask) v in blocks, its gradient written out: far less memory traffic on a CPU."""
+    """softmax(q k^T / sqrt(K) + mask) v in tiles, its gradient written out: far less memory traffic on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
@@ -154,16 +170,16 @@ class _PaddedAttention(torch.autograd.Function):
         layout: Layout = ctx.layout
         back: Tensor = layout.query_back  # type: ignore[assignment]
         q_rows, k_rows, v_rows, *weights = ctx.saved_tensors
-        grad_rows = torch.zeros_like(q_rows)  # the padding's gradient must not reach dK and dV
+        grad_rows = torch.zeros_like(q_rows)  # the gradient of empty slots must not reach dK and dV
         grad_rows.index_copy_(0, back, _rows(grad)[: len(back)])
         dq_rows, dk_rows, dv_rows = torch.empty_like(q_rows), torch.empty_like(k_rows), torch.empty_like(v_rows)
-        for block, p in zip(layout.blocks, weights, strict=True):
-            grad_out = block.queries(grad_rows)
-            torch.bmm(p.transpose(1, 2), grad_out, out=block.keys(dv_rows))
-            dp = torch.bmm(grad_out, block.keys(v_rows).transpose(1, 2))
+        for tiles, p in zip(layout.tiles, weights, strict=True):
+            grad_out = tiles.of(grad_rows)
+            torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
+            dp = torch.bmm(grad_out, tiles.of(v_rows).transpose(1, 2))
             ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
-            torch.bmm(ds, block.keys(k_rows), out=block.queries(dq_rows))
-            torch.bmm(ds.transpose(1, 2), block.queries(q_rows), out=block.keys(dk_rows))
+            torch.bmm(ds, tiles.of(k_rows), out=tiles.of(dq_rows))
+            torch.bmm(ds.transpose(1, 2), tiles.of(q_rows), out=tiles.of(dk_rows))
         dq = _unpad(dq_rows.mul_(ctx.query_shape[-1] ** -0.5), back, ctx.query_shape)
         dk, dv = (_unpad(rows, layout.key_back, ctx.key_shape) for rows in (dk_rows, dv_rows))
         return dq, dk, dv, None
@@ -175,12 +191,11 @@ def _forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tenso
     v_rows = _rows(v).index_select(0, layout.key_rows)  # type: ignore[arg-type]
     out_rows = torch.empty_like(q_rows)
     weights = []
-    for block in layout.blocks:
-        scores = torch.bmm(block.queries(q_rows), block.keys(k_rows).transpose(1, 2))
-        if block.mask is not None:
-            scores.view(block.num_sentences, -1, block.num_queries, block.num_keys).add_(block.mask)
+    for tiles in layout.tiles:
+        scores = torch.bmm(tiles.of(q_rows), tiles.of(k_rows).transpose(1, 2))
+        scores.view(len(tiles.mask), -1, tiles.width, tiles.width).add_(tiles.mask.to(scores.dtype))
         weights.append(torch.softmax(scores, -1))
-        torch.bmm(weights[-1], block.keys(v_rows), out=block.queries(out_rows))
+        torch.bmm(weights[-1], tiles.of(v_rows), out=tiles.of(out_rows))
     ctx.layout, ctx.query_shape, ctx.key_shape = layout, q.shape, k.shape
     ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
     return _unpad(out_rows, layout.query_back, q.shape)
@@ -192,7 +207,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _unpad(rows: Tensor, back: Tensor | None, shape: torch.Size) -> Tensor:
-    """Padded rows -> [N, H, K]; positions of dummy sentences are zero."""
+    """Gathered rows -> [N, H, K]; positions of dummy sentences are zero."""
     assert back is not None
     packed = rows.new_zeros(shape)
     torch.index_select(rows, 0, back, out=_rows(packed)[: len(back)])

@@ -2,17 +2,22 @@
 
 For one position with logits z, target y, V outputs and smoothing e, torch's definition:
     nll = -log softmax(z)[y],   loss = (1 - e) * nll + e / V * sum_j -log softmax(z)[j]
-The forward pass computes the gradient too, chunk by chunk; the backward pass only scales it.
+    d loss / d z_j = softmax(z)[j] - e / V - (1 - e) [j = y]
+The forward pass computes the gradient too, chunk by chunk; the backward pass only scales it. Of the gradient only the
+softmax, reduced at the target, goes through matrix products; e / V is the same for all outputs, so its share of the
+products is a sum of weights or of hidden states. Nothing but the softmax passes over all logits.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-_CHUNK_ELEMENTS = {"cpu": 1 << 22}  # logits held at once, in elements
-_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # few large kernels; half a GB of fp32
+_CHUNK_ELEMENTS = {"cpu": 1 << 23}  # logits held at once, in elements
+_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # few large kernels; a quarter of a GB in bf16
+_ALIGNMENT = 64  # outputs are padded to a multiple: products of odd sizes are slow, on AMX and on GPUs above all
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,13 @@ class LossSums:
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        scale: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         compute = (
             torch.get_autocast_dtype(hidden.device.type)
@@ -39,57 +50,57 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        return (
-            d_hidden * grad_loss,
-            d_weight * grad_loss,
-            None if d_bias is None else d_bias * grad_loss,
-            None,
-            None,
-            None,
-        )
+        d_bias = None if d_bias is None else d_bias * grad_loss
+        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None
 
 
 def _forward(
-    ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float,
-    compute: torch.dtype,
+    ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
+    scale: float | Tensor, compute: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    num_outputs = weight.shape[0]
+    num_outputs, d_model = weight.shape
+    exact = torch.promote_types(compute, torch.float32)
     real = targets < num_outputs  # pad is the id after the last output
-    hidden_c, weight_c = hidden.to(compute), weight.to(compute)
+    y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
+    h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
+    uniform = smoothing / num_outputs
     with_grad = any(ctx.needs_input_grad)
-    d_hidden = torch.empty_like(hidden_c)
-    d_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
-    d_bias = torch.zeros(num_outputs, dtype=torch.float32, device=weight.device) if bias is not None else None
-    loss = torch.zeros((), dtype=torch.float32, device=hidden.device)
-    nll = torch.zeros_like(loss)
+    d_hidden, masked_h = torch.empty_like(h), h * mask
+    d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
+    d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
+    log_p_y, z_y = torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact)
     elements = _CHUNK_ELEMENTS.get(hidden.device.type, _CHUNK_ELEMENTS_ELSEWHERE)
-    chunk = max(1, elements // num_outputs)
+    chunk = max(1, elements // len(w))
     for start in range(0, len(targets), chunk):
         part = slice(start, start + chunk)
-        mask = real[part]
-        y = torch.where(mask, targets[part], 0)[:, None]
-        logits = hidden_c[part] @ weight_c.T
+        logits = h[part] @ w.T
         if bias is not None:
-            logits = logits + bias.to(compute)
-        log_p = torch.log_softmax(logits.float(), -1)  # 1.4 times faster on a CPU than converting inside
-        part_nll = -log_p.gather(1, y)[:, 0] * mask
-        nll += part_nll.sum()
-        loss += (1 - smoothing) * part_nll.sum() - smoothing / num_outputs * (log_p.sum(-1) * mask).sum()
+            logits[:, :num_outputs] += bias.to(compute)
+        logits[:, num_outputs:] = -torch.inf
+        p = torch.softmax(logits, -1)
+        z_y[part] = logits.gather(1, y[part])
+        p_y = p.gather(1, y[part]).to(exact)
+        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so a token's nll is at most 87
         if with_grad:
-            d_logits = log_p.exp_().sub_(smoothing / num_outputs)
-            d_logits.scatter_add_(1, y, torch.full_like(y, smoothing - 1, dtype=torch.float32))
-            d_logits *= (mask * scale)[:, None]
+            at_y = y[part, 0] + torch.arange(len(p), device=p.device) * len(w)
+            p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(compute))
+            d_hidden[part] = p @ w
+            d_weight += p.T @ masked_h[part]
             if d_bias is not None:
-                d_bias += d_logits.sum(0)
-            d_logits = d_logits.to(compute)
-            torch.mm(d_logits, weight_c, out=d_hidden[part])
-            d_weight += d_logits.T @ hidden_c[part]
+                d_bias += (p * mask[part]).sum(0, dtype=exact)
+    d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
+    d_weight = (d_weight[:num_outputs] - uniform * (hidden * mask).sum(0)) * scale
+    if d_bias is not None:
+        d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
     ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
-    return loss * scale, nll
+    mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
+    nll, spread = -log_p_y[:, 0] * real, (z_y - log_p_y)[:, 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
+    loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
+    return loss * scale, nll.sum()
 
 
 def smoothed_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float = 1.0
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float | Tensor = 1.0
 ) -> LossSums:
     """Label-smoothed loss of packed hidden states, summed and multiplied by `scale`.
 
