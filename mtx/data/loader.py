@@ -11,11 +11,10 @@ from typing import Any
 
 import torch
 
-from mtx.data.packing import PackedBatch, Position, Shape, StepPlanner, assign, pack, steps
+from mtx.data.packing import SLICES, PackedBatch, Position, Shape, StepPlanner, assign, pack, slices, steps
 from mtx.data.store import TokenStore
 
 _AHEAD = 4  # steps that are ready before they are needed
-_DEVICE_FIELDS = ("src_ids", "src_positions", "tgt_in_ids", "tgt_out_ids", "tgt_positions")
 
 
 @dataclass(frozen=True)
@@ -30,25 +29,36 @@ class LoadedStep:
 
 def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
     """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
-    names = (*_DEVICE_FIELDS, "src_offsets", "tgt_offsets")
-    tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in names}
     if pin:
-        tensors = {name: tensor.pin_memory() for name, tensor in tensors.items()}
+        return _with_buffer(batch, torch.from_numpy(batch.buffer).pin_memory())
+    tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in (*SLICES, "buffer")}
     return replace(batch, **tensors)
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
-    """The same batch on `device`; offsets stay in host memory, where attention lays out its blocks."""
+    """The same batch on `device`, by one copy; except on CUDA, offsets stay in host memory, where attention reads them.
+
+    A copy to CUDA may still be under way on return. The batch in host memory may be dropped all the same: torch hands
+    out page-locked memory again only when the copies from it are done, and copies from other memory wait.
+    """
     if device.type == "cpu":
         return batch
-    pinned = device.type == "cuda"  # elsewhere the source could be freed before it is read (pytorch issue 189690)
-    return replace(batch, **{name: getattr(batch, name).to(device, non_blocking=pinned) for name in _DEVICE_FIELDS})
+    if device.type == "cuda":
+        return _with_buffer(batch, batch.buffer.to(device, non_blocking=True))
+    # it waits: the source could be freed before it is read (pytorch issue 189690)
+    moved = _with_buffer(batch, batch.buffer.to(device))
+    return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
+
+
+def _with_buffer(batch: PackedBatch, buffer: torch.Tensor) -> PackedBatch:
+    sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
+    return replace(batch, **slices(buffer, *sizes, torch.int32), buffer=buffer)
 
 
 def load_steps(
     store: TokenStore, planner: StepPlanner, position: Position, num_steps: int, k: int, shape: Shape, pin: bool = False
 ) -> Generator[LoadedStep, None, None]:
-    """The next `num_steps` steps from `position` on, each as k (rarely k+1) micro-batches of one shape."""
+    """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape."""
     pad_id = store.num_ids
     ready: queue.Queue[LoadedStep | BaseException | None] = queue.Queue(_AHEAD)
     closed = threading.Event()

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.loader import LoadedStep, load_steps
-from mtx.data.packing import Position, Step, StepPlanner, assign, micro_batch_shape, pack, steps
+from mtx.data.loader import LoadedStep, load_steps, to_device
+from mtx.data.packing import SLICES, Position, Step, StepPlanner, assign, micro_batch_shape, pack, slices, steps
 from mtx.data.store import StoreWriter, TokenStore
-from tests.models import random_ids
+from tests.models import random_batch, random_ids
 
 BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50
-TENSORS = ("src_ids", "src_positions", "tgt_in_ids", "tgt_out_ids", "tgt_positions", "src_offsets", "tgt_offsets")
 
 
 @pytest.fixture
@@ -52,7 +51,7 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
         groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
         for batch, group in zip(got.micro_batches, groups, strict=True):
             expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)
-            for name in TENSORS:
+            for name in SLICES:
                 assert torch.equal(getattr(batch, name), torch.from_numpy(getattr(expected, name)))
             assert (batch.num_sentences, batch.max_tokens) == (len(group), MAX_TOKENS)
     assert not loader_threads()
@@ -85,3 +84,22 @@ def test_closing_early_ends_the_thread(store: TokenStore) -> None:
         next(loaded)
         assert len(loader_threads()) == 1
     assert not loader_threads()
+
+
+def test_one_copy_of_the_buffer_is_the_whole_batch() -> None:
+    batch = random_batch([5, 3, 7], [4, 6, 2], tail=9)
+    sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
+    copied = slices(batch.buffer.clone(), *sizes, torch.int32)
+    assert copied.keys() == set(SLICES)
+    for name, tensor in copied.items():
+        assert tensor.dtype == getattr(batch, name).dtype == (torch.int32 if "offsets" in name else torch.int64)
+        assert torch.equal(tensor, getattr(batch, name))
+
+
+def test_a_batch_on_a_device_that_is_not_cuda_keeps_its_offsets_in_host_memory() -> None:
+    batch = random_batch([5, 3, 7], [4, 6, 2], tail=9)
+    moved = to_device(batch, torch.device("meta"))  # as for MPS
+    for name in SLICES:
+        assert getattr(moved, name).shape == getattr(batch, name).shape
+        assert getattr(moved, name).device.type == ("cpu" if "offsets" in name else "meta")
+    assert to_device(batch, torch.device("cpu")) is batch

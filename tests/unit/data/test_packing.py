@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mtx.data import packing
 from mtx.data.packing import (
+    SLICES,
     EpochOrder,
     PackedBatch,
     Position,
@@ -61,21 +62,32 @@ def test_a_step_of_equal_sentences_by_hand(src: int, tgt: int, expected: int) ->
     assert step.after == Position(0, expected)
 
 
-def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget() -> None:
+@pytest.mark.parametrize("batch_tokens", [100, 600])  # 600: a step looks at fewer sentences than it may take
+def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget(batch_tokens: int) -> None:
     src, tgt = random_lengths(200, seed=1, mean=9)
-    plan = planner(src, tgt, batch_tokens=100)
-    src_budget = round(100 * src.sum() / tgt.sum())
-    order = np.concatenate([EpochOrder(3, epoch, 200).take(0, 200) for epoch in range(3)]).tolist()
+    plan = planner(src, tgt, batch_tokens)
+    src_budget = round(batch_tokens * src.sum() / tgt.sum())
+    order = np.concatenate([EpochOrder(3, epoch, 200).take(0, 200) for epoch in range(20)]).tolist()
     stopped_by = Counter()
     for step in steps(plan, Position(), 40):
         taken, src_sum, tgt_sum = [], 0, 0
-        while src_sum + src[order[0]] <= src_budget and tgt_sum + tgt[order[0]] <= 100 and len(taken) < 25:
+        while (
+            src_sum + src[order[0]] <= src_budget
+            and tgt_sum + tgt[order[0]] <= batch_tokens
+            and len(taken) < batch_tokens // 4
+        ):
             taken.append(order.pop(0))
             src_sum, tgt_sum = src_sum + src[taken[-1]], tgt_sum + tgt[taken[-1]]
         stopped_by["src"] += src_sum + src[order[0]] > src_budget
-        stopped_by["tgt"] += tgt_sum + tgt[order[0]] > 100
+        stopped_by["tgt"] += tgt_sum + tgt[order[0]] > batch_tokens
         assert (step.pairs.tolist(), step.num_src_tokens, step.num_tgt_tokens) == (taken, src_sum, tgt_sum)
     assert min(stopped_by.values()) > 5, "both budgets were tried"
+
+
+def test_a_step_of_many_more_sentences_than_usual() -> None:
+    sizes = lengths(*[5] * 500, *[35] * 500)  # 20 on average; the long ones are never drawn
+    step = planner(sizes, sizes, batch_tokens=2000, weights=np.repeat([1.0, 0.0], 500)).step(Position())
+    assert (len(step.pairs), step.num_tgt_tokens) == (400, 2000)
 
 
 def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
@@ -225,11 +237,34 @@ def test_a_shape_fits_what_leaves_room_for_the_dummies() -> None:
 # --- a step is dealt to micro-batches ---
 
 
-def test_sentences_go_longest_first_to_the_emptiest_micro_batch() -> None:
-    shape = Shape(100, 100, 50, 10, 5)
+@pytest.mark.parametrize(
+    "sizes, first, second",
+    [
+        # both sides together 2, 4, 6, 8, 10: half is 15, and the fourth reaches from 12 to 20
+        ((1, 2, 3, 4, 5), [0, 1, 2], [3, 4]),
+        # 2, 4, 8, 2, 8: half is 12, and the third reaches from 6 to 14
+        ((1, 2, 4, 1, 4), [0, 1, 2], [3, 4]),
+    ],
+)
+def test_a_step_is_cut_in_its_order_and_a_sentence_goes_where_its_middle_lies(
+    sizes: tuple[int, ...], first: list[int], second: list[int]
+) -> None:
+    groups = assign(lengths(*sizes), lengths(*sizes), 2, Shape(100, 100, 50, 10, 5))
+    assert [g.tolist() for g in groups] == [first, second]
+
+
+def test_what_does_not_fit_is_dealt_longest_first_to_the_emptiest() -> None:
+    shape = Shape(13, 13, 50, 10, 5)  # 8 tokens a side; the cut would give 6 and 9
     # 5 -> a, 4 -> b, 3 -> b (4 < 5), 2 -> a (5 < 7), 1 -> a (7 = 7: the first)
     groups = assign(lengths(1, 2, 3, 4, 5), lengths(1, 2, 3, 4, 5), 2, shape)
     assert [g.tolist() for g in groups] == [[4, 1, 0], [3, 2]]
+
+
+def test_sentences_are_dealt_so_that_neither_side_fills_up_first() -> None:
+    shape = Shape(18, 18, 50, 10, 5)  # 13 tokens a side; the cut would give 14 source tokens
+    # (8, 3) -> a; (3, 7) -> b; (3, 6) -> a, as 3*8 + 6*3 = 42 < 3*3 + 6*7 = 51; (6, 2) -> b, as 6*3 + 2*7 = 32 < 84
+    groups = assign(lengths(8, 6, 3, 3), lengths(3, 2, 7, 6), 2, shape)
+    assert [g.tolist() for g in groups] == [[0, 3], [2, 1]]
 
 
 def test_what_fits_nowhere_opens_one_more() -> None:
@@ -251,11 +286,11 @@ def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
     for group in groups:
         pairs = step.pairs[group]
         assert shape.fits(src[pairs].sum(), tgt[pairs].sum(), len(group))
-        assert (np.diff(src[pairs] + tgt[pairs]) <= 0).all(), "longest first"
 
 
 @pytest.mark.parametrize(
-    "batch_tokens, k, least", [(4096, 1, 0.98), (25_000, 1, 0.98), *((25_000, k, 0.95) for k in (2, 4, 8))]
+    "batch_tokens, k, least",
+    [(4096, 1, 0.98), (25_000, 1, 0.98), *((tokens, k, 0.95) for tokens in (4096, 25_000) for k in (2, 4, 8))],
 )
 def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
     src, tgt = random_lengths(29_000, seed=6)
@@ -283,6 +318,7 @@ def unpack(batch: PackedBatch) -> list[tuple[list[int], list[int]]]:
 def check_batch(batch: PackedBatch, shape: Shape) -> None:
     """Everything that holds for any batch of `shape`."""
     n = batch.num_sentences
+    assert all(np.shares_memory(getattr(batch, name), batch.buffer) for name in SLICES)
     sides = (
         (batch.src_ids, batch.src_positions, batch.src_offsets, batch.num_src_tokens, shape.num_src),
         (batch.tgt_out_ids, batch.tgt_positions, batch.tgt_offsets, batch.num_tgt_tokens, shape.num_tgt),
@@ -318,6 +354,16 @@ def test_a_packed_batch_by_hand() -> None:
     assert batch.src_offsets.tolist() == [0, 2, 5, 9, 9, 9]
     assert batch.tgt_offsets.tolist() == [0, 4, 6, 8, 8, 8]
     assert (batch.num_sentences, batch.num_src_tokens, batch.num_tgt_tokens, batch.max_tokens) == (2, 5, 6, 4)
+
+
+def test_what_lies_in_the_buffer_of_a_batch_is_aligned() -> None:
+    for longest in range(64, 72):  # several numbers of sentences
+        _, shape = micro_batch_shape(512, 128, 0.9, longest)
+        batch = pack(side([]), side([]), np.empty(0, dtype=np.int64), shape, PAD)
+        begin = batch.buffer.ctypes.data
+        distances = [getattr(batch, name).ctypes.data - begin for name in SLICES]
+        assert distances == sorted(set(distances))
+        assert all(distance % 16 == 0 for distance in distances)
 
 
 def test_a_long_tail_is_cut_into_dummies_that_are_empty_on_no_side() -> None:

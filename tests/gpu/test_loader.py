@@ -1,0 +1,38 @@
+"""A batch that the loader's thread prepared arrives on the GPU as it was packed, all of it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtx.data.loader import load_steps, to_device
+from mtx.data.packing import SLICES, Position, StepPlanner, assign, micro_batch_shape, pack, steps
+from mtx.data.store import StoreWriter, TokenStore
+from tests.models import random_ids
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+BATCH_TOKENS, K, MAX_TOKENS, NUM_IDS, NUM_PAIRS = 4096, 2, 64, 50, 3000
+
+
+def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, NUM_PAIRS).tolist(), NUM_IDS, seed) for seed in (1, 2))
+    with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
+        writer.add(src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), [""] * NUM_PAIRS, [""] * NUM_PAIRS)
+    store = TokenStore.open(tmp_path / "train.arrow")
+    planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // K, planner.ratio, MAX_TOKENS)
+    moved = []
+    for loaded in load_steps(store, planner, Position(), 50, K, shape, pin=True):
+        assert all(getattr(batch, name).is_pinned() for batch in loaded.micro_batches for name in (*SLICES, "buffer"))
+        torch.cuda._sleep(1_000_000)  # the copies wait, while the loader fills the pinned memory that they read
+        moved.append([to_device(batch, torch.device("cuda")) for batch in loaded.micro_batches])
+    for batches, step in zip(moved, steps(planner, Position(), 50), strict=True):
+        groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], K, shape)
+        for batch, group in zip(batches, groups, strict=True):
+            expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)
+            for name in SLICES:
+                assert getattr(batch, name).is_cuda
+                assert torch.equal(getattr(batch, name).cpu(), torch.from_numpy(getattr(expected, name))), name
