@@ -27,7 +27,8 @@ from mtx.data.prepare import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
-from mtx.model.device import attention_kernel, fast_precision, find_device
+from mtx.model.device import attention_kernel, fast_precision, find_device, repays_compiling
+from mtx.model.transformer import training_flops
 from mtx.paths import (
     HYPOTHESIS_TEXT,
     MANIFEST,
@@ -38,13 +39,11 @@ from mtx.paths import (
     RunPaths,
     checkpoint_step,
 )
-from mtx.training import checkpoint
+from mtx.training import checkpoint, probe
 from mtx.training.trainer import Chosen, Trainer
 
 logger = logging.getLogger(__name__)
 
-_CPU_MICRO_BATCH = 4096  # target tokens that go through the model at once where nothing was said
-_CUDA_MICRO_BATCH = 32_768
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
 
@@ -75,7 +74,7 @@ def train(wanted: Config) -> Result:
             logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
             return finished(paths)
         data = _prepared(wanted, paths)
-        chosen = _choose(paths, wanted, device)
+        chosen = _choose(paths, wanted, device, data)
         _tune_cpu(chosen)
         trainer = Trainer(wanted, chosen, data, paths)
         trainer.resume()
@@ -179,7 +178,7 @@ def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
     return prepare.load_prepared(paths.data)
 
 
-def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
+def _choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now."""
     head_size = wanted.model.d_model // wanted.model.num_heads
     if paths.chosen.exists():
@@ -192,12 +191,14 @@ def _choose(paths: RunPaths, wanted: Config, device: torch.device) -> Chosen:
         kernel = attention_kernel(device, chosen.precision, head_size)
         return Chosen(**{**asdict(chosen), "device": str(device), "kernel": kernel})
     precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
-    usual = _CUDA_MICRO_BATCH if device.type == "cuda" else _CPU_MICRO_BATCH
-    asked = wanted.training.micro_batch_tokens
-    micro = max(usual, wanted.data.max_tokens) if asked == "auto" else asked
-    chosen = Chosen(
-        str(device), precision, micro, attention_kernel(device, precision, head_size), torch.get_num_threads(), False
-    )
+    kernel = attention_kernel(device, precision, head_size)
+    micro = wanted.training.micro_batch_tokens
+    num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
+    if micro == "auto":
+        micro = probe.micro_batch_tokens(wanted, num_ids, ratio, device, precision, kernel)
+    num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
+    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
+    chosen = Chosen(str(device), precision, micro, kernel, torch.get_num_threads(), compiled)
     files.write_json(paths.chosen, asdict(chosen))
     return chosen
 

@@ -42,6 +42,29 @@ def fast_precision(device: torch.device) -> str:
     return "fp32"
 
 
+# dense bf16 FLOP/s by the makers' data sheets; a longer name stands before one that it contains
+_PEAK_FLOPS = {
+    "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
+    "RTX 4090": 165e12, "RTX 3090": 71e12,
+}  # fmt: skip
+
+
+def peak_flops(device: torch.device, precision: str) -> float | None:
+    """What a GPU could do at most, FLOP/s in bf16; None for one that is not listed, and for everything else."""
+    if device.type != "cuda" or precision != "bf16":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return next((peak for part, peak in _PEAK_FLOPS.items() if part in name), None)
+
+
+def repays_compiling(flops: float) -> bool:
+    """Whether a run of so many FLOP on CUDA is long enough to compile its step first.
+
+    Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take some four minutes on an H200.
+    """
+    return flops > 5e16
+
+
 def attention_kernel(device: torch.device, precision: str, head_size: int) -> Kernel:
     """`varlen` for bf16 on CUDA from compute capability 8.0 with a head size it takes, `padded` everywhere else."""
     if device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:

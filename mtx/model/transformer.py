@@ -48,7 +48,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output, [N_src, D], and where its sentences start (int32 [M+1], in host memory)."""
+    """The encoder's output, [N_src, D], and where its sentences start (int32 [M+1])."""
 
     hidden: Tensor
     offsets: Tensor
@@ -192,6 +192,18 @@ class Cache:
         self.reorder(rows)
 
 
+def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
+    """FLOP of forward and backward for one target token and `src_per_tgt` source tokens, in products with weights.
+
+    A product with a weight takes 2 FLOP a weight and token forward, 4 backward. A decoder layer projects the keys and
+    values of its cross attention for source tokens.
+    """
+    attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
+    src_weights = config.num_encoder_layers * (attention + feed_forward) + config.num_decoder_layers * attention / 2
+    tgt_weights = config.num_decoder_layers * (1.5 * attention + feed_forward) + num_ids * config.d_model
+    return 6 * (src_per_tgt * src_weights + tgt_weights)
+
+
 class Transformer(nn.Module):
     """Encoder and decoder with shared embeddings.
 
@@ -288,7 +300,7 @@ class Transformer(nn.Module):
 
     def start_cache(self, memory: Memory, beam_size: int) -> Cache:
         """Keys and values of the sources for every decoder layer; the target side is empty."""
-        starts = memory.offsets[: memory.num_sentences + 1].long()
+        starts = memory.offsets[: memory.num_sentences + 1].cpu().long()
         lengths = starts.diff()
         column = torch.arange(int(lengths.max()))
         real = column < lengths[:, None]  # [B, S]

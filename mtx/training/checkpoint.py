@@ -1,7 +1,8 @@
 """Checkpoints: written whole or not at all, verified before use, pruned by what resume and averaging still need."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,18 +51,73 @@ class State:
         return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)
 
 
-def save(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: State) -> None:
-    """Write the full checkpoint of `state.step`; one that is there is replaced."""
+@dataclass(frozen=True)
+class Snapshot:
+    """Copies of a model's weights and of what Adam keeps, by name; training may go on while they are written."""
+
+    weights: dict[str, torch.Tensor]
+    moments: dict[str, torch.Tensor]
+
+
+def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
+    """Copy what a checkpoint holds, on the device; of what is on CUDA the copies may still be under way on return."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
-        f"{names[parameter]}.{key}": value
+        f"{names[parameter]}.{key}": value.clone()
         for parameter, values in optimizer.state.items()
         for key, value in values.items()
     }
+    return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
+
+
+def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
+    """Write the full checkpoint of `state.step`; one that is there is replaced."""
     with files.new_directory(paths.checkpoint(state.step), replace=True) as new:
-        bundle.save_tensors(new / WEIGHTS, model.state_dict())
-        bundle.save_tensors(new / OPTIMIZER, moments)
+        bundle.save_tensors(new / WEIGHTS, taken.weights)
+        bundle.save_tensors(new / OPTIMIZER, taken.moments)
         files.write_json(new / STATE, state.as_dict())
+
+
+class Writer:
+    """Writes on a thread of its own, one checkpoint at a time, so that training does not wait for the disk."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
+        self._last: Future[None] | None = None
+
+    def write(self, *calls: Callable[[], None]) -> None:
+        """Make these calls in order, after the ones before are done; raises what those raised."""
+        self.wait()
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        on_cuda = torch.cuda.current_stream().record_event() if in_use else None
+        self._last = self._thread.submit(_make, calls, on_cuda)
+
+    def check(self) -> None:
+        """Raise what a finished write raised."""
+        if self._last is not None and self._last.done():
+            self.wait()
+
+    def wait(self) -> None:
+        """Return when everything is written; raises what the write raised."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.result()
+
+    def close(self) -> None:
+        """End the thread when it is done."""
+        self._thread.shutdown()
+
+
+def _make(calls: tuple[Callable[[], None], ...], on_cuda: torch.cuda.Event | None) -> None:
+    """Make the calls; where there is CUDA, on a stream beside that of training, after the event."""
+    if on_cuda is None:
+        for call in calls:
+            call()
+        return
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_event(on_cuda)
+    with torch.cuda.stream(stream):
+        _make(calls, None)
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 _EVENT_EVERY = 10  # steps between two training events
 _LINE_EVERY_S = 30.0  # seconds between two lines where there is no terminal
+_TIMED_STEPS, _TIMED_S = 5, 3.0  # steps and seconds after which a run can say how long it will take
 
 
 def format_duration(seconds: float) -> str:
@@ -40,10 +41,16 @@ class Monitor:
     Args:
         done: steps that earlier starts did.
         ends_at: when a time limit ends training, on the monotonic clock.
+        utilisation_per_rate: share of the device's peak that one target token a second is, where that is known.
     """
 
-    def __init__(self, metrics: Path, done: int, max_steps: int, ends_at: float = math.inf):
-        self._ends_at = ends_at
+    def __init__(
+        self, metrics: Path, done: int, max_steps: int, ends_at: float = math.inf,
+        utilisation_per_rate: float | None = None,
+    ):  # fmt: skip
+        self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
+        self._timed_from: tuple[float, int] | None = None  # after the first step, which is slow
+        self._timed_tokens, self._is_said = 0, False
         self._metrics, self._done, self._max_steps = metrics, done, max_steps
         self._started = time.monotonic()
         self._window_started, self._window_tokens = self._started, 0
@@ -76,6 +83,7 @@ class Monitor:
         self._bar.update(1)
         self._window_tokens += num_tgt_tokens
         now = time.monotonic()
+        self._say_how_long(step, now, num_tgt_tokens)
         line_is_due = self._bar.disable and now >= self._line_at
         if step % _EVENT_EVERY and step != self._max_steps and not line_is_due:
             return
@@ -84,16 +92,40 @@ class Monitor:
         left = min(left, self._ends_at - now)
         self.event(
             "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
-            tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1),
+            tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1), **self._utilisation(rate),
         )  # fmt: skip
-        self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {rate:,.0f} tok/s")
+        self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}")
         if line_is_due:
             logger.info(
-                "step %d of %d: loss %.3f, lr %.2e, %s target tokens/s, %s left",
-                step, self._max_steps, loss, lr, f"{rate:,.0f}", format_duration(left),
+                "step %d of %d: loss %.3f, lr %.2e, %s, %s left",
+                step, self._max_steps, loss, lr, self._speed(rate), format_duration(left),
             )  # fmt: skip
             self._line_at = now + _LINE_EVERY_S
         self.restart_window()
+
+    def _say_how_long(self, step: int, now: float, num_tgt_tokens: int) -> None:
+        """After a few timed steps, once: how fast training is and when it will end."""
+        if self._timed_from is None:
+            self._timed_from, self._timed_tokens = (now, step), 0
+            return
+        self._timed_tokens += num_tgt_tokens
+        seconds, steps = now - self._timed_from[0], step - self._timed_from[1]
+        if self._is_said or steps < _TIMED_STEPS or seconds < _TIMED_S:
+            return
+        self._is_said = True
+        left = min(seconds / steps * (self._max_steps - step), self._ends_at - now)
+        logger.info(
+            "%s: training will take about %s, and validation what it takes",
+            self._speed(self._timed_tokens / seconds), format_duration(left),
+        )  # fmt: skip
+
+    def _utilisation(self, rate: float) -> dict[str, float]:
+        known = self._utilisation_per_rate
+        return {} if known is None else {"utilisation": round(rate * known, 4)}
+
+    def _speed(self, rate: float) -> str:
+        share = "".join(f", {value:.0%} of the GPU's peak" for value in self._utilisation(rate).values())
+        return f"{rate:,.0f} target tokens/s{share}"
 
     def restart_window(self) -> None:
         """Begin a new window of the speed figure, so that validation and saving do not count in it."""

@@ -1,7 +1,8 @@
 """The training loop: steps, validations, checkpoints, and the reasons to stop. Flow: data + model -> checkpoints.
 
-The step fits one screen (`_update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so
-nothing but tensors and `State` has to be saved, and a resumed run is the uninterrupted one.
+The step fits one screen (`update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so
+nothing but tensors and `State` has to be saved, and a resumed run is the uninterrupted one. The device is never waited
+for within a step: its figures are read when they are there.
 """
 
 import contextlib
@@ -9,30 +10,36 @@ import logging
 import math
 import signal
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtx import files
 from mtx.config import Config
-from mtx.data.loader import LoadedStep, load_steps, to_device
-from mtx.data.packing import StepPlanner, micro_batch_shape
+from mtx.data.loader import LoadedStep, load_steps
+from mtx.data.packing import Position, StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import MtxError, StoppedError
-from mtx.model.transformer import Transformer
+from mtx.model.device import peak_flops
+from mtx.model.transformer import Transformer, training_flops
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor, format_duration
-from mtx.training.objective import LossSums, smoothed_loss
 from mtx.training.schedule import learning_rate
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
+
+_MAX_UNREAD = 8  # steps that CUDA may be behind
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,10 @@ class Trainer:
         self.num_micro_steps, self.shape = micro_batch_shape(
             tokens, chosen.micro_batch_tokens, self.planner.ratio, config.data.max_tokens
         )
+        self.micro_step = MicroStep(self.model, config.training.label_smoothing, chosen.precision, chosen.compile)
+        self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
+        self._unread: deque[_Update] = deque()
+        self._writer = checkpoint.Writer()
         self.state = self._saved = State()
         self._stop = Stop()
 
@@ -120,7 +131,8 @@ class Trainer:
             self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )
         ends_at = self._clock + (self.config.training.time_limit or math.inf)
-        with self._stop.listening(), Monitor(self.paths.metrics, self.state.step, max_steps, ends_at) as monitor:
+        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, ends_at, self._utilisation_per_rate())
+        with self._stop.listening(), monitor, contextlib.closing(self._writer):
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             with contextlib.closing(loaded):
                 while (reason := self._after_step(monitor)) is None:
@@ -128,12 +140,20 @@ class Trainer:
             if self._stop.is_asked():
                 self._leave(monitor)
             self._save(monitor)
+            self._writer.wait()
             monitor.event("end", step=self.state.step, reason=reason)
             logger.info("training ends at step %d (%s)", self.state.step, reason)
+
+    def _utilisation_per_rate(self) -> float | None:
+        """The share of the device's peak that one target token a second is; None where the peak is not known."""
+        peak = peak_flops(self.device, self.chosen.precision)
+        num_ids, ratio = self.data.tokenizer.num_ids, self.planner.ratio
+        return None if peak is None else training_flops(self.config.model, num_ids, ratio) / peak
 
     def _after_step(self, monitor: Monitor) -> str | None:
         """Validate and save where that is due; the reason to end, if there is one."""
         training, step = self.config.training, self.state.step
+        self._writer.check()
         reason = self._reason_to_end()
         due = reason or step % training.validate_every == 0 or self._needs_measure()
         if step and due and self.state.validated_step != step:
@@ -171,63 +191,83 @@ class Trainer:
     def _step(self, loaded: LoadedStep, monitor: Monitor) -> None:
         training, step = self.config.training, self.state.step + 1
         rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
-        result = self._update(loaded, step, rate)
-        if result is None:
+        figures = self.update(loaded, step, rate)
+        if figures is None:
             self.optimizer.zero_grad()
             self._leave(monitor)
+        ready = None
+        if self.device.type == "cuda":
+            figures = torch.empty(3, pin_memory=True).copy_(figures, non_blocking=True)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record()
+        self._unread.append(_Update(step, self.state.position, rate, loaded.num_tgt_tokens, figures, ready))
         self.state = replace(self.state, step=step, position=loaded.after)
-        monitor.step(step, result.loss, result.nll, rate, result.grad_norm, loaded.num_tgt_tokens)
+        self._read(monitor, _MAX_UNREAD)
+
+    def _read(self, monitor: Monitor, max_unread: int = 0) -> None:
+        """Report the updates whose figures are there, and wait for the oldest while more than `max_unread` are not.
+
+        Raises:
+            MtxError: where one was refused.
+        """
+        unread = self._unread
+        while unread and (len(unread) > max_unread or unread[0].ready is None or unread[0].ready.query()):
+            update = unread.popleft()
+            if update.ready is not None:
+                update.ready.synchronize()
+            loss, nll, norm = update.figures.tolist()
+            if not all(map(math.isfinite, (loss, nll, norm))):
+                self._refuse(update, loss, norm)
+            tokens = update.num_tgt_tokens
+            monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 
     def _leave(self, monitor: Monitor) -> NoReturn:
         """Save and leave, as a signal asked."""
         self._save(monitor)
+        self._writer.wait()
         number = self._stop.signal_number
         assert number is not None
         text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
         raise StoppedError(text, number, "the same command goes on from there")
 
-    def _update(self, loaded: LoadedStep, step: int, rate: float) -> "StepResult | None":
-        """One optimizer update from k micro-batches; None where a signal came first."""
+    def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor | None:
+        """One optimizer update from k micro-batches; on CUDA it returns before it is done.
+
+        Where the loss or the gradient is not finite, the weights stay as they are from then on, without the host.
+
+        Returns:
+            fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping; None where a signal came.
+        """
         self.model.train()
-        sums: list[LossSums] = []
-        smoothing = self.config.training.label_smoothing
+        self.micro_step.start_step()
         for micro_step, batch in enumerate(loaded.micro_batches):
             if self._stop.is_asked():
                 return None
             _seed_all(self.config.seed, step, micro_step)
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.chosen.precision == "bf16"):
-                loss_sums = self._forward(to_device(batch, self.device), smoothing, 1 / loaded.num_tgt_tokens)
-            loss_sums.loss.backward()  # type: ignore[no-untyped-call]
-            sums.append(loss_sums)
+            self.micro_step(batch, 1 / loaded.num_tgt_tokens)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        loss = sum(float(s.loss.detach()) for s in sums)
-        if not (math.isfinite(loss) and math.isfinite(norm)):
-            self._refuse(step, loss, float(norm))
+        figures = torch.cat([self.micro_step.sums, norm.float().view(1)])
+        self._refused = torch.maximum(self._refused, (~figures.isfinite().all()).float())
         if (clip := self.config.training.clip_norm) is not None:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.optimizer.found_inf = self._refused  # type: ignore[attr-defined]  # fused Adam then changes nothing
         self.optimizer.step()
-        self.optimizer.zero_grad()
-        nll = sum(float(s.nll.detach()) for s in sums) / loaded.num_tgt_tokens
-        return StepResult(loss, nll, float(norm))
+        return figures
 
-    def _forward(self, batch: Any, smoothing: float, scale: float) -> LossSums:
-        model = self.model
-        hidden = model.decode(batch, model.encode(batch))
-        return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, smoothing, scale)
-
-    def _refuse(self, step: int, loss: float, norm: float) -> None:
-        pairs = self.planner.step(self.state.position).pairs
+    def _refuse(self, update: "_Update", loss: float, norm: float) -> NoReturn:
+        pairs = self.planner.step(update.position).pairs
         lines = ", ".join(str(line) for line in self.data.train.lines()[pairs[:10]])
         raise MtxError(
-            f"step {step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} pairs "
-            f"of the training text, lines {lines}, …",
+            f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} "
+            f"pairs of the training text, lines {lines}, …",
             "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
         )
 
     def _validate(self, monitor: Monitor) -> None:
         """Validate, and keep count of the best; after a signal save and leave instead."""
+        self._read(monitor)
         data = self.config.data
         found = validate(self.model, self.data, data.max_tokens, data.tgt, self._stop.is_asked)
         if found is None:
@@ -249,25 +289,35 @@ class Trainer:
         )  # fmt: skip
 
     def _save(self, monitor: Monitor) -> None:
-        """Write the checkpoint of this step and remove what is no longer needed."""
+        """Have the checkpoint of this step written, and what is no longer needed removed."""
+        self._read(monitor)
         if self.state == self._saved:
             return
         started = time.monotonic()
         self.state = self._saved = replace(self.state, elapsed_s=round(started - self._clock, 3))
-        checkpoint.save(self.paths, self.model, self.optimizer, self.state)
         training = self.config.training
-        checkpoint.prune(self.paths, self.state, training.checkpoint_every, training.average_last)
-        monitor.event("checkpoint", step=self.state.step, seconds=round(time.monotonic() - started, 3))
-        monitor.restart_window()
+        self._writer.write(
+            partial(checkpoint.save, self.paths, checkpoint.snapshot(self.model, self.optimizer), self.state),
+            partial(checkpoint.prune, self.paths, self.state, training.checkpoint_every, training.average_last),
+        )
+        monitor.event("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
 
 
 @dataclass(frozen=True)
-class StepResult:
-    """Means per target token of one update, and the gradient's norm before clipping."""
+class _Update:
+    """An update whose figures may still be on the device.
 
-    loss: float
-    nll: float
-    grad_norm: float
+    Attributes:
+        position: of its data.
+        figures: in host memory, see `Trainer.update`; there once `ready` has happened.
+    """
+
+    step: int
+    position: Position
+    learning_rate: float
+    num_tgt_tokens: int
+    figures: Tensor
+    ready: Any
 
 
 def _seed_all(seed: int, step: int, micro_step: int) -> None:

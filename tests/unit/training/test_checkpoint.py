@@ -1,6 +1,7 @@
 """A checkpoint gives back what was saved, bit for bit, or is refused by name."""
 
 import math
+import threading
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def save_steps(paths: RunPaths, *steps: int) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
     for step in steps:
-        checkpoint.save(paths, model, optimizer, State(step))
+        checkpoint.save(paths, checkpoint.snapshot(model, optimizer), State(step))
 
 
 # --- round trip ---
@@ -61,7 +62,7 @@ def save_steps(paths: RunPaths, *steps: int) -> None:
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunPaths) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
-    checkpoint.save(paths, model, optimizer, STATE_30)
+    checkpoint.save(paths, checkpoint.snapshot(model, optimizer), STATE_30)
     train(model, optimizer, 3)
 
     other, other_optimizer = fresh(2)
@@ -83,9 +84,9 @@ def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
 def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunPaths) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
-    checkpoint.save(paths, model, optimizer, STATE_30)
+    checkpoint.save(paths, checkpoint.snapshot(model, optimizer), STATE_30)
     train(model, optimizer, 1)
-    checkpoint.save(paths, model, optimizer, STATE_30)
+    checkpoint.save(paths, checkpoint.snapshot(model, optimizer), STATE_30)
     other, other_optimizer = fresh(2)
     checkpoint.load(paths.checkpoint(30), other, other_optimizer)
     same_weights(model, other)
@@ -205,3 +206,40 @@ def test_damaged_weights_are_not_averaged(paths: RunPaths) -> None:
     flip(paths.checkpoint(10) / WEIGHTS, -2)
     with pytest.raises(DamagedFileError, match="step-00000010/model.safetensors"):
         checkpoint.average(paths, [10, 20])
+
+
+def test_a_failed_write_is_raised_once_and_the_next_is_made() -> None:
+    made: list[int] = []
+
+    def fail() -> None:
+        raise OSError(28, "No space left on device")
+
+    writer = checkpoint.Writer()
+    writer.write(fail, lambda: made.append(1))
+    with pytest.raises(OSError, match="No space"):
+        writer.wait()
+    writer.write(lambda: made.append(2))
+    writer.wait()
+    writer.close()
+    assert made == [2]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(paths: RunPaths) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 3)
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    writer, may_write = checkpoint.Writer(), threading.Event()
+    taken = checkpoint.snapshot(model, optimizer)
+    writer.write(lambda: assert_in_time(may_write), lambda: checkpoint.save(paths, taken, STATE_30))
+    train(model, optimizer, 3)
+    writer.check()  # not done, no error
+    may_write.set()
+    writer.wait()
+    restored, optimizer = fresh(2)
+    checkpoint.load(paths.checkpoint(30), restored, optimizer)
+    for name, tensor in restored.state_dict().items():
+        assert torch.equal(tensor, expected[name])
+
+
+def assert_in_time(event: threading.Event) -> None:
+    assert event.wait(10)

@@ -77,3 +77,20 @@ def test_what_is_no_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seconds, text", [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12000, "3 h 20 min")])
 def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = iter(range(10_000))
+    monkeypatch.setattr("mtx.training.monitor.time.monotonic", lambda: next(clock))  # a second passes at every look
+    caplog.set_level("INFO")
+    with Monitor(tmp_path / "metrics.jsonl", done=0, max_steps=607, utilisation_per_rate=0.004) as monitor:
+        for step in range(1, 30):
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    said = [record.message for record in caplog.records if "will take" in record.message]
+    assert said == [
+        "100 target tokens/s, 40% of the GPU's peak: training will take about 10 min, and validation what it takes"
+    ]
+    event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert event["utilisation"] == pytest.approx(event["tgt_tokens_per_s"] * 0.004, abs=1e-3)

@@ -1,0 +1,57 @@
+"""A loss or gradient that is not finite stops a run before it changes a weight."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from mtx import settings as configuration
+from mtx.data.loader import load_steps
+from mtx.data.packing import Position
+from mtx.data.prepare import load_prepared
+from mtx.errors import MtxError
+from mtx.paths import RunPaths
+from mtx.training.monitor import Monitor
+from mtx.training.trainer import Chosen, Trainer
+
+
+def test_a_run_that_overflows_names_the_step_and_its_lines(
+    settings: list[str], tmp_path: Path, refused: Callable[..., None]
+) -> None:
+    run = tmp_path / "run"
+    words = ["step ", "nothing was updated", "lines "]
+    refused(1, words, "train", *settings, "training.learning_rate=1e35", "training.warmup_steps=1", f"run_dir={run}")
+    for path in run.rglob("model.safetensors"):
+        assert np.isfinite(np.frombuffer(path.read_bytes()[-400:], np.float32)).all()
+
+
+@pytest.fixture
+def trainer(trained: Path, tmp_path: Path) -> Trainer:
+    chosen = Chosen("cpu", "fp32", 4096, "padded", 1, False)
+    config = configuration.load(RunPaths(trained).config)
+    return Trainer(config, chosen, load_prepared(RunPaths(trained).data), RunPaths(tmp_path))
+
+
+def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
+    steps = load_steps(trainer.data.train, trainer.planner, Position(), 4, trainer.num_micro_steps, trainer.shape)
+    with Monitor(tmp_path / "metrics.jsonl", 0, 4) as monitor:
+        trainer._step(next(steps), monitor)
+        one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
+        good = one.detach().clone()  # type: ignore[union-attr,operator]
+        with torch.no_grad():
+            one[0, 0] = torch.inf  # type: ignore[index,operator]
+        spoilt = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
+        trainer.update(next(steps), 2, 0.001)
+        with torch.no_grad():
+            one.copy_(good)  # type: ignore[union-attr,operator]
+        trainer.update(next(steps), 3, 0.001)  # finite again, but the host has not yet said what to do
+        for name, parameter in trainer.model.named_parameters():
+            expected = good if parameter is one else spoilt[name]
+            assert torch.equal(parameter, expected), name
+        with torch.no_grad():
+            one[0, 0] = torch.nan  # type: ignore[index,operator]
+        with pytest.raises(MtxError, match=r"^step 2: loss nan"):
+            trainer._step(next(steps), monitor)
+    steps.close()
