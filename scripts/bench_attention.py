@@ -1,0 +1,120 @@
+"""Times the kernels that could serve attention over packed streams, forward and backward, on one device.
+
+    python scripts/bench_attention.py --device cuda
+    python scripts/bench_attention.py --device cpu --tokens 512      (a rehearsal)
+
+Candidates: torch's varlen_attn, compiled FlexAttention with a document mask (built once per batch, its cost shown
+apart), and mtx's own padded tiles, which alone run on a CPU. Each is first compared with the tiles in fp32.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mtx.model.attention import attention, make_layout
+
+HEADS, HEAD_SIZE, MAX_TOKENS = 8, 64, 256
+REPEATS = 20
+
+
+def lengths_of(num_tokens: int, mean: float) -> list[int]:
+    """Sentence lengths of a log-normal law that fill `num_tokens` positions."""
+    rng, lengths = np.random.default_rng(1), []
+    while (left := num_tokens - sum(lengths)) > 0:
+        lengths.append(min(left, MAX_TOKENS, max(1, round(rng.lognormal(np.log(mean) - 0.18, 0.6)))))
+    return lengths
+
+
+def candidates(offsets: Tensor, causal: bool, device: torch.device) -> dict[str, Callable[..., Tensor]]:
+    """Attention of packed [N, H, K] queries, keys and values, by name."""
+    number = len(offsets) - 1
+    padded = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "padded", device)
+    found: dict[str, Callable[..., Tensor]] = {"padded": lambda q, k, v: attention(q, k, v, padded)}
+    if device.type == "cuda":
+        varlen = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "varlen", device)
+        found["varlen"] = lambda q, k, v: attention(q, k, v, varlen)
+        found["flex"] = flex(offsets, causal, device)
+    return found
+
+
+def flex(offsets: Tensor, causal: bool, device: torch.device) -> Callable[..., Tensor]:
+    """FlexAttention with a mask of documents; prints what the mask costs."""
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    num_tokens = int(offsets[-1])
+    document = torch.repeat_interleave(torch.arange(len(offsets) - 1), offsets.long().diff()).to(device)
+
+    def mask(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        same = document[q] == document[k]
+        return same & (q >= k) if causal else same
+
+    seconds = timed(lambda: create_block_mask(mask, None, None, num_tokens, num_tokens, device=str(device)), device)
+    print(f"{'flex mask' + (', causal' if causal else ''):24} {seconds * 1e3:8.2f} ms")
+    block_mask = create_block_mask(mask, None, None, num_tokens, num_tokens, device=str(device))
+    kernel = torch.compile(flex_attention, dynamic=False)
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        heads_first = (x.transpose(0, 1)[None] for x in (q, k, v))
+        return kernel(*heads_first, block_mask=block_mask)[0].transpose(0, 1)
+
+    return run
+
+
+def timed(call: Callable[[], object], device: torch.device) -> float:
+    """Median seconds of a call, after three that do not count."""
+    seconds = []
+    for _ in range(3 + REPEATS):
+        wait(device)
+        started = time.perf_counter()
+        call()
+        wait(device)
+        seconds.append(time.perf_counter() - started)
+    return float(np.median(seconds[3:]))
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def gradients(run: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """The output and the gradients of its sum with a fixed direction."""
+    out = run(*inputs)
+    direction = torch.linspace(-1, 1, out.numel(), device=out.device, dtype=out.dtype).view(out.shape)
+    return [out, *torch.autograd.grad((out * direction).sum(), inputs)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--tokens", type=int, default=25_088)
+    parser.add_argument("--mean", type=float, default=27.0, help="mean tokens of a sentence")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    lengths = lengths_of(arguments.tokens, arguments.mean)
+    print(f"{name}, torch {torch.__version__}, {arguments.tokens:,} tokens, {len(lengths)} sentences, bf16, "
+          f"{HEADS} heads of {HEAD_SIZE}; forward and backward")  # fmt: skip
+    offsets = torch.tensor([0, *lengths]).cumsum(0).int()
+    torch.manual_seed(1)
+    exact = [torch.randn(arguments.tokens, HEADS, HEAD_SIZE, device=device).requires_grad_() for _ in range(3)]
+    rounded = [x.detach().bfloat16().requires_grad_() for x in exact]
+    for causal in (False, True):
+        kernels = candidates(offsets, causal, device)
+        expected = gradients(kernels["padded"], [x.detach().float().requires_grad_() for x in rounded])
+        for kernel, run in kernels.items():
+            error = max(
+                float((a.float() - b).detach().abs().max() / b.detach().abs().max())
+                for a, b in zip(gradients(run, rounded), expected, strict=True)
+            )
+            seconds = timed(lambda run=run: gradients(run, rounded), device)
+            label = kernel + (", causal" if causal else "")
+            print(f"{label:24} {seconds * 1e3:8.2f} ms   largest error {error:.4f} of the largest element")
+
+
+if __name__ == "__main__":
+    main()

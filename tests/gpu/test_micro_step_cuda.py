@@ -1,0 +1,65 @@
+"""On CUDA the recorded and the compiled training step give what the operations give one by one.
+
+Tolerance: the operations are the same, in bf16; compiled ones are fused and round less often, so gradients may differ
+by some 2^-8 of the largest element.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtx.data.packing import PackedBatch
+from mtx.model.transformer import Transformer
+from mtx.training.micro_step import MicroStep
+from tests.models import random_batch, tiny_model
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+LENGTHS = [([17, 1, 40, 23], [15, 2, 33, 30]), ([20, 21, 20, 20], [30, 30, 10, 10]), ([1, 40, 1, 39], [40, 1, 38, 1])]
+
+
+def model_of(dropout: float) -> Transformer:
+    changes = {"d_model": 128, "d_ff": 256, "num_heads": 4, "dropout": dropout}
+    model = tiny_model(100, dtype=torch.float32, **changes).cuda().train()  # type: ignore[arg-type]
+    model.kernel = "varlen"
+    model.prepare_positions(64)
+    return model
+
+
+def batches() -> list[PackedBatch]:
+    return [random_batch(src, tgt, 100, seed=i, tail=40) for i, (src, tgt) in enumerate(LENGTHS)]
+
+
+def one_step(micro_step: MicroStep, parts: list[PackedBatch], seed: int) -> list[Tensor]:
+    """Sums and gradients of a step of several micro-batches."""
+    micro_step.start_step()
+    for number, batch in enumerate(parts):
+        torch.manual_seed(seed + number)
+        micro_step(batch, 0.01)
+    return [micro_step.sums.clone(), *(p.grad.clone() for p in micro_step.model.parameters() if p.grad is not None)]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_graph_gives_what_the_operations_give(compiled: bool) -> None:
+    recorded, plain = MicroStep(model_of(0.0), 0.1, "bf16", compiled), MicroStep(model_of(0.0), 0.1, "bf16")
+    plain._is_static = False
+    for _ in range(2):  # the second time nothing is recorded
+        got = one_step(recorded, batches(), 1)
+        expected = one_step(plain, batches(), 1)
+        for a, b in zip(got, expected, strict=True):
+            assert float((a - b).abs().max()) <= 2**-6 * max(1e-3, float(b.abs().max()))
+
+
+def test_the_seed_decides_the_masks_of_a_replay() -> None:
+    micro_step = MicroStep(model_of(0.3), 0.1, "bf16")
+    first, again, other = (one_step(micro_step, batches(), seed)[0] for seed in (1, 1, 2))
+    torch.testing.assert_close(first, again, rtol=1e-5, atol=0)
+    assert not torch.allclose(first, other, rtol=1e-4)
+
+
+def test_recording_leaves_gradients_and_sums_as_they_were() -> None:
+    micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
+    alone = one_step(micro_step, batches()[:1], 1)
+    fresh = MicroStep(micro_step.model, 0.1, "bf16")
+    for a, b in zip(one_step(fresh, batches()[:1], 1), alone, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=2**-6 * max(1e-3, float(b.abs().max())))
