@@ -19,7 +19,7 @@ from mtx.data.corpora import PairBlock
 from mtx.errors import DataError
 from mtx.files import read_lines
 
-BLOCK_PAIRS = 65_536
+BLOCK_PAIRS = 16_384
 PLAIN_KEYS = ("src", "tgt")  # column names that stand for any two languages
 _LINE_BREAK = re.compile("\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")

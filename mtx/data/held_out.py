@@ -10,15 +10,18 @@ Flow: corpora -> `EvalSet` -> `prepare`, which takes its pairs out of the traini
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mtx.data.blocks import source_hashes
 from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, text_hashes
 from mtx.data.corpora import Corpora, Corpus
 from mtx.data.text_batches import example_of, progress_bar, text_batch
+from mtx.data.workers import Workers
 from mtx.errors import DataError
 from mtx.paths import VALID_STORE, test_store
 
@@ -71,13 +74,13 @@ def given_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
     return [held for _, held, _ in given]
 
 
-def held_out_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
+def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[EvalSet]:
     """The sets that are not given, still empty: a test set takes the smallest source hashes, validation the largest."""
     needed = [] if corpora.valid else [("validation", EvalSet("valid", VALID_STORE))]
     needed += [] if corpora.tests else [("test", EvalSet(HELD_OUT_TEST, test_store(HELD_OUT_TEST)))]
     if not needed:
         return []
-    num_sources, smallest, largest = _extreme_hashes(corpora.train, limits)
+    num_sources, smallest, largest = _extreme_hashes(corpora.train, limits, workers)
     size = min(MAX_HELD_OUT, max(1, num_sources // 20))
     if 0 < num_sources <= size * len(needed):
         raise DataError(
@@ -90,23 +93,30 @@ def held_out_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
     return [held for _, held in needed]
 
 
-def _extreme_hashes(train: list[Corpus], limits: Limits) -> tuple[int, NDArray[np.uint64], NDArray[np.uint64]]:
+def _extreme_hashes(
+    train: list[Corpus], limits: Limits, workers: Workers
+) -> tuple[int, NDArray[np.uint64], NDArray[np.uint64]]:
     """How many different sources pass cleaning, and the MAX_HELD_OUT smallest and largest of their hashes."""
     sources, smallest, largest = SeenHashes(), np.empty(0, np.uint64), np.empty(0, np.uint64)
     with progress_bar("holding out") as bar:
-        for block in (block for corpus in train for block in corpus.blocks()):
-            pairs = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-            hashes = text_hashes([pair[0] for pair in pairs if not isinstance(pair, str)])
+        blocks = (block for corpus in train for block in corpus.blocks())
+        for num_pairs, hashes in workers.map(partial(source_hashes, limits=limits), blocks):
             sources.add(hashes)
             smallest = np.unique(np.concatenate([smallest, hashes]))[:MAX_HELD_OUT]
             largest = np.unique(np.concatenate([largest, hashes]))[-MAX_HELD_OUT:]
-            bar.update(len(block.src))
+            bar.update(num_pairs)
     return len(sources), smallest, largest
 
 
-def take_out(batch: Any, sets: list[EvalSet], corpus: str) -> Any:
-    """The pairs of a training batch that no set holds out; those whose source a given set has stay, counted there."""
-    hashes = text_hashes(batch["src"].to_pylist())
+def take_out(batch: Any, hashes: NDArray[np.uint64], sets: list[EvalSet], corpus: str) -> Any:
+    """The pairs of a training batch that no set holds out; those whose source a given set has stay, counted there.
+
+    Args:
+        batch: of `TEXT`.
+        hashes: of its sources.
+        sets: which take what they hold out.
+        corpus: the name of the batch's corpus.
+    """
     trains = np.ones(len(hashes), np.bool_)
     for held in sets:
         if held.bounds is not None:

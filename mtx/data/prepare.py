@@ -2,15 +2,17 @@
 
     sources -> [hold out] -> clean, drop duplicates -> temporary text -> tokenizer -> stores, report.json
 
-The training text streams in blocks; what grows with it in memory are 64-bit hashes. The data directory appears whole or
-not at all, and training needs nothing else afterwards. `held_out` has the validation and test sets.
+The training text streams in blocks, which `workers` clean and encode and which are judged and written here in order, so
+that the data does not depend on how many workers there are. What grows with the text in memory are 64-bit hashes. The
+data directory appears whole or not at all, and training needs nothing else afterwards. `blocks` has what is done to a
+block, `held_out` the validation and test sets.
 """
 
 import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import compress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,20 +21,22 @@ import numpy as np
 import pyarrow as pa
 
 from mtx import files
-from mtx.config import Config
-from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes, clean_pair, pair_hashes
-from mtx.data.corpora import Corpus, PairBlock
+from mtx.config import Config, TokenizerConfig
+from mtx.data.blocks import CleanBlock, Dropped, clean_block, encode_block
+from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes
+from mtx.data.corpora import Corpus
 from mtx.data.held_out import EvalSet, given_sets, held_out_sets, take_out
 from mtx.data.sources import find_corpora
 from mtx.data.store import StoreWriter, TokenStore
-from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches, text_batch
+from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.paths import MANIFEST, REPORT, TOKENIZER_JSON, TOKENIZER_MODEL, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
-MAX_TOKENIZER_PAIRS = 1_000_000
+MAX_TOKENIZER_PAIRS = 500_000
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,10 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def drop(self, reason: str, line: int, src: str, tgt: str) -> None:
-        """Count a pair that is left out; the first for each reason becomes its example."""
-        self.dropped[reason] += 1
-        self.examples.setdefault(reason, example_of(self.corpus.name, line, src, tgt))
+    def drop(self, reason: str, dropped: Dropped) -> None:
+        """Count pairs that are left out; the first for each reason becomes its example."""
+        self.dropped[reason] += dropped.count
+        self.examples.setdefault(reason, example_of(self.corpus.name, dropped.line, dropped.src, dropped.tgt))
 
 
 def is_prepared(data_dir: Path) -> bool:
@@ -88,8 +92,8 @@ def load_prepared(data_dir: Path) -> PreparedData:
     return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report)
 
 
-def prepare(config: Config, data_dir: Path) -> None:
-    """Make `data_dir` from the text that the configuration names, whole or not at all.
+def prepare(config: Config, data_dir: Path, num_workers: int | None = None) -> None:
+    """Make `data_dir` from the text that the configuration names, whole or not at all; see `Workers` on `num_workers`.
 
     Raises:
         UsageError: where text is not found, or `data_dir` holds something already.
@@ -100,33 +104,31 @@ def prepare(config: Config, data_dir: Path) -> None:
     corpora = find_corpora(config.data, config.seed)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
-    with files.new_directory(data_dir) as directory:
+    with files.new_directory(data_dir) as directory, Workers(num_workers) as workers:
         cleaned = directory / f"{files.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = given_sets(corpora, limits) + held_out_sets(corpora, limits)
-        num_cleaned = _clean(tallies, limits, sets, cleaned)
-        tokenizer = _learn_tokenizer(config, cleaned, num_cleaned, [tally.corpus.tag for tally in tallies])
+        sets = given_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
+        num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
+        sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
+        tokenizer = _learn_tokenizer(config.tokenizer, sample, [tally.corpus.tag for tally in tallies], workers)
         tokenizer.save(directory)
-        num_tokens = _encode_train(cleaned, num_cleaned, tokenizer, tallies, limits, directory / TRAIN_STORE)
+        num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         cleaned.unlink()
         for held in sets:
             _encode_set(held, tokenizer, limits, directory / held.store)
         files.write_json(directory / REPORT, _report(tallies, sets, tokenizer, *num_tokens))
 
 
-def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path) -> int:
+def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
     """Write the cleaned training pairs to `path`, a batch a block, and return their number; fills held-out sets."""
     started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
+    blocks = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
     with pa.ipc.new_file(str(path), TEXT) as writer, progress_bar("cleaning") as bar:
-        for number, tally in enumerate(tallies):
-            for block in tally.corpus.blocks():
-                batch = _clean_block(block, number, limits, seen, tally)
-                num_found = batch.num_rows
-                batch = take_out(batch, sets, tally.corpus.name)
-                tally.held_out += num_found - batch.num_rows
-                if batch.num_rows:
-                    writer.write_batch(batch)
-                num_cleaned += batch.num_rows
-                bar.update(len(block.src))
+        for block in workers.map(partial(clean_block, limits=limits), blocks):
+            batch = _take_in(block, seen, sets, tallies[block.corpus])
+            if batch.num_rows:
+                writer.write_batch(batch)
+            num_cleaned += batch.num_rows
+            bar.update(block.num_read)
     if not num_cleaned:
         raise _nothing_left(tallies)
     log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
@@ -136,66 +138,76 @@ def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path
     return num_cleaned
 
 
-def _clean_block(block: PairBlock, number: int, limits: Limits, seen: SeenHashes, tally: Tally) -> Any:
-    """The pairs of a block that pass every filter and were not seen before."""
-    tally.read += len(block.src)
-    lines, src, tgt = [], [], []
-    for line, (src_text, tgt_text) in enumerate(zip(block.src, block.tgt, strict=True), block.first_line):
-        cleaned = clean_pair(src_text, tgt_text, limits)
-        if isinstance(cleaned, str):
-            tally.drop(cleaned, line, src_text, tgt_text)
-        else:
-            lines.append(line)
-            src.append(cleaned[0])
-            tgt.append(cleaned[1])
-    is_new = seen.add(pair_hashes(src, tgt))
-    for index in np.flatnonzero(~is_new):
-        tally.drop(DUPLICATE, lines[index], src[index], tgt[index])
-    return text_batch(lines, src, tgt, number).filter(pa.array(is_new))
+def _take_in(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:
+    """The pairs of a block that were not seen before and are not held out."""
+    tally.read += block.num_read
+    for reason, dropped in block.dropped.items():
+        tally.drop(reason, dropped)
+    is_new = seen.add(block.pair_hashes)
+    duplicates = np.flatnonzero(~is_new)
+    if duplicates.size:
+        line, src, tgt, _ = (column[duplicates[0]].as_py() for column in block.text.columns)
+        tally.drop(DUPLICATE, Dropped(duplicates.size, line, src, tgt))
+    new = block.text.filter(pa.array(is_new))
+    batch = take_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
+    tally.held_out += new.num_rows - batch.num_rows
+    return batch
 
 
-def _learn_tokenizer(config: Config, cleaned: Path, num_cleaned: int, tags: list[str | None]) -> Tokenizer:
+@dataclass(frozen=True)
+class Sample:
+    """What a tokenizer is learned from: both sides of at most about `max_pairs` pairs of the cleaned text.
+
+    They are drawn evenly, and are the same each time that one goes through them.
+    """
+
+    cleaned: Path
+    num_cleaned: int
+    max_pairs: int
+    seed: int
+
+    def __iter__(self) -> Iterator[str]:
+        rng = np.random.default_rng(self.seed)
+        for batch in read_batches(self.cleaned):
+            if self.num_cleaned > self.max_pairs:
+                batch = batch.filter(pa.array(rng.random(batch.num_rows) < self.max_pairs / self.num_cleaned))
+            yield from batch["src"].to_pylist()
+            yield from batch["tgt"].to_pylist()
+
+
+def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str | None], workers: Workers) -> Tokenizer:
+    """Learn in a worker where these run: SentencePiece hears no signal, and holds the whole sample in memory."""
     started = perf_counter()
-    sentences = _sample(cleaned, num_cleaned, config.seed)
-    tokenizer = train_tokenizer(sentences, config.tokenizer, num_cleaned, [tag for tag in tags if tag is not None])
+    names = [tag for tag in tags if tag is not None]
+    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=names)
+    tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
 
 
-def _sample(cleaned: Path, num_cleaned: int, seed: int) -> Iterator[str]:
-    """Both sides of at most about MAX_TOKENIZER_PAIRS pairs, drawn evenly from the whole text."""
-    rng = np.random.default_rng(seed)
-    for batch in read_batches(cleaned):
-        if num_cleaned > MAX_TOKENIZER_PAIRS:
-            batch = batch.filter(pa.array(rng.random(batch.num_rows) < MAX_TOKENIZER_PAIRS / num_cleaned))
-        yield from batch["src"].to_pylist()
-        yield from batch["tgt"].to_pylist()
-
-
 def _encode_train(
-    cleaned: Path, num_cleaned: int, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path
+    sample: Sample, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, workers: Workers
 ) -> tuple[int, int]:
     """Write the training store without the pairs that are too long, and return the token counts of both sides."""
-    started, counts = perf_counter(), [0, 0]
-    weights = [tally.corpus.weight for tally in tallies]
-    with StoreWriter(path, tokenizer.num_ids, weights) as writer, progress_bar("encoding", num_cleaned) as bar:
-        for batch in read_batches(cleaned):
-            lines, src, tgt, corpus = (column.to_pylist() for column in batch.columns)
-            tally = tallies[corpus[0]]  # a batch is of one corpus
-            src_ids, tgt_ids = tokenizer.encode(src, tally.corpus.tag), tokenizer.encode(tgt)
-            fits = [max(len(a), len(b)) <= limits.max_tokens for a, b in zip(src_ids, tgt_ids, strict=True)]
-            for index in (index for index, fit in enumerate(fits) if not fit):
-                tally.drop(TOO_LONG, lines[index], src[index], tgt[index])
-            columns = [list(compress(column, fits)) for column in (src_ids, tgt_ids, lines, corpus, src, tgt)]
-            writer.add(*columns)
-            tally.kept += len(columns[0])
-            counts = [count + sum(map(len, ids)) for count, ids in zip(counts, columns[:2], strict=True)]
-            bar.update(len(fits))
+    started, num_src_tokens, num_tgt_tokens = perf_counter(), 0, 0
+    weights, tags = [tally.corpus.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
+    threads = 1 if workers.are_started else -1
+    encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
+    with StoreWriter(path, tokenizer.num_ids, weights) as writer, progress_bar("encoding", sample.num_cleaned) as bar:
+        for block in workers.map(encode, read_batches(sample.cleaned)):
+            tally = tallies[block.corpus]
+            if block.too_long:
+                tally.drop(TOO_LONG, block.too_long)
+            writer.add_batch(block.pairs)
+            tally.kept += block.pairs.num_rows
+            num_src_tokens += block.num_src_tokens
+            num_tgt_tokens += block.num_tgt_tokens
+            bar.update(block.num_read)
     num_kept = sum(tally.kept for tally in tallies)
     if not num_kept:
         raise _nothing_left(tallies)
     log.info("encoding: %s pairs kept of %s (%.1f s)", f"{num_kept:,}", _counts(tallies), perf_counter() - started)
-    return counts[0], counts[1]
+    return num_src_tokens, num_tgt_tokens
 
 
 def _encode_set(held: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:

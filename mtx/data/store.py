@@ -38,6 +38,25 @@ def _schema(num_ids: int, weights: list[float]) -> Any:
     )
 
 
+def store_batch(
+    num_ids: int,
+    src_ids: list[list[int]],
+    tgt_ids: list[list[int]],
+    lines: Any,
+    corpus: Any,
+    src_text: Any,
+    tgt_text: Any,
+) -> Any:
+    """Pairs as a record batch that `StoreWriter` takes: one item of each argument a pair, lists or Arrow arrays."""
+    columns = (src_ids, tgt_ids, lines, corpus, src_text, tgt_text)
+    schema = _schema(num_ids, [])
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema)
+
+
 class StoreWriter:
     """Writes pairs in the order in which they are added. A context manager; the file is complete after it.
 
@@ -48,6 +67,7 @@ class StoreWriter:
     """
 
     def __init__(self, path: Path, num_ids: int, weights: list[float]):
+        self._num_ids = num_ids
         self._schema = _schema(num_ids, weights)
         self._file = path.open("wb")
         self._writer = pa.ipc.new_file(self._file, self._schema)
@@ -75,9 +95,10 @@ class StoreWriter:
         tgt_text: list[str],
     ) -> None:
         """Add any number of pairs, one item of each argument a pair."""
-        columns = (src_ids, tgt_ids, lines, corpus, src_text, tgt_text)
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
-        batch = pa.record_batch(arrays, schema=self._schema)
+        self.add_batch(store_batch(self._num_ids, src_ids, tgt_ids, lines, corpus, src_text, tgt_text))
+
+    def add_batch(self, batch: Any) -> None:
+        """Add any number of pairs that `store_batch` made for the same `num_ids`."""
         self._pending.append(batch)
         self._num_pending += batch.num_rows
         self._write(self._num_pending - self._num_pending % BATCH_PAIRS)

@@ -33,7 +33,7 @@ def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
 
 def read_batches(path: Path) -> Iterator[Any]:
     """The record batches of an Arrow file, one after the other."""
-    with pa.memory_map(str(path)) as file:
+    with pa.OSFile(str(path)) as file:  # a mapped file's pages would stay in memory
         reader = pa.ipc.open_file(file)
         yield from map(reader.get_batch, range(reader.num_record_batches))
 

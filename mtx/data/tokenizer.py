@@ -11,7 +11,7 @@ sentence is five characters. NFC is applied here and not inside SentencePiece, w
 import io
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -70,13 +70,16 @@ class Tokenizer:
         reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), NUM_RESERVED))]
         self._symbols = [f"<{name}>" for name in [*reserved, "pad"]]
 
-    def encode(self, texts: list[str], tag: str | None = None) -> list[list[int]]:
-        """Normalised token ids of any text, each list ending in `</s>`; a tag's id stands in front."""
+    def encode(self, texts: list[str], tag: str | None = None, num_threads: int = -1) -> list[list[int]]:
+        """Normalised token ids of any text, each list ending in `</s>`; a tag's id stands in front.
+
+        By default SentencePiece uses a thread a core.
+        """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        return [[*start, *ids, EOS_ID] for ids in self._processor.encode(texts)]
+        return [[*start, *ids, EOS_ID] for ids in self._processor.encode(texts, num_threads=num_threads)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Text of token ids, each on one line; `</s>`, reserved symbols and padding leave no trace.
@@ -129,11 +132,11 @@ class Tokenizer:
         return {"normalization": self.normalization, "tags": self.tags, "pieces": pieces}
 
 
-def train_tokenizer(sentences: Iterator[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:
+def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:
     """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
-        sentences: both languages, in any order.
+        sentences: both languages, in any order; gone through again where `auto` meets more characters than pieces.
         config: number of pieces and normalization.
         num_pairs: size of the corpus, from which `vocab_size: auto` chooses.
         tags: names that get a reserved symbol each, in this order.
@@ -144,22 +147,21 @@ def train_tokenizer(sentences: Iterator[str], config: TokenizerConfig, num_pairs
     tags = list(dict.fromkeys(tags))
     if len(tags) > NUM_RESERVED:
         raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {NUM_RESERVED} are possible")
-    text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
     if config.vocab_size == "auto":
         least = max(pairs for pairs in _AUTO_SIZES if num_pairs >= pairs)
         sizes = [size for pairs, size in _AUTO_SIZES.items() if pairs >= least]
     else:
         sizes = [config.vocab_size]
-    model = _train(text, sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
+    model = _train(sentences, sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
     return Tokenizer(model, config.normalization, tags)
 
 
-def _train(text: list[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:
+def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:
     """A model of the first of the ascending `sizes` with room for every character; of fewer pieces unless `exact`."""
-    model = io.BytesIO()
+    model, failed = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(text),
+            sentence_iterator=_training_text(sentences, normalization, failed),
             model_writer=model,
             model_type="bpe",
             vocab_size=sizes[0],
@@ -174,12 +176,24 @@ def _train(text: list[str], sizes: list[int], exact: bool, normalization: Form) 
             minloglevel=2,
         )
     except RuntimeError as error:
+        if failed:
+            raise failed[0] from None
         too_small = _TOO_SMALL.search(str(error))
         larger = [size for size in sizes if too_small and size >= int(too_small[1])]
         if larger:
-            return _train(text, larger, exact, normalization)
+            return _train(sentences, larger, exact, normalization)
         raise _training_error(error, sizes[-1]) from None
     return model.getvalue()
+
+
+def _training_text(sentences: Iterable[str], normalization: Form, failed: list[BaseException]) -> Iterator[str]:
+    """The sentences as they are learned from; an error goes into `failed`, for SentencePiece tells its text only."""
+    try:
+        for sentence in sentences:
+            yield _CONTROLS.sub(" ", normalize(replace_surrogates(sentence), normalization))
+    except (Exception, KeyboardInterrupt) as error:
+        failed.append(error)
+        raise
 
 
 def _training_error(error: RuntimeError, vocab_size: int) -> DataError:

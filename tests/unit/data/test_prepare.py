@@ -113,6 +113,16 @@ def test_every_pair_is_accounted_for(tmp_path: Path, given: list[Pair]) -> None:
     assert max(data.train.src.lengths.max(), data.train.tgt.lengths.max()) <= 64
 
 
+def test_the_first_of_many_is_the_example(tmp_path: Path, given: list[Pair]) -> None:
+    words = ["".join(random.Random(number).choices("qrstuvwxyz", k=1000)) for number in range(3)]  # of many pieces
+    write(tmp_path / "train", [*given, *((word, word.upper()) for word in words), *given[:2]])
+    data = run(tmp_path, *GIVEN, "data.max_tokens=100", "tokenizer.vocab_size=330")
+    example = {"corpus": "train", "line": 301, "src": words[0][:80], "tgt": words[0][:80].upper()}
+    assert data.report["dropped"]["too long"] == {"pairs": 3, "example": example}
+    assert data.report["dropped"]["duplicate"]["example"]["line"] == 304
+    assert data.report["src_tokens"] == data.train.src.lengths.sum()
+
+
 def test_corpora_bring_weights_and_tags(tmp_path: Path, given: list[Pair]) -> None:
     write(tmp_path / "back", pairs(50, seed=2) + given[:5])
     train = ("train", TrainText(name="back", weight=0.5, tag="BT"))
@@ -200,9 +210,10 @@ def test_the_tokenizer_sees_a_sample(tmp_path: Path, given: list[Pair], monkeypa
     seen: list[list[str]] = []
     learn = module.train_tokenizer
 
-    def spy(sentences: Any, *rest: Any) -> Any:
+    def spy(sentences: Any, **rest: Any) -> Any:
         seen.append(list(sentences))
-        return learn(iter(seen[-1]), *rest)
+        assert seen[-1] == list(sentences)
+        return learn(seen[-1], **rest)
 
     monkeypatch.setattr(module, "train_tokenizer", spy)
     run(tmp_path, *GIVEN, out="whole")

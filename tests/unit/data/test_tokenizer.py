@@ -4,6 +4,7 @@ import json
 import random
 import threading
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ def test_a_file_that_is_no_model_is_refused(tokenizer: Tokenizer, tmp_path: Path
 def test_auto_takes_what_the_corpus_can_fill() -> None:
     assert 500 < train("auto", pairs=1).num_pieces <= 2000
     assert train("auto", pairs=20_000).num_pieces <= 8000
-    many_characters = (chr(0x4E00 + number) * 3 for number in range(3000))
+    many_characters = [chr(0x4E00 + number) * 3 for number in range(3000)]
     assert 3000 < train_tokenizer(many_characters, TokenizerConfig(), 1, []).num_pieces <= 8000
 
 
@@ -150,6 +151,17 @@ def test_errors_name_the_key_and_the_way_out() -> None:
             train_tokenizer(iter(nothing), TokenizerConfig(), 1, [])
     with pytest.raises(MtxError, match="9 tags"):
         train(500, list("abcdefghi"))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DataError("line 7")])
+def test_what_ends_the_text_ends_the_training(error: BaseException) -> None:
+    def text() -> Iterator[str]:
+        yield from corpus()
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        train_tokenizer(text(), TokenizerConfig(), 1, [])
+    assert raised.value is error
 
 
 def test_hostile_text_can_be_trained_on() -> None:
