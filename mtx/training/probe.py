@@ -3,6 +3,7 @@
 It decides how a step is cut, never what a step learns from (DESIGN 3), so a run may be cut in any way.
 """
 
+import gc
 import logging
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,7 @@ def _fits(
     except torch.OutOfMemoryError:
         return False
     finally:
+        gc.collect()  # what an error's traceback held
         torch.cuda.empty_cache()
 
 
