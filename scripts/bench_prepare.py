@@ -13,6 +13,7 @@ import itertools
 import json
 import platform
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -71,9 +72,12 @@ def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, A
     assert process.stderr is not None
     reader = threading.Thread(target=log.extend, args=(process.stderr,))
     reader.start()
-    while process.poll() is None:
-        peak = max(peak, tree_pss(process.pid))
-        time.sleep(SAMPLE_S)
+    try:
+        while process.poll() is None:
+            peak = max(peak, tree_pss(process.pid))
+            time.sleep(SAMPLE_S)
+    finally:  # where this is interrupted
+        process.terminate()
     total_s = time.perf_counter() - started
     reader.join()
     if process.returncode:
@@ -89,6 +93,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=1_000_000)
     parser.add_argument("--json", type=Path, help="write the figures here too")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch is removed
     with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
         corpus_dir = Path(scratch, "corpus")
         corpus_dir.mkdir()
