@@ -1,0 +1,278 @@
+"""Training throughput of mtx beside its peers: one command, one run, one table.
+
+    python scripts/bench_train.py --device cpu --preset cpu-reference --data-dir DIR --seconds 30 --json FILE
+
+Every system is a process of its own with the same token ids, sizes, dropout, threads and allocator settings. What
+cannot run here shows why instead of figures. `--loss-steps N` compares what mtx and the fp32 baseline learn in N steps
+instead. The peers are `bench_baselines.py`, a process's work is `bench_worker.py`; this file starts them and prints.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+STARTED = time.perf_counter()  # before anything heavy is imported: the time to the first step counts from here
+
+CPU_SYSTEMS = ("mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32", "marian-bf16-compiled")
+CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "marian-bf16", CPU_SYSTEMS[4])
+LOSS_SYSTEMS = ("mtx", "marian-fp32")
+PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
+ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a system trains: mtx's settings, target tokens a step, and ids where they are drawn."""
+
+    settings: tuple[str, ...]
+    batch_tokens: int
+    num_ids: int
+
+
+PRESETS = {
+    "cpu-reference": Preset(("model.preset=small", "model.dropout=0.1", "tokenizer.vocab_size=8000"), 4096, 8008),
+    "tiny": Preset(("model.preset=tiny",), 8192, 10_000),
+    "base": Preset(("model.preset=base",), 25_000, 37_000),
+    "big": Preset(("model.preset=big",), 25_000, 37_000),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process is asked to do.
+
+    Attributes:
+        data: the prepared data; None draws ids, below `num_ids`.
+        loss_steps: train so many steps and tell their losses instead of measuring.
+    """
+
+    system: str
+    device: str
+    preset: str
+    batch_tokens: int
+    seconds: float
+    threads: int
+    num_ids: int
+    scratch: str
+    data: str | None = None
+    seed: int = 1
+    loss_steps: int = 0
+    learning_rate: float = 0.0
+
+    def settings(self) -> list[str]:
+        """The settings as `mtx train` takes them."""
+        return [
+            "data.src=en", "data.tgt=de", *PRESETS[self.preset].settings, f"training.batch_tokens={self.batch_tokens}",
+            f"device={self.device}", f"seed={self.seed}", f"run_dir={self.scratch}",
+        ]  # fmt: skip
+
+
+def main() -> None:
+    """Read the command line, run every system, print the table, write the JSON."""
+    arguments = _arguments()
+    if arguments.worker:
+        from bench_worker import work
+
+        print(json.dumps(work(Job(**json.loads(arguments.worker)), STARTED)))
+        return
+    with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
+        machine = _run(Job("machine", arguments.device, "tiny", 0, 0, arguments.threads, 0, scratch))
+        if "reason" in machine:
+            sys.exit(f"error: {machine['reason']}")
+        job = _first_job(arguments, machine["device"], scratch)
+        if arguments.loss_steps:
+            found: dict[str, Any] = {"rows": [], "losses": _compare_losses(job, arguments)}
+        else:
+            found = {"rows": _rows(job, arguments, machine["bf16_flops_per_s"])}
+        shared = {key: value for key, value in asdict(job).items() if key not in ("system", "scratch", "data", "seed")}
+        settings = {
+            **shared,
+            "data_dir": arguments.data_dir and str(arguments.data_dir),
+            "mtx": job.settings(),
+            "environment": _environment(job),
+        }
+    report = {**found, "machine": machine, "versions": _versions(), "settings": settings,
+              "date": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
+    print(_losses_table(report["losses"]) if arguments.loss_steps else _table(report["rows"], machine))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
+    parser.add_argument("--preset", choices=PRESETS, help="default: cpu-reference on a CPU, base on CUDA")
+    parser.add_argument("--data-dir", type=Path, help="holds train.en[.gz] and train.de[.gz]; without it ids are drawn")
+    parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after warm-up")
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--systems", help=f"some of {','.join(CUDA_SYSTEMS)}")
+    parser.add_argument("--threads", type=int, default=_num_cores(), help="of each system; default: all cores")
+    parser.add_argument("--batch-tokens", type=int, help="target tokens a step; default: the preset's")
+    parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps instead")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each system in that comparison")
+    parser.add_argument("--learning-rate", type=float, default=0.002, help="its peak, after a quarter of the steps")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.systems = arguments.systems.split(",") if arguments.systems else None
+    if unknown := set(arguments.systems or ()) - set(CUDA_SYSTEMS):
+        parser.error(f"--systems: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(CUDA_SYSTEMS)}")
+    return arguments
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
+    """The job that all systems share, with the text prepared."""
+    preset = arguments.preset or ("cpu-reference" if device == "cpu" else "base")
+    tokens, num_ids = arguments.batch_tokens or PRESETS[preset].batch_tokens, PRESETS[preset].num_ids
+    job = Job("mtx", device, preset, tokens, arguments.seconds, arguments.threads, num_ids, scratch)
+    if arguments.loss_steps:
+        job = replace(job, loss_steps=arguments.loss_steps, learning_rate=arguments.learning_rate)
+    if arguments.data_dir is None:
+        return job
+    from mtx import settings
+    from mtx.data import prepare
+    from mtx.errors import MtxError
+
+    print("preparing the text", file=sys.stderr)
+    text = [f"data.dir={arguments.data_dir}", "data.train=train"]
+    try:
+        prepare.prepare(settings.resolve(None, [*job.settings(), *text]).config, Path(scratch, "data"))
+    except MtxError as error:
+        sys.exit(f"error: {error}")
+    return replace(job, data=str(Path(scratch, "data")))
+
+
+def _environment(job: Job) -> dict[str, str]:
+    """What all systems find in their environment.
+
+    Freed memory stays in the process (mapped anew for each large tensor, it cost a bf16 step of the peers a third), and
+    oneDNN keeps the kernels of all shapes that padded batches have.
+    """
+    wanted = {
+        "OMP_NUM_THREADS": str(job.threads),
+        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000"),  # as `mtx` sets it
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
+        "MALLOC_TOP_PAD_": str(1 << 26),
+        "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",
+        "PYTORCH_CUDA_ALLOC_CONF": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    # Each compiles anew, so that the time to the first step is a stranger's.
+    return wanted | {"TORCHINDUCTOR_CACHE_DIR": str(Path(job.scratch, f"inductor-{job.system}"))}
+
+
+def _run(job: Job) -> dict[str, Any]:
+    """What a process of its own answers to `job`, or the reason why it could not."""
+    print(f"running {job.system}" + (f", seed {job.seed}" if job.loss_steps else ""), file=sys.stderr, flush=True)
+    if job.system.startswith("marian") and find_spec("transformers") is None:
+        return {"reason": f"transformers is missing: {PIP_TRANSFORMERS}"}
+    command = [sys.executable, __file__, "--worker", json.dumps(asdict(job))]
+    environment = {**os.environ, **_environment(job)}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        return answer
+    return {"reason": _reason(result.returncode, result.stderr)}
+
+
+def _reason(code: int, stderr: str) -> str:
+    """The last line of an error output that names an exception, or how the process ended."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    named = [line for line in lines if ERROR_LINE.match(line)]
+    if code < 0 or not lines:
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    return (named or lines)[-1].strip()[:300]
+
+
+def _rows(job: Job, arguments: argparse.Namespace, peak: float) -> list[dict[str, Any]]:
+    rows = []
+    for system in arguments.systems or (CPU_SYSTEMS if job.device == "cpu" else CUDA_SYSTEMS):
+        answer = _run(replace(job, system=system))
+        if "reason" in answer:
+            print(f"{system}: {answer['reason']}", file=sys.stderr)
+            rows.append({"system": system, "tgt_tokens_per_s": None, **answer})
+        else:
+            used = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
+            rows.append({"system": system, **answer, "model_flop_utilisation": used / peak})
+    return rows
+
+
+def _compare_losses(job: Job, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Label-smoothed training loss per target token, the mean of the last 50 steps, of each system and seed."""
+    found: list[dict[str, Any]] = []
+    for system in arguments.systems or LOSS_SYSTEMS:
+        answers = [_run(replace(job, system=system, seed=seed)) for seed in range(1, arguments.seeds + 1)]
+        if reasons := [answer["reason"] for answer in answers if "reason" in answer]:
+            found.append({"system": system, "reason": reasons[0]})
+            continue
+        last = [mean(answer["losses"][-50:]) for answer in answers]
+        spread = stdev(last) if len(last) > 1 else 0.0
+        every = max(1, arguments.loss_steps // 100)
+        curves = [answer["losses"][every - 1 :: every] for answer in answers]
+        found.append({"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves})
+    return found
+
+
+def _table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
+    """The rows as text, and mtx against the fastest peer."""
+    lines = [
+        f"{machine['name']}, bf16 products {machine['bf16_flops_per_s'] / 1e12:.2f} TFLOP/s",
+        f"{'system':24} {'tgt tok/s':>10} {'spread over windows':>21} {'MFU':>6} {'peak MB':>8} {'1st step s':>10} "
+        f"{'waits':>6} {'tokens/positions':>16}",
+    ]
+    for row in rows:
+        if "reason" in row:
+            lines.append(f"{row['system']:24} {row['reason']}")
+            continue
+        spread = f"{row['slowest_window']:,.0f}..{row['fastest_window']:,.0f}"
+        lines.append(
+            f"{row['system']:24} {row['tgt_tokens_per_s']:10,.0f} {spread:>21} {row['model_flop_utilisation']:6.1%} "
+            f"{row['peak_memory_bytes'] / 1e6:8,.0f} {row['first_step_s']:10.1f} {row['data_wait_share']:6.1%} "
+            f"{row['real_position_share']:16.1%}"
+        )
+    rates = {row["system"]: row["tgt_tokens_per_s"] for row in rows if row["tgt_tokens_per_s"]}
+    peers = {system: rate for system, rate in rates.items() if system != "mtx"}
+    if "mtx" in rates and peers:
+        best = max(peers, key=lambda system: peers[system])
+        lines.append(f"mtx is {rates['mtx'] / peers[best]:.2f} times as fast as {best}, the fastest of the others")
+    return "\n".join(lines)
+
+
+def _losses_table(losses: list[dict[str, Any]]) -> str:
+    lines = ["label-smoothed training loss per target token, mean of the last 50 steps, by seed"]
+    for found in losses:
+        seeds = " ".join(f"{loss:.4f}" for loss in found.get("last", []))
+        text = found.get("reason") or f"{seeds}   mean {found['mean']:.4f} ± {found['std']:.4f}"
+        lines.append(f"{found['system']:24} {text}")
+    return "\n".join(lines)
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("torch", "transformers", "numpy", "mtx-translate"):
+        found[name] = None
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+if __name__ == "__main__":
+    main()

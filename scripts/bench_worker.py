@@ -1,0 +1,331 @@
+"""What `bench_train.py` does in a process of its own: train one system, and measure it.
+
+A system is a source of steps and an update. mtx's are those of its trainer and loader; the peers' are
+padded batches, made before training starts, and a plain loop.
+"""
+
+import itertools
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from bench_baselines import MarianBaseline, PaddedBatch, TorchBaseline, bucketed, padded_batch
+
+from mtx import pipeline, settings
+from mtx.config import Config, ModelConfig
+from mtx.data.loader import LoadedStep, load_steps
+from mtx.data.packing import Position, StepPlanner, steps
+from mtx.data.prepare import PreparedData, load_prepared
+from mtx.data.store import Side, TokenStore
+from mtx.model.device import find_device
+from mtx.model.transformer import Transformer
+from mtx.paths import RunPaths
+from mtx.training.schedule import learning_rate
+from mtx.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from bench_train import Job
+
+NUM_SHAPES = {"cpu": 24, "cuda": 64}  # padded batches that a peer trains on in turn; as many steps warm every system up
+NUM_WINDOWS = 10
+MEASURED_RATE = 1e-4  # learning rate while measuring
+MAX_RECOMPILES = 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """A step that is ready to be taken."""
+
+    payload: Any
+    num_src_tokens: int
+    num_tgt_tokens: int
+    num_positions: int
+
+
+@dataclass(frozen=True)
+class System:
+    """`source` gives steps without end, `update` takes one at a learning rate and gives its loss per target token."""
+
+    source: Iterator[Work]
+    update: Callable[[Work, float], Any]
+
+
+def work(job: "Job", started: float) -> dict[str, Any]:
+    """Do a job.
+
+    Args:
+        started: when the process began, on the performance counter.
+    """
+    torch.set_num_threads(job.threads)
+    device = find_device(job.device)
+    if job.system == "machine":
+        return describe_machine(device)
+    config = settings.resolve(None, job.settings()).config
+    data = load_prepared(Path(job.data)) if job.data else drawn_data(config, job)
+    if job.system == "mtx":
+        system = mtx_system(config, data, device)
+    elif job.loss_steps:
+        system = same_steps_system(config, data.train, device, job.system)
+    else:
+        system = baseline_system(config, data.train, device, job.system)
+    if job.loss_steps:
+        return {"losses": losses(system, job, config.model.d_model)}
+    return measure(system, job.seconds, device, started) | {
+        "model_flops_per_tgt_token": flops_per_tgt_token(config.model, data.train)
+    }
+
+
+# Token ids
+
+
+def drawn_data(config: Config, job: "Job") -> PreparedData:
+    """Random ids with lengths like WMT's: about 27 target tokens a sentence, the source of similar length."""
+    num_ids, num_pairs = job.num_ids, 8 * job.batch_tokens
+    rng, longest = np.random.default_rng(0), config.data.max_tokens
+    tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
+    src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
+    sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
+    corpus = np.zeros(num_pairs, np.uint16)
+    store = TokenStore(num_pairs, num_ids, np.ones(1), corpus, *sides, None)
+    tokenizer: Any = SimpleNamespace(num_ids=num_ids)
+    return PreparedData(store, store, {}, tokenizer, {"src_tgt_ratio": float(src.sum() / tgt.sum())})
+
+
+def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
+    ends = lengths.cumsum(dtype=np.int64)
+    tokens = rng.integers(2, num_ids, ends[-1]).astype(np.uint16 if num_ids <= 65_536 else np.uint32)
+    tokens[ends - 1] = 0  # </s>
+    return Side(tokens, ends - lengths, lengths)
+
+
+# The systems
+
+
+def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
+    """mtx's own trainer and loader, with what `mtx train` would choose; all that this script knows of the trainer."""
+    paths = RunPaths(Path(config.run_dir))
+    chosen = pipeline._choose(paths, config, device, data)
+    trainer = Trainer(config, chosen, data, paths)
+    k, shape = trainer.num_micro_steps, trainer.shape
+    loaded = load_steps(data.train, trainer.planner, Position(), 1 << 40, k, shape, device.type == "cuda")
+    number = itertools.count(1)
+
+    def source() -> Iterator[Work]:
+        for step in loaded:
+            positions = (shape.num_src + shape.num_tgt) * len(step.micro_batches)
+            yield Work(step, step.num_src_tokens, step.num_tgt_tokens, positions)
+
+    def update(step: Work, rate: float) -> Any:
+        payload: LoadedStep = step.payload
+        figures = trainer.update(payload, next(number), rate)
+        assert figures is not None, "nobody asked it to stop"
+        return figures[0]
+
+    return System(source(), update)
+
+
+def baseline_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
+    """A peer over its own batches: sentences of similar length, in random order.
+
+    Only `NUM_SHAPES` batches, evenly from the shortest to the longest, are trained on: all of their shapes are met
+    while warming up, as they would be in a long run.
+    """
+    batches = bucketed(store, config.training.batch_tokens)
+    number = min(len(batches), NUM_SHAPES[device.type])
+    chosen = [padded_batch(store, batches[(2 * i + 1) * len(batches) // (2 * number)]) for i in range(number)]
+    chosen = [batch.pinned() for batch in chosen] if device.type == "cuda" else chosen
+    ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in chosen]
+    rng = np.random.default_rng(config.seed)
+    source = (ready[i] for _ in itertools.count() for i in rng.permutation(number))
+    return System(source, _plain_update(config, store.num_ids, device, name))
+
+
+def same_steps_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
+    """A peer over mtx's own steps, each padded in four parts of similar length."""
+    planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, config.seed, config.training.batch_tokens)
+
+    def source() -> Iterator[Work]:
+        for step in steps(planner, Position(), 1 << 40):
+            order = np.lexsort((store.src.lengths[step.pairs], store.tgt.lengths[step.pairs]))
+            batches = [padded_batch(store, pairs) for pairs in np.array_split(step.pairs[order], 4)]
+            positions = sum(batch.num_positions for batch in batches)
+            yield Work(batches, step.num_src_tokens, step.num_tgt_tokens, positions)
+
+    return System(source(), _plain_update(config, store.num_ids, device, name))
+
+
+def _plain_update(config: Config, num_ids: int, device: torch.device, name: str) -> Callable[[Work, float], Any]:
+    """The loop that one writes around a model."""
+    torch.manual_seed(config.seed)
+    is_torch, longest = name.startswith("nn-transformer"), config.data.max_tokens
+    model: Any
+    if is_torch:
+        model = TorchBaseline(config.model, num_ids, longest)
+    else:
+        model = MarianBaseline(Transformer(config.model, num_ids), longest, "eager" if "bf16" in name else "sdpa")
+    model = model.to(device).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    forward = _compiled(model) if name.endswith("compiled") else model
+    in_bf16 = "bf16" in name or (is_torch and device.type == "cuda")
+
+    def update(step: Work, rate: float) -> Any:
+        loss, batches = torch.zeros((), device=device), step.payload
+        batch: PaddedBatch
+        for batch in batches:
+            with torch.autocast(device.type, torch.bfloat16, enabled=in_bf16):
+                part = forward(*batch.to(device)) / step.num_tgt_tokens
+            part.backward()
+            loss += part.detach()
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return update
+
+
+def _compiled(model: torch.nn.Module) -> Any:
+    """One program for all shapes.
+
+    On a CPU compiled code is slow at drawing dropout, which is left to torch's kernels, and at writing masks, which are
+    computed again in the backward pass: ReLU's alone took a tenth of a step.
+    """
+    import torch._functorch.config as functorch
+    import torch._inductor.config as inductor
+
+    on_cpu = next(model.parameters()).device.type == "cpu"
+    inductor.fallback_random = functorch.aggressive_recomputation = on_cpu
+    torch._dynamo.config.recompile_limit = MAX_RECOMPILES
+    return torch.compile(model, dynamic=True)
+
+
+# Measuring
+
+
+def measure(system: System, seconds: float, device: torch.device, started: float) -> dict[str, Any]:
+    """Warm up, train for `seconds` in windows, and give the columns of a row."""
+    system.update(next(system.source), MEASURED_RATE)
+    _synchronize(device)
+    first_step_s = time.perf_counter() - started
+    for _ in range(NUM_SHAPES[device.type]):
+        loss = system.update(next(system.source), MEASURED_RATE)
+    if not np.isfinite(float(loss)):
+        raise ArithmeticError(f"the loss is {float(loss)}")
+    num_programs = _num_programs()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)  # without what mtx tried while it chose its micro-batches
+    windows = [_window(system, seconds / NUM_WINDOWS, device) for _ in range(NUM_WINDOWS)]
+    rates = [w.num_tgt_tokens / w.seconds for w in windows]
+    total = _Window(*(sum(getattr(w, name) for w in windows) for name in _Window.__dataclass_fields__))
+    return {
+        "tgt_tokens_per_s": float(np.median(rates)),
+        "slowest_window": min(rates),
+        "fastest_window": max(rates),
+        "mean_tgt_tokens_per_s": total.num_tgt_tokens / total.seconds,
+        "tgt_tokens_per_step": total.num_tgt_tokens / total.num_steps,
+        "num_steps": total.num_steps,
+        "peak_memory_bytes": _peak_memory(device),
+        "first_step_s": first_step_s,
+        "data_wait_share": total.waited_s / total.seconds,
+        "real_position_share": (total.num_src_tokens + total.num_tgt_tokens) / total.num_positions,
+        "programs_compiled_while_measuring": _num_programs() - num_programs,
+    }
+
+
+@dataclass
+class _Window:
+    seconds: float = 0.0
+    waited_s: float = 0.0
+    num_steps: int = 0
+    num_src_tokens: int = 0
+    num_tgt_tokens: int = 0
+    num_positions: int = 0
+
+
+def _window(system: System, seconds: float, device: torch.device) -> _Window:
+    """Train for `seconds`, a whole number of steps."""
+    window, begun = _Window(), time.perf_counter()
+    while window.seconds < seconds:
+        asked = time.perf_counter()
+        step = next(system.source)
+        window.waited_s += time.perf_counter() - asked
+        system.update(step, MEASURED_RATE)
+        window.num_steps += 1
+        window.num_src_tokens += step.num_src_tokens
+        window.num_tgt_tokens += step.num_tgt_tokens
+        window.num_positions += step.num_positions
+        window.seconds = time.perf_counter() - begun
+    _synchronize(device)
+    window.seconds = time.perf_counter() - begun
+    return window
+
+
+def losses(system: System, job: "Job", d_model: int) -> list[float]:
+    """The label-smoothed loss per target token of each of the first steps."""
+    warmup = max(1, job.loss_steps // 4)
+    rates = [learning_rate(step, warmup, d_model, job.learning_rate) for step in range(1, job.loss_steps + 1)]
+    found = [system.update(next(system.source), rate) for rate in rates]
+    return [float(loss) for loss in found]
+
+
+def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
+    """Operations of the model's products, forward and backward, per target token of this corpus.
+
+    A product of n numbers is 2n operations, and a training step three forward passes. Counted are the projections
+    of attention, its scores and weighted sums over each sentence's own tokens (causal ones over those before), the
+    feed-forward layers and the output layer.
+    """
+    d, ff = config.d_model, config.d_ff
+    src, tgt = store.src.lengths.astype(np.float64), store.tgt.lengths.astype(np.float64)
+    encoder = src * (4 * d * d + 2 * d * ff) + 2 * d * src * src
+    decoder = tgt * (6 * d * d + 2 * d * ff) + src * 2 * d * d + 2 * d * (tgt * (tgt + 1) / 2 + tgt * src)
+    per_pair = config.num_encoder_layers * encoder + config.num_decoder_layers * decoder + tgt * d * store.num_ids
+    return float(3 * 2 * per_pair.sum() / tgt.sum())
+
+
+def describe_machine(device: torch.device) -> dict[str, Any]:
+    """The device, its name, and the rate of a large bf16 product on it."""
+    size = 8192 if device.type == "cuda" else 2048
+    a, b = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
+    seconds = []
+    for _ in range(12):
+        _synchronize(device)
+        begun = time.perf_counter()
+        a @ b
+        _synchronize(device)
+        seconds.append(time.perf_counter() - begun)
+    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
+    return {
+        "device": str(device), "name": f"{name}, {torch.get_num_threads()} threads", "platform": platform.platform(),
+        "num_cores": os.cpu_count(), "bf16_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
+    }  # fmt: skip
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _num_programs() -> int:
+    """How many graphs torch has compiled so far."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def _peak_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.is_file():  # ru_maxrss counts the parent's memory too
+        return next(int(line.split()[1]) * 1024 for line in status.read_text().split("\n") if line.startswith("VmHWM"))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

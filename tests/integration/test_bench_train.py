@@ -1,0 +1,120 @@
+"""`scripts/bench_train.py` at toy size: every row has its figures or its reason, and the peers are the same model."""
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtx.training.objective import smoothed_loss
+from tests.integration.commands import write_sides
+from tests.models import batch_of, random_ids, side, tiny_model
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_train.py"
+needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
+
+
+def check_row(row: dict[str, Any]) -> None:
+    assert row["slowest_window"] <= row["tgt_tokens_per_s"] <= row["fastest_window"]
+    assert 0 < row["model_flop_utilisation"] < 1.5
+    assert 0.5 < row["real_position_share"] <= 1
+    assert 0 <= row["data_wait_share"] < 1
+    assert row["peak_memory_bytes"] > 1e8
+    assert row["first_step_s"] > 0
+
+
+@pytest.fixture
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+
+
+def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
+    write_sides(tmp_path, "train", range(1000, 1200))
+    systems, report = ["mtx", "nn-transformer", "marian-fp32"], tmp_path / "report.json"
+    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "256", "--threads"]
+    command += ["1", "--seconds", "0.5", "--data-dir", str(tmp_path), "--json", str(report)]
+    result = subprocess.run(
+        [*command, "--systems", ",".join(systems)], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(report.read_text(encoding="utf-8"))
+    assert {"machine", "versions", "settings", "date"} <= found.keys()
+    assert [row["system"] for row in found["rows"]] == systems
+    for row in found["rows"][:2]:
+        check_row(row)
+    marian = found["rows"][2]
+    if find_spec("transformers"):
+        check_row(marian)
+    else:
+        reason = "transformers is missing: pip install -c constraints.txt 'transformers>=4.48'"
+        assert marian == {"system": "marian-fp32", "tgt_tokens_per_s": None, "reason": reason}
+        assert reason in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "reason"),
+    [
+        (1, "Traceback:\n  x()\ntorch.OutOfMemoryError: 2 GB\n\nSet TORCH_LOGS\n", "torch.OutOfMemoryError: 2 GB"),
+        (1, "no such option\n", "no such option"),
+        (1, "", "exit code 1"),
+        (-9, "a warning\n", "killed by signal 9"),
+    ],
+)  # fmt: skip
+def test_the_reason_is_one_line(scripts: None, code: int, stderr: str, reason: str) -> None:
+    import bench_train
+
+    assert bench_train._reason(code, stderr) == reason
+
+
+@pytest.fixture
+def baselines(scripts: None) -> ModuleType:
+    import bench_baselines
+
+    return bench_baselines
+
+
+class Store:
+    """Sentences as the peers' batches read them."""
+
+    def __init__(self, src: list[list[int]], tgt: list[list[int]], num_ids: int):
+        self.src, self.tgt, self.num_ids = side(src), side(tgt), num_ids
+
+
+@needs_transformers
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_marian_has_the_loss_and_the_gradient_of_mtx(baselines: ModuleType, attention: str) -> None:
+    ours = tiny_model(num_ids=13, dtype=torch.float32)
+    src, tgt = random_ids([5, 9, 2, 1, 7], 13, seed=5), random_ids([6, 3, 8, 4, 1], 13, seed=6)
+    theirs = baselines.MarianBaseline(ours, 64, attention).eval()
+    packed, padded = batch_of(src, tgt, 13, max_tokens=9), baselines.padded_batch(Store(src, tgt, 13), np.arange(5))
+    hidden = ours.decode(packed, ours.encode(packed))
+    expected = smoothed_loss(hidden, ours.output_weight, None, packed.tgt_out_ids, baselines.LABEL_SMOOTHING).loss
+    got = theirs(padded.src_ids, padded.tgt_in_ids, padded.tgt_out_ids)
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=0)
+    gradients = [
+        torch.autograd.grad(loss, embedding)[0][:-1]
+        for loss, embedding in ((got, theirs.marian.model.shared.weight), (expected, ours.embedding))
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-3, atol=1e-4)
+
+
+def test_batches_hold_every_pair_once_and_stay_within_the_budget(baselines: ModuleType) -> None:
+    rng = np.random.default_rng(3)
+    src, tgt = (random_ids(rng.integers(1, 30, 200).tolist(), 13, seed) for seed in (1, 2))
+    store = Store(src, tgt, 13)
+    batches = baselines.bucketed(store, 64)
+    assert sorted(np.concatenate(batches)) == list(range(200))
+    assert all(len(pairs) * store.tgt.lengths[pairs].max() <= 64 for pairs in batches)
+    padded = [baselines.padded_batch(store, pairs) for pairs in batches]
+    assert sum(batch.num_tgt_tokens for batch in padded) == sum(map(len, tgt))
+    for batch, pairs in zip(padded, batches, strict=True):
+        assert [row[row != 13].tolist() for row in batch.src_ids] == [src[i] for i in pairs]
+        assert [row[row != 13].tolist() for row in batch.tgt_out_ids] == [tgt[i] for i in pairs]
+        assert (batch.tgt_in_ids[:, 0] == 13).all()
+        assert torch.equal(batch.tgt_in_ids[:, 1:], batch.tgt_out_ids[:, :-1])
