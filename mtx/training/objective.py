@@ -50,6 +50,8 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
+        if grad_loss.device.type == "cpu" and grad_loss == 1:  # a pass over the vocabulary's gradient saved
+            return d_hidden, d_weight, d_bias, None, None, None
         d_bias = None if d_bias is None else d_bias * grad_loss
         return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None
 
@@ -89,7 +91,7 @@ def _forward(
             if d_bias is not None:
                 d_bias += (p * mask[part]).sum(0, dtype=exact)
     d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
-    d_weight = (d_weight[:num_outputs] - uniform * (hidden * mask).sum(0)) * scale
+    d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0)).mul_(scale)
     if d_bias is not None:
         d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
     ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
