@@ -74,7 +74,7 @@ def train(wanted: Config) -> Result:
             logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
             return finished(paths)
         data = _prepared(wanted, paths)
-        chosen = _choose(paths, wanted, device, data)
+        chosen = choose(paths, wanted, device, data)
         _tune_cpu(chosen)
         trainer = Trainer(wanted, chosen, data, paths)
         trainer.resume()
@@ -178,7 +178,7 @@ def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
     return prepare.load_prepared(paths.data)
 
 
-def _choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
+def choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now."""
     head_size = wanted.model.d_model // wanted.model.num_heads
     if paths.chosen.exists():

@@ -29,6 +29,7 @@ STARTED = time.perf_counter()  # before anything heavy is imported: the time to 
 
 CPU_SYSTEMS = ("mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32", "marian-bf16-compiled")
 CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "marian-bf16", CPU_SYSTEMS[4])
+SYSTEMS = (*CUDA_SYSTEMS, "marian-bf16-compiled-tuned")  # the last where it is asked for
 LOSS_SYSTEMS = ("mtx", "marian-fp32")
 PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
 ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
@@ -119,7 +120,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--data-dir", type=Path, help="holds train.en[.gz] and train.de[.gz]; without it ids are drawn")
     parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after warm-up")
     parser.add_argument("--json", type=Path, help="file for all figures")
-    parser.add_argument("--systems", help=f"some of {','.join(CUDA_SYSTEMS)}")
+    parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
     parser.add_argument("--threads", type=int, default=_num_cores(), help="of each system; default: all cores")
     parser.add_argument("--batch-tokens", type=int, help="target tokens a step; default: the preset's")
     parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps instead")
@@ -128,8 +129,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.systems = arguments.systems.split(",") if arguments.systems else None
-    if unknown := set(arguments.systems or ()) - set(CUDA_SYSTEMS):
-        parser.error(f"--systems: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(CUDA_SYSTEMS)}")
+    if unknown := set(arguments.systems or ()) - set(SYSTEMS):
+        parser.error(f"--systems: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(SYSTEMS)}")
     return arguments
 
 

@@ -113,7 +113,7 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
     """mtx's own trainer and loader, with what `mtx train` would choose; all that this script knows of the trainer."""
     paths = RunPaths(Path(config.run_dir))
-    chosen = pipeline._choose(paths, config, device, data)
+    chosen = pipeline.choose(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     k, shape = trainer.num_micro_steps, trainer.shape
     loaded = load_steps(data.train, trainer.planner, Position(), 1 << 40, k, shape, device.type == "cuda")
@@ -174,7 +174,7 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
         model = MarianBaseline(Transformer(config.model, num_ids), longest, "eager" if "bf16" in name else "sdpa")
     model = model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    forward = _compiled(model) if name.endswith("compiled") else model
+    forward = _compiled(model, name.endswith("tuned")) if "compiled" in name else model
     in_bf16 = "bf16" in name or (is_torch and device.type == "cuda")
 
     def update(step: Work, rate: float) -> Any:
@@ -194,17 +194,16 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
     return update
 
 
-def _compiled(model: torch.nn.Module) -> Any:
+def _compiled(model: torch.nn.Module, is_tuned: bool) -> Any:
     """One program for all shapes.
 
-    On a CPU compiled code is slow at drawing dropout, which is left to torch's kernels, and at writing masks, which are
-    computed again in the backward pass: ReLU's alone took a tenth of a step.
+    On a CPU compiled code is slow at drawing dropout and at writing masks (ReLU's alone took a tenth of a step). A
+    tuned one leaves the first to torch's kernels, and computes masks again in the backward pass.
     """
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
 
-    on_cpu = next(model.parameters()).device.type == "cpu"
-    inductor.fallback_random = functorch.aggressive_recomputation = on_cpu
+    inductor.fallback_random = functorch.aggressive_recomputation = is_tuned
     torch._dynamo.config.recompile_limit = MAX_RECOMPILES
     return torch.compile(model, dynamic=True)
 

@@ -1,25 +1,69 @@
 #!/usr/bin/env bash
-# One command on a machine with CUDA: the tests that need it, then the demo and, where its text is, Multi30k, with their scores and speed.
-#   scripts/check_cuda.sh [PYTHON] [MULTI30K_DIR]
+# One command on a machine with CUDA: the tests that need it, the attention kernels and the training systems side by
+# side, then whole runs with their wall time, score, speed and stalls. Half an hour and more; STAGES runs a part.
+#   scripts/check_cuda.sh [PYTHON] [MULTI30K_DIR [LOWERCASED_MULTI30K_DIR]]
+#   STAGES="tests kernels" scripts/check_cuda.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${1:-python3}
+python=${1:-python3} multi30k=${2:-} lowercased=${3:-}
+stages=" ${STAGES:-tests kernels speed demo multi30k lc long} "
+device=${DEVICE:-cuda} seconds=${SECONDS_EACH:-20} long_limit=${LONG_LIMIT:-10m}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export PYTHONPATH=. PYTHONUNBUFFERED=1
-"$python" -m pytest -q -m gpu tests/gpu
-"$python" -m mtx train demo device=cuda run_dir="$out/demo"
-if [ $# -ge 2 ]; then
-    "$python" -m mtx train multi30k-en-de data.dir="$2" device=cuda run_dir="$out/multi30k"
+mkdir "$out/runs"
+has() { [[ $stages == *" $1 "* ]]; }
+train() { # NAME RECIPE SETTINGS...: a run and its wall time
+    local name=$1
+    shift
+    local started=$EPOCHREALTIME
+    "$python" -m mtx train "$@" device="$device" run_dir="$out/runs/$name"
+    echo "$started $EPOCHREALTIME" > "$out/$name.time"
+}
+
+if has tests; then "$python" -m pytest -q -m gpu tests/gpu; fi
+if has kernels; then "$python" scripts/bench_attention.py --device "$device"; fi
+if has speed; then
+    for preset in ${PRESETS:-base big}; do
+        "$python" scripts/bench_train.py --device "$device" --preset "$preset" --seconds "$seconds" --json "$out/$preset.json"
+        "$python" - "$out/$preset.json" <<'PY'
+import json, sys
+rows = {row["system"]: row["tgt_tokens_per_s"] for row in json.load(open(sys.argv[1]))["rows"]}
+if rows["mtx"]:
+    print(f"the paper's base run, 100,000 steps of 25,000 target tokens, at this rate: {2.5e9 / rows['mtx'] / 60:.0f} min")
+PY
+    done
+fi
+if has demo; then train demo demo; fi
+if has multi30k && [ -n "$multi30k" ]; then train multi30k multi30k-en-de data.dir="$multi30k"; fi
+if has lc && [ -n "$lowercased" ]; then
+    export TORCHINDUCTOR_CACHE_DIR="$out/inductor"
+    train lc-cold multi30k-en-de-lc data.dir="$lowercased"
+    train lc-warm multi30k-en-de-lc data.dir="$lowercased"
+fi
+if has long && [ -n "$multi30k" ]; then # does the speed stay, and what does a checkpoint cost?
+    train long multi30k-en-de data.dir="$multi30k" model.preset="${LONG_PRESET:-base}" training.batch_tokens=25000 \
+        training.max_steps=1000000 training.validate_every=1000000 training.checkpoint_every="${LONG_EVERY:-500}" \
+        training.time_limit="$long_limit"
 fi
 "$python" - "$out" <<'PY'
 import json, pathlib, statistics, sys
-print(f"{'run':12} {'device':8} {'precision':9} {'kernel':8} {'target tokens/s (median)':>24}  scores")
-for run in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+out = pathlib.Path(sys.argv[1])
+print(f"{'run':10} {'wall s':>7} {'device':7} {'kernel':7} {'compiled':8} {'micro':>7} {'tgt tok/s: 5%':>13} {'median':>9} "
+      f"{'95%':>9} {'of peak':>7} {'worst stall':>11}  scores")
+for run in sorted((out / "runs").iterdir()):
+    started, ended = map(float, (out / f"{run.name}.time").read_text().split())
     events = [json.loads(line) for line in (run / "metrics.jsonl").open()]
     chosen = json.loads((run / "chosen.json").read_text())
-    speed = statistics.median(e["tgt_tokens_per_s"] for e in events if e["event"] == "train")
+    windows = [e for e in events if e["event"] == "train"][2:]
+    rates = sorted(e["tgt_tokens_per_s"] for e in windows)
+    low, high = (rates[int(share * (len(rates) - 1))] for share in (0.05, 0.95))
+    used = [e["utilisation"] for e in windows if "utilisation" in e]
+    share = f"{statistics.median(used):.1%}" if used else "unknown"
+    stall = max((e["stall_s"] for e in events if e["event"] == "checkpoint"), default=0.0)
     scores = json.loads((run / "model" / "scores.json").read_text())
     shown = ", ".join(f"{k} {v['bleu']['score']:.2f}" for k, v in scores.items() if k not in ("format", "run"))
-    print(f"{run.name:12} {chosen['device']:8} {chosen['precision']:9} {chosen['kernel']:8} {speed:24,.0f}  {shown}")
+    print(f"{run.name:10} {ended - started:7.0f} {chosen['device']:7} {chosen['kernel']:7} {chosen['compile']!s:8} "
+          f"{chosen['micro_batch_tokens']:7,} {low:13,.0f} {statistics.median(rates):9,.0f} {high:9,.0f} {share:>7} "
+          f"{stall * 1e3:8.0f} ms  {shown}")
 PY
