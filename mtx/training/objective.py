@@ -50,7 +50,8 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        if grad_loss.device.type == "cpu" and grad_loss == 1:  # a pass over the vocabulary's gradient saved
+        is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
+        if is_eager_on_cpu and grad_loss == 1:  # a pass over the vocabulary's gradient saved
             return d_hidden, d_weight, d_bias, None, None, None
         d_bias = None if d_bias is None else d_bias * grad_loss
         return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None
