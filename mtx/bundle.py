@@ -4,7 +4,6 @@ Written whole or not at all; loading verifies sha256, the names, shapes and type
 """
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,29 +11,16 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from pydantic import ValidationError
 from safetensors import SafetensorError
 
-from mtx import files, settings
+from mtx import bundle_info, files, settings
 from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.transformer import Transformer
-from mtx.paths import (
-    MANIFEST,
-    MODEL_CONFIG,
-    SCORES,
-    STATE,
-    TOKENIZER_JSON,
-    TOKENIZER_MODEL,
-    WEIGHTS,
-    RunPaths,
-    checkpoint_step,
-)
+from mtx.paths import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths, checkpoint_step
 
 logger = logging.getLogger(__name__)
-
-_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 
 
 @dataclass(frozen=True)
@@ -107,29 +93,12 @@ def load(directory: Path) -> Bundle:
     """
     if RunPaths(directory).config.is_file():
         return _load_checkpoint(RunPaths(directory))
-    if not (directory / MANIFEST).is_file():
-        raise UsageError(f"{directory}: is not a model directory or a run directory")
-    files.verify(directory, (WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON))
-    info = files.read_json(directory / MODEL_CONFIG)
-    tokenizer = Tokenizer.load(directory)
-    try:
-        config = ModelConfig.model_validate(info.get("model"))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(
-            f"{directory / MODEL_CONFIG}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        ) from None
-    if info.get("num_ids") != tokenizer.num_ids:
-        raise DamagedFileError(
-            f"{directory}: the model has {info.get('num_ids')} outputs, the tokenizer {tokenizer.num_ids}"
-        )
-    if wrong := [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]:
-        raise DamagedFileError(f"{directory / MODEL_CONFIG}: {', '.join(wrong)}: missing or of another type")
-    if info["max_tokens"] < 2 or info["beam_size"] < 1 or not 0 <= info["length_penalty"] < math.inf:
-        raise DamagedFileError(f"{directory / MODEL_CONFIG}: max_tokens, beam_size or length_penalty cannot be meant")
-    model = Transformer(config, tokenizer.num_ids)
+    if (directory / EXPORT_CONFIG).is_file():
+        raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
+    described = bundle_info.read(directory, (WEIGHTS,))
+    model = Transformer(described.config, described.tokenizer.num_ids)
     load_weights(model, directory / WEIGHTS)
-    return Bundle(model.eval(), tokenizer, info)
+    return Bundle(model.eval(), described.tokenizer, described.info)
 
 
 def describe(wanted: Config) -> dict[str, Any]:
@@ -151,7 +120,7 @@ def _load_checkpoint(paths: RunPaths) -> Bundle:
     best = files.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
     files.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
-    files.verify(paths.data, (TOKENIZER_MODEL, TOKENIZER_JSON), only_needed=True)
+    files.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)

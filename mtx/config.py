@@ -145,7 +145,7 @@ class TokenizerConfig(Section):
     """How text becomes pieces."""
 
     vocab_size: Auto | Annotated[int, Field(ge=270)] = Field(
-        "auto", description="SentencePiece pieces; auto: by corpus size"
+        "auto", description="SentencePiece pieces; auto: by corpus size, or the model's with training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
         "nfc", description="Unicode form of the text the model sees"
@@ -160,6 +160,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": dict(zip(_PRESET_KEYS, (6, 6, 512, 2048, 8, 0.1), strict=True)),
     "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
 }
+
+MAX_LEARNED_POSITIONS = 1024  # rows of the tables of model.positions=learned
 
 
 class ModelConfig(Section):
@@ -199,6 +201,12 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """How a model learns."""
 
+    init_from: str | None = Field(
+        None,
+        min_length=1,
+        description="model or run directory to train on from, with its tokenizer and architecture; wants a smaller "
+        "training.learning_rate than a new model, such as 0.0002",
+    )
     max_steps: PositiveInt = Field(100_000, description="optimizer updates")
     time_limit: Seconds | None = Field(None, gt=0, description="ends within it, averaged and scored: 2h, 90m, 600s")
     batch_tokens: PositiveInt = Field(25_000, description="target tokens that one step learns from (5.1)")
@@ -251,6 +259,15 @@ class Config(Section):
         micro = self.training.micro_batch_tokens
         if micro != "auto" and micro < self.data.max_tokens:
             raise ValueError(f"training.micro_batch_tokens {micro} is below data.max_tokens {self.data.max_tokens}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_positions(self) -> "Config":
+        if self.model.positions == "learned" and self.data.max_tokens > MAX_LEARNED_POSITIONS:
+            raise ValueError(
+                f"data.max_tokens {self.data.max_tokens} is above the {MAX_LEARNED_POSITIONS} positions that a model "
+                "with model.positions=learned knows"
+            )
         return self
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtx import files
 from mtx.data.cleaning import clean_text
-from mtx.decoding.translator import Translator
+from mtx.decoding.lines import LineTranslator
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 
@@ -80,7 +80,7 @@ def comparable(lines: Sequence[str], normalization: str) -> list[str]:
 
 
 def evaluate(
-    translator: Translator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str
+    translator: LineTranslator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str
 ) -> Scores:
     """Translate a test set, score it, and leave src.txt, hyp.txt, ref.txt and scores.json in `directory`, if given."""
     normalization = translator.tokenizer.normalization
@@ -134,7 +134,7 @@ class NamedTestSet:
     references: list[str]
 
 
-def evaluate_test_set(translator: Translator, named: NamedTestSet) -> dict[str, Scores]:
+def evaluate_test_set(translator: LineTranslator, named: NamedTestSet) -> dict[str, Scores]:
     """Translate and score text that belongs to no run; nothing is written."""
     return {named.name: evaluate(translator, named.name, named.sources, named.references, None, named.tgt)}
 

@@ -9,12 +9,17 @@ OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
 MODEL_CONFIG = "config.json"
 TOKENIZER_MODEL = "tokenizer.model"
+TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL = "tokenizer.src.model", "tokenizer.tgt.model"
 TOKENIZER_JSON = "tokenizer.json"
 SCORES = "scores.json"
 TRAIN_STORE = "train.arrow"
 VALID_STORE = "valid.arrow"
 REPORT = "report.json"
 SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
+EXPORT_CONFIG = "mtx.json"
+EXPORT_EXAMPLE = "example.py"
+CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
+CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 
 
 def test_store(name: str) -> str:

@@ -16,17 +16,20 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 
 from mtx import bundle, evaluation, files, settings
-from mtx.config import Config, differences, may_change
+from mtx.config import Config, ModelConfig, differences, may_change
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
+from mtx.decoding.lines import LineTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
+from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
 from mtx.model.device import attention_kernel, fast_precision, find_device, repays_compiling
 from mtx.model.transformer import training_flops
 from mtx.paths import (
@@ -40,6 +43,8 @@ from mtx.paths import (
     checkpoint_step,
 )
 from mtx.training import checkpoint, probe
+from mtx.training import initial as initial_model
+from mtx.training.initial import Initial, check_tokenizer
 from mtx.training.trainer import Chosen, Trainer
 
 logger = logging.getLogger(__name__)
@@ -73,22 +78,29 @@ def train(wanted: Config) -> Result:
         if _is_finished(paths, wanted):
             logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
             return finished(paths)
-        data = _prepared(wanted, paths)
-        chosen = choose(paths, wanted, device, data)
-        _tune_cpu(chosen)
-        trainer = Trainer(wanted, chosen, data, paths)
-        trainer.resume()
-        _announce(wanted, chosen, trainer, data)
+        trainer = _trainer(wanted, paths, device)
         trainer.run(started)
-        _write_model(wanted, paths, data)
-        _score(wanted, chosen, paths, data)
+        _write_model(wanted, paths, trainer.data)
+        _score(wanted, paths, trainer)
         return finished(paths)
+
+
+def _trainer(wanted: Config, paths: RunPaths, device: torch.device) -> Trainer:
+    """All that comes before the first step, or the next one."""
+    initial = _initial(wanted, paths)
+    data = _prepared(wanted, paths, initial)
+    chosen = choose(paths, wanted, device, data)
+    _tune_cpu(chosen)
+    trainer = Trainer(wanted, chosen, data, paths)
+    trainer.resume(initial)
+    _announce(wanted, chosen, trainer, data)
+    return trainer
 
 
 def prepare_only(wanted: Config) -> RunPaths:
     """The first stage alone: text to token ids."""
     with open_run(wanted) as paths:
-        _prepared(wanted, paths)
+        _prepared(wanted, paths, _initial(wanted, paths))
         return paths
 
 
@@ -168,14 +180,22 @@ def _settle_config(paths: RunPaths, wanted: Config) -> None:
     files.write_text(paths.config, settings.dump(wanted))
 
 
-def _prepared(wanted: Config, paths: RunPaths) -> PreparedData:
+def _initial(wanted: Config, paths: RunPaths) -> Initial | None:
+    """The model that the first step starts from; a run with a checkpoint needs it no more."""
+    return None if checkpoint.full_steps(paths.checkpoints) else initial_model.load(wanted)
+
+
+def _prepared(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
     if not prepare.is_prepared(paths.data):
         if _has_checkpoints(paths):  # of other token ids, perhaps
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        prepare.prepare(wanted, paths.data)
-    return prepare.load_prepared(paths.data)
+        prepare.prepare(wanted, paths.data, tokenizer=initial.loaded.tokenizer if initial else None)
+    data = prepare.load_prepared(paths.data)
+    if initial:
+        check_tokenizer(initial, data.tokenizer)
+    return data
 
 
 def choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
@@ -229,6 +249,19 @@ def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedDa
         f"{wanted.data.src}-{wanted.data.tgt} into {wanted.run_dir}", chosen.device, chosen.precision, chosen.threads,
         f"{size:,}", f"{data.train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{wanted.training.batch_tokens:,}",
     )  # fmt: skip
+    if note := export_note(wanted.model):
+        logger.info("note: %s", note)
+
+
+def export_note(config: ModelConfig) -> str | None:
+    """Which formats this architecture cannot be exported to, and why; None where there is none such."""
+    obstacles = {"ctranslate2": ctranslate2_obstacles(config), "huggingface": huggingface_obstacles(config)}
+    possible = [name for name, reasons in obstacles.items() if not reasons]
+    if len(possible) == len(obstacles):
+        return None
+    to = f"to {', '.join(possible)}, not to" if possible else "neither to"
+    refused = " nor to ".join(f"{name} ({'; '.join(reasons)})" for name, reasons in obstacles.items() if reasons)
+    return f"this model can be exported {to} {refused}"
 
 
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
@@ -240,23 +273,28 @@ def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
     bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, bundle.describe(wanted))
 
 
-def _score(wanted: Config, chosen: Chosen, paths: RunPaths, data: PreparedData) -> None:
+def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     """Translate and score the test sets with the model as it was written, and put the scores beside it."""
+    chosen, data = trainer.chosen, trainer.data
     translator = Translator.load(paths.model, device=chosen.device, batch_tokens=wanted.decoding.batch_tokens)
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, wanted.data.tgt).items()}
-    run = {
+    run: dict[str, Any] = {
         "precision": "fp32", "training_precision": chosen.precision, "device": chosen.device,
         "torch": torch.__version__, "seed": wanted.seed, "config": _fingerprint(wanted),
         "data": files.sha256(paths.data / MANIFEST), "code": _code_hash(),
     }  # fmt: skip
+    if sha256 := trainer.state.init_sha256:
+        run["init_from"] = {"path": wanted.training.init_from, "sha256": sha256}
     bundle.add_scores(paths.model, {**scores, "run": run})
 
 
-def evaluate_tests(translator: Translator, paths: RunPaths, data: PreparedData, tgt: str) -> dict[str, Scores]:
+def evaluate_tests(translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str) -> dict[str, Scores]:
     """Translate and score every test set of a run into evaluation/NAME/."""
     scores = {}
     for name, store in data.tests.items():
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", translator.beam_size)
+        logger.info(
+            "translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", translator.options.beam_size
+        )
         scores[name] = evaluation.evaluate(
             translator, name, store.src_texts(), store.tgt_texts(), paths.evaluation / name, tgt
         )
@@ -276,7 +314,7 @@ def require_run(root: Path) -> None:
         )
 
 
-def evaluate_run(translator: Translator, root: Path) -> dict[str, Scores]:
+def evaluate_run(translator: LineTranslator, root: Path) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; what is in its model directory stays as it is.
 
     Raises:
@@ -290,8 +328,9 @@ def evaluate_run(translator: Translator, root: Path) -> dict[str, Scores]:
 
 
 def _fingerprint(wanted: Config) -> str:
-    """A hash of all that the finished model depends on."""
-    values = wanted.model_dump(mode="json", exclude={"run_dir": True, "device": True, "data": {"dir"}})
+    """A hash of all settings that the finished model depends on; of a model to start from, it is the weights."""
+    exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from"}}
+    values = wanted.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
 

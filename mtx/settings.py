@@ -8,6 +8,7 @@ the same. All problems are told in one error. Not for: the keys themselves (`con
 import contextlib
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,15 @@ class Resolved:
     config: Config
     origins: dict[str, str]
 
+    def is_given(self, key: str) -> bool:
+        """Whether a recipe, a file or the command line gives a key, and not a default or the preset."""
+        return self.origins[key] not in ("default", f"preset {self.config.model.preset}")
+
 
 def is_override(argument: str) -> bool:
     """Whether a command-line argument is `key=value` rather than the name of a file."""
     match = _OVERRIDE.fullmatch(argument)
-    return match is not None and (match[1] in key_names() or not _exists(Path(argument)))
+    return match is not None and (match[1] in key_names() or not exists(Path(argument)))
 
 
 def resolve(name: str | None, overrides: list[str]) -> Resolved:
@@ -64,6 +69,18 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         default = f"preset {config.model.preset}" if in_preset else "default"
         origins[key] = "command line" if key in given else file_origin if key in file_keys else default
     return Resolved(config, origins)
+
+
+def replaced(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
+    """The configuration with other values of some keys, which come from `origin`.
+
+    Raises:
+        UsageError: where the others do not go with them.
+    """
+    tree = resolved.config.model_dump()
+    for key, value in values.items():
+        _set(tree, key, value)
+    return Resolved(_validate(tree, [], {}), {**resolved.origins, **dict.fromkeys(values, origin)})
 
 
 def load(path: Path) -> Config:
@@ -161,10 +178,10 @@ def find_config(name: str) -> Path:
     if name in recipe_names():
         return recipe_dir() / f"{name}.yaml"
     path = Path(name)
-    if _exists(path / "config.yaml"):
+    if exists(path / "config.yaml"):
         return path / "config.yaml"
     if "/" in name or "\\" in name or path.suffix in (".yaml", ".yml"):
-        if not _exists(path) or path.is_dir():
+        if not exists(path) or path.is_dir():
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
     if "." in name:
@@ -177,8 +194,9 @@ def find_config(name: str) -> Path:
     raise UsageError(f"no recipe named {name!r}{did_you_mean(near)}", "mtx config lists the recipes")
 
 
-def _exists(path: Path) -> bool:
-    with contextlib.suppress(OSError, ValueError):  # no possible path: too long, or with a NUL
+def exists(path: Path) -> bool:
+    """Whether there is something of this name, which may be no possible path."""
+    with contextlib.suppress(OSError, ValueError):  # too long, or with a NUL
         return path.exists()
     return False
 
@@ -194,8 +212,8 @@ def _split_override(argument: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _set(values: dict[str, Any], key: str, value: str) -> str | None:
-    """Put an override into nested dictionaries, or tell what is wrong with its key."""
+def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
+    """Put a value into nested dictionaries, or tell what is wrong with its key."""
     if any(name.startswith(f"{key}.") for name in key_names()):
         if not (key == "data.hub" and value in ("null", "~", "")):  # the one section that may be null
             return f"{key}: is a section, expected {key}.KEY=VALUE"

@@ -90,7 +90,7 @@ def encode_block(
     lines, src, tgt, corpora = (column.to_pylist() for column in text.columns)
     corpus = corpora[0]
     src_ids = tokenizer.encode(src, tags[corpus], num_threads)
-    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads)
+    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
     lengths = np.array([[len(ids) for ids in src_ids], [len(ids) for ids in tgt_ids]])
     fits = lengths.max(axis=0) <= max_tokens
     pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, *(text[name] for name in ("line", "corpus", "src", "tgt")))

@@ -32,7 +32,7 @@ from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.paths import MANIFEST, REPORT, TOKENIZER_JSON, TOKENIZER_MODEL, TRAIN_STORE, VALID_STORE, test_store
+from mtx.paths import MANIFEST, REPORT, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
     Raises:
         DamagedFileError: naming the file that is missing or is not what it was.
     """
-    files.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, TOKENIZER_MODEL, TOKENIZER_JSON])
+    files.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *Tokenizer.file_names_in(data_dir)])
     report = files.read_json(data_dir / REPORT)
     tokenizer = Tokenizer.load(data_dir)
 
@@ -92,16 +92,21 @@ def load_prepared(data_dir: Path) -> PreparedData:
     return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report)
 
 
-def prepare(config: Config, data_dir: Path, num_workers: int | None = None) -> None:
+def prepare(config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None) -> None:
     """Make `data_dir` from the text that the configuration names, whole or not at all; see `Workers` on `num_workers`.
 
+    Args:
+        tokenizer: None learns one; else this one is kept, to the byte.
+
     Raises:
-        UsageError: where text is not found, or `data_dir` holds something already.
+        UsageError: where text is not found, `data_dir` holds something already, or the tokenizer lacks a tag.
         DataError: where text cannot be read, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = find_corpora(config.data, config.seed)
+    tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    _refuse_unknown(tags, tokenizer)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
     with files.new_directory(data_dir) as directory, Workers(num_workers) as workers:
@@ -109,7 +114,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None) -> N
         sets = given_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
-        tokenizer = _learn_tokenizer(config.tokenizer, sample, [tally.corpus.tag for tally in tallies], workers)
+        tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
         tokenizer.save(directory)
         num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         cleaned.unlink()
@@ -175,11 +180,16 @@ class Sample:
             yield from batch["tgt"].to_pylist()
 
 
-def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str | None], workers: Workers) -> Tokenizer:
+def _refuse_unknown(tags: list[str], tokenizer: Tokenizer | None) -> None:
+    if tokenizer is not None and (unknown := [tag for tag in tags if tag not in tokenizer.tags]):
+        known = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
+        raise UsageError(f"data.train: the tag {unknown[0]} is not in the tokenizer of training.init_from, {known}")
+
+
+def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str], workers: Workers) -> Tokenizer:
     """Learn in a worker where these run: SentencePiece hears no signal, and holds the whole sample in memory."""
     started = perf_counter()
-    names = [tag for tag in tags if tag is not None]
-    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=names)
+    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=tags)
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
@@ -215,7 +225,7 @@ def _encode_set(held: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path)
     with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
         for batch in held.batches:
             lines, src, tgt = (batch[column].to_pylist() for column in ("line", "src", "tgt"))
-            src_ids, tgt_ids = tokenizer.encode(src), tokenizer.encode(tgt)
+            src_ids, tgt_ids = tokenizer.encode(src), tokenizer.encode(tgt, target=True)
             for ids in (*src_ids, *tgt_ids):
                 if len(ids) > limits.max_tokens:
                     ids[limits.max_tokens - 1 :] = [EOS_ID]

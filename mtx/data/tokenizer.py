@@ -4,8 +4,9 @@
     |------------ num_pieces -----------|
     |--------------- num_ids = rows of the output layer ----| pad_id
 
-Each tag of the configuration (such as BT) takes one reserved symbol. Text never becomes a control id: `</s>` typed in a
-sentence is five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
+Each tag of the configuration (such as BT) takes one reserved symbol. Published models that come with a SentencePiece
+model for each side have none (`mtx.data.piece_models`). Text never becomes a control id: `</s>` typed in a sentence is
+five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
@@ -18,13 +19,14 @@ from typing import Any, Literal, get_args
 import sentencepiece
 
 from mtx.config import TokenizerConfig
+from mtx.data import piece_models
+from mtx.data.piece_models import PAD, JointModel, SplitModel
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files import read_json, write_bytes, write_json
-from mtx.paths import TOKENIZER_JSON, TOKENIZER_MODEL
+from mtx.paths import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
-EOS_ID = 0
-UNK_ID = 1
-NUM_RESERVED = 8
+EOS_ID, UNK_ID = piece_models.EOS_ID, piece_models.UNK_ID
+NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
@@ -49,37 +51,38 @@ def replace_surrogates(text: str) -> str:
 
 
 class Tokenizer:
-    """A SentencePiece model with mtx's ids around it; safe to use from several threads.
+    """SentencePiece models with mtx's ids around them; safe to use from several threads.
 
     Attributes:
-        num_pieces: pieces of the model, `</s>` and `<unk>` among them.
+        num_pieces: pieces of the vocabulary, `</s>` and `<unk>` among them.
         num_ids: pieces and reserved symbols, the rows of the output layer.
         pad_id: the row after those.
         tags: the reserved id of each tag.
+        models: the joint model, or those of the two sides.
     """
 
-    def __init__(self, model: bytes, normalization: Form, tags: list[str]):
-        self._model = model
-        self._processor: Any = sentencepiece.SentencePieceProcessor()
-        self._processor.LoadFromSerializedProto(model)
+    def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str]):
+        self.models = models
         self.normalization: Form = normalization
-        self.num_pieces: int = self._processor.get_piece_size()
-        self.num_ids = self.num_pieces + NUM_RESERVED
+        self.num_pieces = models.num_pieces
+        self.num_ids = self.num_pieces + models.num_reserved
         self.pad_id = self.num_ids
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), NUM_RESERVED))]
-        self._symbols = [f"<{name}>" for name in [*reserved, "pad"]]
+        reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), models.num_reserved))]
+        self._symbols = [*(f"<{name}>" for name in reserved), PAD]
 
-    def encode(self, texts: list[str], tag: str | None = None, num_threads: int = -1) -> list[list[int]]:
+    def encode(
+        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
+    ) -> list[list[int]]:
         """Normalised token ids of any text, each list ending in `</s>`; a tag's id stands in front.
 
-        By default SentencePiece uses a thread a core.
+        By default SentencePiece uses a thread a core. `target` takes the target side's model; a joint one serves both.
         """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        return [[*start, *ids, EOS_ID] for ids in self._processor.encode(texts, num_threads=num_threads)]
+        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Text of token ids, each on one line; `</s>`, reserved symbols and padding leave no trace.
@@ -87,18 +90,35 @@ class Tokenizer:
         Byte fallback can produce line breaks and other controls: each becomes a space.
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
-        return [_CONTROLS.sub(" ", text) for text in self._processor.decode(pieces)]
+        return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
 
     def pieces(self, ids: list[int]) -> list[str]:
         """How each token id reads: `▁the`, `</s>`, `<BT>`, `<pad>`."""
         return [
-            self._processor.id_to_piece(token) if token < self.num_pieces else self._symbols[token - self.num_pieces]
+            self.models.piece(token) if token < self.num_pieces else self._symbols[token - self.num_pieces]
             for token in ids
         ]
 
+    def vocabulary(self) -> list[str]:
+        """How the ids from 0 to `num_ids` - 1 read, reserved symbols among them, pad not."""
+        return self.pieces(list(range(self.num_ids)))
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The files that `save` writes."""
+        return (*self.models.files, TOKENIZER_JSON)
+
+    @staticmethod
+    def file_names_in(directory: Path) -> tuple[str, ...]:
+        """The files that a tokenizer in `directory` should consist of, by what lies there."""
+        split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
+        is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
+        return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
+
     def save(self, directory: Path) -> None:
-        """Write `tokenizer.model` and `tokenizer.json` into `directory`."""
-        write_bytes(directory / TOKENIZER_MODEL, self._model)
+        """Write the models and `tokenizer.json` into `directory`."""
+        for name, model in self.models.files.items():
+            write_bytes(directory / name, model)
         write_json(directory / TOKENIZER_JSON, self._description())
 
     @classmethod
@@ -106,30 +126,44 @@ class Tokenizer:
         """Read what `save` wrote.
 
         Raises:
-            DamagedFileError: where a file is missing or damaged, or the two do not belong together.
+            DamagedFileError: where a file is missing or damaged, or they do not belong together.
         """
-        path, json_path = directory / TOKENIZER_MODEL, directory / TOKENIZER_JSON
+        json_path, names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
         description = read_json(json_path)
         normalization: Any = description.get("normalization")
         tags = description.get("tags")
         if normalization not in get_args(Form) or not isinstance(tags, dict) or len(tags) > NUM_RESERVED:
             raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
-        try:
-            tokenizer = cls(path.read_bytes(), normalization, list(tags))
-        except FileNotFoundError:
-            raise DamagedFileError(f"{path}: is missing") from None
-        except RuntimeError as error:
-            raise DamagedFileError(f"{path}: is not a SentencePiece model ({_reason(error)})") from None
+        models: JointModel | SplitModel
+        if TOKENIZER_MODEL in names:
+            models = _load_joint(directory)
+        elif tags or normalization != "none":
+            raise DamagedFileError(f"{json_path}: models of two sides go with normalization none and no tags")
+        else:
+            pieces = piece_models.check_vocabulary(json_path, description.get("pieces"))
+            models = piece_models.read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+        tokenizer = cls(models, normalization, list(tags))
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
-            raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {path.name}")
-        eos_id, unk_id = tokenizer._processor.eos_id(), tokenizer._processor.unk_id()
-        if (eos_id, unk_id) != (EOS_ID, UNK_ID):
-            raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")
+            raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
-        pieces = {self._processor.id_to_piece(token): token for token in range(self.num_pieces)}
-        return {"normalization": self.normalization, "tags": self.tags, "pieces": pieces}
+        return {"normalization": self.normalization, "tags": self.tags, "pieces": self.models.described_pieces()}
+
+
+def _load_joint(directory: Path) -> JointModel:
+    path = directory / TOKENIZER_MODEL
+    for other in (directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL):
+        if other.exists():
+            raise DamagedFileError(f"{other}: does not belong beside {TOKENIZER_MODEL}")
+    try:
+        model = JointModel(piece_models.read_model(path))
+    except RuntimeError as error:
+        raise piece_models.no_model(path, error) from None
+    if model.control_ids != (EOS_ID, UNK_ID):
+        eos_id, unk_id = model.control_ids
+        raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")
+    return model
 
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:
@@ -153,7 +187,7 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs
     else:
         sizes = [config.vocab_size]
     model = _train(sentences, sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
-    return Tokenizer(model, config.normalization, tags)
+    return Tokenizer(JointModel(model), config.normalization, tags)
 
 
 def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:

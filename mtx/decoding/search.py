@@ -1,172 +1,170 @@
-"""Greedy and beam search over any model that offers `start_cache` and `decode_step` (6.1 of the paper).
+"""The rules of beam search, greedy search and sampling (6.1 of the paper): from log-probabilities to hypotheses.
 
 Score of a hypothesis: log-probability / ((5 + |Y|) / 6)^alpha, where |Y| counts `</s>`. A hypothesis finishes when its
 `</s>` is among the top `beam_size` candidates; a sentence is done when `beam_size` hypotheses have finished, or when
-the best open one cannot beat the worst finished one even at the maximum length. There only `</s>` is left.
+the best open one cannot beat the worst finished one even at the maximum length. There only `</s>` is left. Greedy
+search is a beam of one; a sample is a beam of one whose token is drawn.
 
-Shapes: B sentences, J beams, V outputs, T target length.
+All sentences take a step together, and what a step computes stays on the device. Which sentences are in which slot is
+`mtx.decoding.slots`.
+
+Shapes: B slots, J beams, V outputs, T target length.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from mtx.decoding.options import Candidate
+
 EOS_ID = 0
+_CHUNKS = 32  # the best of a row are looked for among the best of so many parts of it
 
 
-class Model(Protocol):
-    """What search knows of a model."""
+class Beams:
+    """The hypotheses of all slots, on the device.
 
-    pad_id: int
-
-    @property
-    def output_weight(self) -> Tensor: ...
-    @property
-    def output_bias(self) -> Tensor | None: ...
-    def start_cache(self, memory: Any, beam_size: int) -> Any: ...
-    def decode_step(self, ids: Tensor, cache: Any) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One finished hypothesis: its tokens, `</s>` included, and its penalised score."""
-
-    ids: list[int]
-    score: float
-
-
-def length_penalty(length: int | Tensor, alpha: float) -> Any:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016, as 6.1 uses it)."""
-    return ((5 + length) / 6) ** alpha
-
-
-def next_log_probs(model: Model, ids: Tensor, cache: Any) -> Tensor:
-    """Log-probabilities of the token after `ids` [B, J], in fp32, [B, J, V]."""
-    logits = model.decode_step(ids, cache) @ model.output_weight.T
-    if model.output_bias is not None:
-        logits = logits + model.output_bias
-    return torch.log_softmax(logits.float(), -1)
-
-
-@dataclass
-class _Sentence:
-    """The finished hypotheses of one sentence, best first, at most `beam_size`."""
-
-    finished: list[Candidate] = field(default_factory=list)
-
-    def add(self, candidate: Candidate, beam_size: int) -> None:
-        self.finished.append(candidate)
-        self.finished.sort(key=lambda c: -c.score)
-        del self.finished[beam_size:]
-
-
-@torch.no_grad()
-def search(model: Model, memory: Any, max_lengths: Tensor, beam_size: int, alpha: float) -> list[list[Candidate]]:
-    """Find the best translations of each source.
-
-    Args:
-        memory: the encoder's output for B sentences.
-        max_lengths: int [B], in host memory, target tokens with `</s>`, at least 1.
-
-    Returns:
-        For each sentence its finished hypotheses, at most `beam_size`, best first.
+    Attributes:
+        ids: last token of each hypothesis [B, J]. scores: its log-probability, -inf where there is none [B, J].
+        ages: tokens so far [B]. limits: most tokens [B].
+        history: what each beam chose at each age, token * J + parent [B, J, T].
+        finished: penalised scores, best first, -inf where there is none [B, J]; ends: age * J + parent of each.
+        done: the sentence needs no further step, or there is none [B].
+        forced: the token that must come at each age, -1 where any may [B, P].
     """
-    cache = model.start_cache(memory, beam_size)
-    device = model.output_weight.device
-    results = [_Sentence() for _ in range(len(max_lengths))]
-    active = torch.arange(len(max_lengths))  # the sentences still in the batch
-    limits = max_lengths
-    tokens = torch.full((len(active), beam_size, 1), model.pad_id, dtype=torch.long, device=device)
-    scores = torch.full((len(active), beam_size), float("-inf"), device=device)
-    scores[:, 0] = 0  # all beams start equal: one is enough
-    length = 0
-    while len(active):
-        length += 1
-        log_p = next_log_probs(model, tokens[:, :, -1], cache)
-        last = (limits == length).to(device)
-        log_p[last, :, 1:] = float("-inf")  # </s> is output 0
-        total = scores[:, :, None] + log_p
-        top, flat = total.flatten(1).topk(min(2 * beam_size, total[0].numel()), dim=1)
-        parent, token = flat // log_p.shape[-1], flat % log_p.shape[-1]
-        is_end = token == EOS_ID
-        rank = torch.arange(top.shape[1], device=device)
-        finishes = is_end & ((rank < beam_size) | last[:, None]) & (top > float("-inf"))
-        _collect(results, active, tokens, parent, top, finishes, length, beam_size, alpha)
-        # open hypotheses: the first beam_size candidates that did not end
-        order = (is_end.int() * top.shape[1] + rank).argsort(dim=1)[:, :beam_size]
-        scores = top.masked_fill(is_end, float("-inf")).gather(1, order)
-        parent, token = parent.gather(1, order), token.gather(1, order)
-        best_open = scores[:, 0] / length_penalty(limits.to(device), alpha)
-        keep = [
-            not _is_done(results[sentence], float(best), beam_size)
-            for sentence, best in zip(active.tolist(), best_open.tolist(), strict=True)
-        ]
-        tokens, scores = _advance(tokens, scores, parent, token, torch.tensor(keep, device=device), cache)
-        active, limits = active[keep], limits[keep]
-    return [result.finished for result in results]
+
+    def __init__(
+        self, num_slots: int, beam_size: int, alpha: float, max_length: int, prefix_width: int, pad_id: int,
+        device: torch.device,
+    ):  # fmt: skip
+        beams, self.pad_id = beam_size, pad_id
+
+        def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
+
+        minus_inf = float("-inf")
+        self.ids, self.scores = full(beams, value=pad_id), full(beams, value=minus_inf, dtype=torch.float)
+        self.ages, self.limits = full(value=0), full(value=1)
+        self.history = full(beams, max_length, value=0)
+        self.finished, self.ends = full(beams, value=minus_inf, dtype=torch.float), full(beams, value=0)
+        self.done = full(value=True, dtype=torch.bool)
+        self.forced = full(prefix_width, value=-1)
+        lengths = torch.arange(max_length + 1, dtype=torch.float)
+        self.penalties = (((5 + lengths) / 6) ** alpha).to(device)
+        self.ranks = torch.arange(2 * beams, device=device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything with a row for each slot."""
+        names = "ids", "scores", "ages", "limits", "history", "finished", "ends", "done", "forced"
+        return {name: getattr(self, name) for name in names}
+
+    def admit(self, slots: list[int], limits: Sequence[int], prefixes: Sequence[list[int]]) -> None:
+        """Begin sentences with these limits and prefixes in these slots."""
+        at, device = torch.tensor(slots, device=self.ids.device), self.ids.device
+        self.ids[at], self.ages[at], self.done[at] = self.pad_id, 0, False
+        self.scores[at] = float("-inf")
+        self.scores[at, 0] = 0.0  # all beams start equal: one is enough
+        self.finished[at] = float("-inf")
+        self.limits[at] = torch.tensor(limits, device=device)
+        if width := self.forced.shape[1]:
+            rows = [prefix + [-1] * (width - len(prefix)) for prefix in prefixes]
+            self.forced[at] = torch.tensor(rows, device=device)
+
+    def keep(self, slots: list[int]) -> None:
+        """Only these slots stay, renumbered in this order."""
+        at = torch.tensor(slots, device=self.ids.device)
+        for name, tensor in self.tensors().items():
+            setattr(self, name, tensor.index_select(0, at))
+
+    def force(self, log_probs: Tensor, tokens: Tensor, every: Tensor) -> tuple[Tensor, Tensor]:
+        """Candidates [B, J, k] with only the token that must come, where one must: of the prefix, `</s>` at the limit.
+
+        Args:
+            every: log-probabilities of all tokens, [B, J, V].
+        """
+        must = self.ages.new_full(self.ages.shape, -1)
+        if width := self.forced.shape[1]:
+            at = self.ages.clamp(max=width - 1)[:, None]
+            must = torch.where(self.ages < width, self.forced.gather(1, at)[:, 0], must)
+        must = torch.where(self.ages + 1 == self.limits, EOS_ID, must)[:, None, None]
+        only = every.gather(-1, must.clamp(min=0).expand(-1, every.shape[1], 1))
+        only = torch.where(self.ranks[: tokens.shape[-1]] == 0, only, float("-inf"))
+        return torch.where(must < 0, log_probs, only), torch.where(must < 0, tokens, must)
+
+    def advance(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
+        """Take the best candidates of each slot, and put those that end among the finished hypotheses.
+
+        Args:
+            log_probs, tokens: of some candidates of each beam, [B, J, k].
+
+        Returns:
+            The beam that each new one goes on from, [B, J].
+        """
+        num_slots, beams, width = log_probs.shape
+        total = (self.scores[:, :, None] + log_probs).flatten(1)
+        top, flat = total.topk(min(2 * beams, beams * width), dim=1)
+        parents, token = flat // width, tokens.flatten(1).gather(1, flat)
+        is_end, is_last = token == EOS_ID, (self.ages + 1 == self.limits)[:, None]
+        may_end = (self.ranks[: top.shape[1]] < beams) | is_last
+        ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
+        self._finish(top, parents, ends)
+        scores, order = top.masked_fill(is_end, float("-inf")).topk(min(beams, top.shape[1]), dim=1)
+        parents, token = parents.gather(1, order), token.gather(1, order)
+        self._settle(scores)
+        self.scores.copy_(scores)
+        self.ids.copy_(token)
+        at = self.ages[:, None, None].expand(-1, beams, 1)
+        self.history.scatter_(2, at, (token * beams + parents)[:, :, None])
+        self.ages += ~self.done
+        return parents
+
+    def _finish(self, top: Tensor, parents: Tensor, ends: Tensor) -> None:
+        beams = self.finished.shape[1]
+        new = (top / self.penalties[self.ages + 1][:, None]).masked_fill_(~ends, float("-inf"))
+        finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
+        self.ends.copy_(torch.cat([self.ends, self.ages[:, None] * beams + parents], 1).gather(1, order))
+        self.finished.copy_(finished)
+
+    def _settle(self, scores: Tensor) -> None:
+        """Mark the sentences that are done, given the scores of the open hypotheses, best first."""
+        best_open = scores[:, 0]
+        is_kept = self.finished > float("-inf")
+        worst = self.finished.masked_fill(~is_kept, float("inf")).amin(1)
+        hopeless = is_kept[:, 0] & (best_open / self.penalties[self.limits] <= worst)
+        self.done |= hopeless | is_kept[:, -1] | (best_open == float("-inf"))
 
 
-def _collect(
-    results: list[_Sentence], active: Tensor, tokens: Tensor, parent: Tensor, top: Tensor, finishes: Tensor,
-    length: int, beam_size: int, alpha: float,
-) -> None:  # fmt: skip
-    """Store the hypotheses that end at this step."""
-    for row, rank in finishes.nonzero().tolist():
-        ids = tokens[row, parent[row, rank], 1:].tolist()
-        score = float(top[row, rank]) / length_penalty(length, alpha)
-        results[int(active[row])].add(Candidate([*ids, EOS_ID], score), beam_size)
+def best_of(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest along the last dimension of [B, J, V] and where they are, largest first.
+
+    They are among the parts with the `count` largest maxima, which is quicker to find out than sorting whole rows.
+    """
+    size, stride = log_probs.shape[-1], log_probs.shape[-1] // _CHUNKS
+    if stride < 64:
+        return log_probs.topk(min(count, size), -1)
+    whole = log_probs[..., : stride * _CHUNKS]
+    parts: Tensor = whole.unflatten(-1, (_CHUNKS, stride))  # type: ignore[no-untyped-call]  # part c: c, c + stride …
+    columns = parts.amax(-2).topk(count, -1).indices
+    rows = torch.arange(0, stride * _CHUNKS, stride, device=log_probs.device)
+    rest = torch.arange(stride * _CHUNKS, size, device=log_probs.device).expand(*columns.shape[:-1], -1)
+    index = torch.cat([(columns[..., None] + rows).flatten(-2), rest], -1)
+    values, at = log_probs.gather(-1, index).topk(count, -1)
+    return values, index.gather(-1, at)
 
 
-def _is_done(sentence: _Sentence, best_open: float, beam_size: int) -> bool:
-    finished = sentence.finished
-    if best_open == float("-inf") or len(finished) >= beam_size:
-        return True
-    return bool(finished) and best_open <= finished[-1].score
-
-
-def _advance(
-    tokens: Tensor, scores: Tensor, parent: Tensor, token: Tensor, keep: Tensor, cache: Any
-) -> tuple[Tensor, Tensor]:
-    """Extend the kept sentences' hypotheses by their tokens, and let the cache follow."""
-    beam_size = parent.shape[1]
-    if not bool(keep.any()):
-        return tokens[:0], scores[:0]
-    sentences = keep.nonzero()[:, 0]
-    rows = (sentences[:, None] * beam_size + parent[keep]).flatten()
-    if len(sentences) < len(keep):
-        cache.keep_sentences(sentences, rows)
-    elif beam_size > 1:
-        cache.reorder(rows)
-    history = tokens.flatten(0, 1)[rows].view(len(sentences), beam_size, -1)
-    return torch.cat([history, token[keep][:, :, None]], dim=2), scores[keep]
-
-
-@torch.no_grad()
-def greedy(model: Model, memory: Any, max_lengths: Tensor, alpha: float) -> list[list[Candidate]]:
-    """The most probable token at each step; one hypothesis a sentence, the one `search` finds with beam_size 1."""
-    cache = model.start_cache(memory, 1)
-    device = model.output_weight.device
-    results: list[list[int]] = [[] for _ in range(len(max_lengths))]
-    log_probs = [0.0] * len(results)
-    active, limits = torch.arange(len(max_lengths)), max_lengths
-    ids = torch.full((len(active), 1), model.pad_id, dtype=torch.long, device=device)
-    length = 0
-    while len(active):
-        length += 1
-        log_p = next_log_probs(model, ids, cache)[:, 0]
-        log_p[(limits == length).to(device), 1:] = float("-inf")  # </s> is output 0
-        best, ids = log_p.max(-1, keepdim=True)
-        chosen = ids[:, 0].tolist()
-        for sentence, token, value in zip(active.tolist(), chosen, best[:, 0].tolist(), strict=True):
-            results[sentence].append(token)
-            log_probs[sentence] += value
-        keep = [token != EOS_ID for token in chosen]
-        if not all(keep):
-            rows = torch.tensor(keep, device=device).nonzero()[:, 0]
-            ids, active, limits = ids[rows], active[keep], limits[keep]
-            if len(active):
-                cache.keep_sentences(rows, rows)
-    scores = [total / length_penalty(len(r), alpha) for r, total in zip(results, log_probs, strict=True)]
-    return [[Candidate(r, score)] for r, score in zip(results, scores, strict=True)]
+def trace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
+    """The finished hypotheses of one sentence, best first: its rows of `Beams`, in host memory."""
+    beams, rows = history.shape[0], history.tolist()
+    found = []
+    for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
+        if score == float("-inf"):
+            break
+        age, beam = divmod(end, beams)
+        ids = [EOS_ID]
+        for at in range(age - 1, -1, -1):
+            token, beam = divmod(rows[beam][at], beams)
+            ids.append(token)
+        found.append(Candidate(ids[::-1], score))
+    return found

@@ -1,169 +1,189 @@
-"""Text to text: clean lines, batches of similar length, search, detokenised lines in the order they came.
+"""The torch engine: lines to lines with a Transformer in fp32 or bf16, on the CPU in workers of one thread each.
 
-One line in, one line out, whatever the line holds: line breaks inside become spaces, an empty line stays empty, a
-source longer than the model's limit is translated in parts.
-Flow: lines -> ids -> PackedBatch -> search -> `Hypothesis`.
+Flow: ids -> groups of similar length -> search -> `Candidate`. Two threads inside one small step are slower than two
+workers with a thread each, so a CPU with n threads searches with n workers that take from the same sentences.
 """
 
+import contextlib
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 
 from mtx import bundle
 from mtx.data.cleaning import clean_text
-from mtx.data.loader import to_device, to_tensors
-from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.data.loader import to_device
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.search import greedy, search
-from mtx.errors import UsageError
+from mtx.decoding.batches import pack_sentences
+from mtx.decoding.forced import Forced, score_pairs
+from mtx.decoding.lines import LineTranslator, Splitter
+from mtx.decoding.options import Candidate, Sampling, SearchOptions
+from mtx.decoding.slots import Job, Jobs, search
+from mtx.errors import DataError, UsageError
+from mtx.model.device import attention_kernel
+from mtx.model.incremental import IncrementalDecoder, Sources
+from mtx.model.transformer import Transformer
 
-EXTRA_LENGTH = 50  # 6.1: maximum output length is source length + 50
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One translation: text without line breaks, penalised score, and its pieces."""
-
-    text: str
-    score: float
-    pieces: list[str]
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Sentences in the form in which `pack` reads a store."""
-
-    tokens: Any
-    starts: Any
-    lengths: Any
-
-    @classmethod
-    def of(cls, sentences: Sequence[list[int]]) -> "_Side":
-        lengths = np.array([len(s) for s in sentences], dtype=np.int32)
-        tokens = np.array([i for s in sentences for i in s], dtype=np.int64)
-        return cls(tokens, lengths.cumsum(dtype=np.int64) - lengths, lengths)
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 
 
-def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
-    """One batch that holds exactly these sentences, as tensors in host memory."""
-    sides = _Side.of(src), _Side.of(tgt)
-    num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
-    longest = int(max(sides[0].lengths.max(), sides[1].lengths.max()))
-    shape = Shape(num_src, num_tgt, len(src), longest, 0)
-    packed = pack(sides[0], sides[1], np.arange(len(src)), shape, pad_id)
-    return to_tensors(packed)
+class Engine:
+    """A Transformer as `mtx.decoding.slots` wants it, in one precision."""
+
+    def __init__(self, model: Transformer, precision: str):
+        self.model, self.pad_id, self.device = model, model.pad_id, model.output_weight.device
+        self._autocast = precision == "bf16"
+        self._decoder = IncrementalDecoder(model, _DTYPES[precision])
+        self.start, self.step = self._decoder.start, self._decoder.step
+        self.max_positions = self._decoder.max_positions
+
+    def encode(self, sources: Sequence[list[int]]) -> Sources:
+        """The encoder's output for these sentences, projected for the decoder."""
+        batch = to_device(pack_sentences(sources, [[EOS_ID]] * len(sources), self.pad_id), self.device)
+        self.model.prepare_positions(max(map(len, sources)))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
+            memory = self.model.encode(batch)
+        return self._decoder.project(memory)
 
 
-class Translator:
+class Translator(LineTranslator):
     """Translates lines of text with one model. Safe to call from several threads: one call decodes at a time.
 
     Args:
         max_tokens: longest source, in pieces with `</s>`, that goes through the model in one piece.
+        precision: `fp32` or `bf16`, of the weights and of what is computed with them.
+        threads: on the CPU; None means those that torch uses.
         batch_tokens: source tokens that are decoded at once.
-        src, tgt: the languages, for messages and scores.
+        src, tgt, splitter: see `LineTranslator`.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Tokenizer, max_tokens: int, *, beam_size: int = 4, length_penalty: float = 0.6,
-        batch_tokens: int = 4096, src: str = "src", tgt: str = "tgt",
+        self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
+        precision: str = "fp32", threads: int | None = None, batch_tokens: int = 4096, src: str = "src",
+        tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
-        self.src, self.tgt = src, tgt
-        self.model, self.tokenizer, self.max_tokens = model, tokenizer, max_tokens
-        self.beam_size, self.length_penalty, self.batch_tokens = beam_size, length_penalty, batch_tokens
+        super().__init__(tokenizer, max_tokens, options or SearchOptions(), src=src, tgt=tgt, splitter=splitter)
+        self.model, self.precision, self.batch_tokens = model, precision, batch_tokens
+        self.num_workers = (threads or torch.get_num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
+        self._engine: Engine | None = None
 
     @classmethod
     def load(
-        cls, model: str | Path, *, device: str = "cpu", beam_size: int | None = None,
-        length_penalty: float | None = None, batch_tokens: int = 4096,
+        cls, model: str | Path, *, device: str = "cpu", precision: str = "fp32", threads: int | None = None,
+        beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
+        sampling: Sampling | None = None, batch_tokens: int = 4096, splitter: Splitter | None = None,
     ) -> "Translator":  # fmt: skip
         """Load a model directory (or the model of a run directory).
 
         Args:
             beam_size, length_penalty: None means what the run was configured with.
+            max_length: most target tokens; None means those of the source + 50.
         """
         path = Path(model)
         if not path.is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
         loaded = bundle.load(path / "model" if (path / "model").is_dir() else path)
+        info = loaded.info
+        options = SearchOptions(
+            beam_size or int(info["beam_size"]),
+            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
+        )  # fmt: skip
+        config = loaded.model.config
+        loaded.model.kernel = attention_kernel(torch.device(device), precision, config.d_model // config.num_heads)
         return cls(
-            loaded.model.to(device), loaded.tokenizer, int(loaded.info["max_tokens"]),
-            beam_size=beam_size or int(loaded.info["beam_size"]),
-            length_penalty=float(loaded.info["length_penalty"]) if length_penalty is None else length_penalty,
-            batch_tokens=batch_tokens, src=str(loaded.info["src"]), tgt=str(loaded.info["tgt"]),
+            loaded.model.to(device), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
+            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
         )  # fmt: skip
 
-    def translate(self, lines: list[str]) -> list[str]:
-        """One translation per line, in order; an empty line gives an empty line."""
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines)]
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        """See `LineTranslator.decode`."""
+        with self._lock, self._evaluating(), torch.inference_mode():
+            if self._engine is None:
+                self._engine = Engine(self.model, self.precision)
+            found = self._search(self._engine, self._jobs(sources, prefixes, self._engine.max_positions))
+        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
+        results = [found[number] for number in range(len(sources) * samples)]
+        return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
-    def hypotheses(self, lines: list[str]) -> list[list[Hypothesis]]:
-        """The finished hypotheses of each line, at most beam_size, best first, always at least one.
+    def log_probs(self, src: Sequence[str], tgt: Sequence[str], first: int = 1) -> list[Forced]:
+        """How probable the model finds each line of `tgt` as a translation of that of `src`.
 
-        A line that had to be translated in parts has one, the parts' best joined, with the sum of their scores.
+        Args:
+            first: number of the first line, for messages.
+
+        Raises:
+            DataError: where a source is longer than the model takes in one piece.
         """
-        parts = [self._split(line) for line in lines]
-        sources = [ids for line_parts in parts for ids in line_parts]
-        found = iter(self._decode(sources))
-        results = []
-        for line_parts in parts:
-            candidates = [next(found) for _ in line_parts]
-            results.append(candidates[0] if len(candidates) == 1 else [_join([c[0] for c in candidates])])
-        return results
+        src_ids = self.tokenizer.encode([clean_text(line) for line in src], num_threads=1)
+        tgt_ids = self.tokenizer.encode([clean_text(line) for line in tgt], target=True, num_threads=1)
+        for number, ids in enumerate(src_ids, start=first):
+            if len(ids) > self.max_tokens:
+                raise DataError(f"line {number} has {len(ids)} pieces, the model takes {self.max_tokens}")
+        return self.forced(src_ids, tgt_ids)
 
-    def _split(self, line: str) -> list[list[int]]:
-        """The ids of a line, in parts of at most max_tokens; none for a line with nothing to say."""
-        ids = self.tokenizer.encode([clean_text(line)])[0]
-        body, end = ids[:-1], ids[-1:]
-        width = self.max_tokens - 1
-        return [body[i : i + width] + end for i in range(0, len(body), width)]
+    def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[Forced]:
+        """Score given token ids, each ending in `</s>`; see `score_pairs`."""
+        with self._lock, self._evaluating():
+            return score_pairs(self.model, src, tgt, self.options.length_penalty, self.precision)
 
-    def _decode(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
-        results: list[list[Hypothesis]] = [[] for _ in sources]
-        with self._lock, torch.no_grad():
-            was_training = self.model.training
-            self.model.eval()
-            for rows in self._batches(sources):
-                for row, hypotheses in zip(rows, self._decode_batch([sources[row] for row in rows]), strict=True):
-                    results[row] = hypotheses
+    @contextlib.contextmanager
+    def _evaluating(self) -> Iterator[None]:
+        """The model without dropout, and afterwards in the mode in which it was."""
+        was_training = self.model.training
+        self.model.eval()
+        if was_training:
+            self._engine = None  # it holds copies of weights, which training has changed
+        try:
+            yield
+        finally:
             self.model.train(was_training)
-        return results
 
-    def _batches(self, sources: list[list[int]]) -> Iterator[list[int]]:
-        """Rows of similar length, longest first, at most batch_tokens source tokens with padding.
+    def _jobs(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], max_positions: int | None
+    ) -> list[Job]:
+        """The sentences to translate, longest first; each as often as it is sampled."""
+        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
+        jobs = []
+        for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
+            limit = min(self.options.limit(source, prefix), max_positions or 1 << 30)
+            jobs += [Job(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
+        return sorted(jobs, key=lambda job: -len(job.source))
 
-        Short sentences are limited by number: each beam has a row of logits.
+    def _search(self, engine: Engine, jobs: list[Job]) -> dict[int, list[Candidate]]:
+        groups = list(self._groups(jobs))
+        if self.num_workers == 1 or len(jobs) < 2 * self.num_workers:
+            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
+
+        def work() -> dict[int, list[Candidate]]:
+            torch.set_num_threads(1)
+            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
+
+        with ThreadPoolExecutor(self.num_workers, "mtx-search") as pool:
+            parts = [pool.submit(work) for _ in range(self.num_workers)]
+            found = {k: v for part in parts for k, v in part.result().items()}
+        torch.set_num_threads(torch.get_num_threads())  # this thread's, which threads to come take over
+        return found
+
+    def _groups(self, jobs: list[Job]) -> Iterator[Jobs]:
+        """Sentences that are decoded in the same slots: the longest decides how many there are.
+
+        A group ends where sentences are half as long and more slots are possible, if its own were filled.
         """
-        rows: list[int] = []
-        for row in sorted(range(len(sources)), key=lambda i: -len(sources[i])):
-            if rows and max(len(sources[rows[0]]), 8) * (len(rows) + 1) > self.batch_tokens:
-                yield rows
-                rows = []
-            rows.append(row)
-        if rows:
-            yield rows
+        group: list[Job] = []
+        for job in jobs:
+            slots = self._num_slots(group[0]) if group else 0
+            is_full = len(group) >= slots * self.num_workers
+            if group and is_full and 2 * len(job.source) <= len(group[0].source) and self._num_slots(job) > slots:
+                yield Jobs.of(group, slots, self.num_workers)
+                group = []
+            group.append(job)
+        if group:
+            yield Jobs.of(group, self._num_slots(group[0]), self.num_workers)
 
-    def _decode_batch(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
-        device = self.model.output_weight.device
-        batch = to_device(pack_sentences(sources, [[EOS_ID]] * len(sources), self.tokenizer.pad_id), device)
-        limits = torch.tensor([len(s) + EXTRA_LENGTH for s in sources])
-        self.model.prepare_positions(int(limits.max()))
-        memory = self.model.encode(batch)
-        if self.beam_size == 1:
-            found = greedy(self.model, memory, limits, self.length_penalty)
-        else:
-            found = search(self.model, memory, limits, self.beam_size, self.length_penalty)
-        texts = iter(self.tokenizer.decode([candidate.ids for sentence in found for candidate in sentence]))
-        return [
-            [Hypothesis(next(texts), c.score, self.tokenizer.pieces(c.ids)) for c in sentence] for sentence in found
-        ]
-
-
-def _join(parts: list[Hypothesis]) -> Hypothesis:
-    text = " ".join(part.text for part in parts if part.text)
-    return Hypothesis(text, sum(part.score for part in parts), [piece for part in parts for piece in part.pieces])
+    def _num_slots(self, longest: Job) -> int:
+        most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
+        return max(1, min(most, self.batch_tokens // max(len(longest.source), 8)))

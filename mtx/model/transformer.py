@@ -1,14 +1,12 @@
 """The Transformer (section 3 of the paper) over packed streams, readable beside it.
 
-The rest of mtx knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `start_cache`,
-`decode_step`, the cache's `reorder` and `keep_sentences`, and `prepare_positions`, so that another architecture can
-stand beside this one.
+Training knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and `prepare_positions`,
+search by what `mtx.model.incremental` makes of it, so that another architecture can stand beside this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.config import ModelConfig
+from mtx.config import MAX_LEARNED_POSITIONS, ModelConfig
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
 
-MAX_LEARNED_POSITIONS = 1024
 RESIDUAL_GAIN = 0.25  # halves the tokens that post-norm needs at first, see docs/decisions.md
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
@@ -79,18 +76,6 @@ class MultiHeadAttention(nn.Module):
         out: Tensor = self.output(attention(q, k, v, layout).flatten(-2))
         return out
 
-    def step(self, x: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention of few queries a sentence over cached keys.
-
-        Args:
-            x: [B, J, D]. keys, values: [B, H, T, K]. mask: added to the scores, broadcast to [B, H, J, T].
-        """
-        q = self.split(self.query(x)).transpose(1, 2)  # [B, H, J, K]
-        scores = q @ keys.transpose(2, 3) * q.shape[-1] ** -0.5
-        weights = torch.softmax(scores if mask is None else scores + mask, -1)
-        out: Tensor = self.output((weights @ values).transpose(1, 2).flatten(-2))
-        return out
-
 
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward, each with a residual sum and LayerNorm (3.1)."""
@@ -144,52 +129,10 @@ class DecoderLayer(EncoderLayer):
         x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross))
         return self.feed_forward(x)
 
-    def step(self, x: Tensor, cache: "Cache", number: int) -> Tensor:
-        """One more position of every beam, [B, J, D], as layer `number`; extends the cache."""
-        attend, (num_sentences, beams, _) = self.self_attention, x.shape
-        y = self.before(self.self_attention_norm, x).flatten(0, 1)[:, None]  # [B * J, 1, D]
-        for rows, project in ((cache.keys, attend.key), (cache.values, attend.value)):
-            rows[number] = torch.cat([rows[number], attend.split(project(y)).transpose(1, 2)], dim=2)
-        out = attend.step(y, cache.keys[number], cache.values[number], None).view(num_sentences, beams, -1)
-        x = self.after(self.self_attention_norm, x, out)
-        y = self.before(self.cross_attention_norm, x)
-        out = self.cross_attention.step(y, cache.memory_keys[number], cache.memory_values[number], cache.memory_mask)
-        return self.feed_forward(self.after(self.cross_attention_norm, x, out))
-
 
 def _apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
     out: Tensor = norm(x)
     return out
-
-
-@dataclass
-class Cache:
-    """What decoding keeps between steps.
-
-    Attributes:
-        memory_keys, memory_values: per layer [B, H, S, K], computed once and shared by a sentence's beams.
-        memory_mask: [B, 1, 1, S], -inf where the source is padding.
-        keys, values: per layer [B * J, H, length, K], of the target positions so far.
-    """
-
-    memory_keys: list[Tensor]
-    memory_values: list[Tensor]
-    memory_mask: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
-    length: int = 0
-
-    def reorder(self, index: Tensor) -> None:
-        """Let row i of the target side go on from row `index[i]`."""
-        for rows in (self.keys, self.values):
-            rows[:] = [x.index_select(0, index) for x in rows]
-
-    def keep_sentences(self, sentences: Tensor, rows: Tensor) -> None:
-        """Drop finished sentences: `sentences` (of B) and their `rows` (of B * J) stay."""
-        self.memory_mask = self.memory_mask[sentences]
-        for per_sentence in (self.memory_keys, self.memory_values):
-            per_sentence[:] = [x[sentences] for x in per_sentence]
-        self.reorder(rows)
 
 
 def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
@@ -268,6 +211,11 @@ class Transformer(nn.Module):
         x = x + F.embedding(positions, self._sinusoids if learned is None else learned)
         return dropout(x, self.config.dropout, self.training)
 
+    def sinusoids(self, num_positions: int) -> Tensor:
+        """The sinusoidal table of at least so many positions, [num_positions, D]."""
+        self.prepare_positions(num_positions)
+        return self._sinusoids
+
     def prepare_positions(self, num_positions: int) -> None:
         """Have the sinusoidal table reach so far; called ahead of the calls that read it."""
         if len(self._sinusoids) < num_positions or self._sinusoids.device != self.embedding.device:
@@ -297,42 +245,3 @@ class Transformer(nn.Module):
         kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen takes bf16 only
         heads = self.config.num_heads
         return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)
-
-    def start_cache(self, memory: Memory, beam_size: int) -> Cache:
-        """Keys and values of the sources for every decoder layer; the target side is empty."""
-        starts = memory.offsets[: memory.num_sentences + 1].cpu().long()
-        lengths = starts.diff()
-        column = torch.arange(int(lengths.max()))
-        real = column < lengths[:, None]  # [B, S]
-        index = torch.where(real, starts[:-1, None] + column, starts[:-1, None]).to(memory.hidden.device)
-        padded = memory.hidden[index]  # [B, S, D]
-        mask = (
-            torch.zeros(real.shape, dtype=padded.dtype).masked_fill_(~real, -math.inf)[:, None, None].to(padded.device)
-        )
-        keys, values = [], []
-        for attend in self._cross_attentions():
-            keys.append(attend.split(attend.key(padded)).transpose(1, 2).contiguous())
-            values.append(attend.split(attend.value(padded)).transpose(1, 2).contiguous())
-        rows, heads = len(lengths) * beam_size, self.config.num_heads
-        empty = [padded.new_empty(rows, heads, 0, padded.shape[-1] // heads) for _ in self.decoder]
-        return Cache(keys, values, mask, list(empty), list(empty))
-
-    def _cross_attentions(self) -> Iterator[MultiHeadAttention]:
-        for layer in self.decoder:
-            assert isinstance(layer, DecoderLayer)
-            yield layer.cross_attention
-
-    def decode_step(self, ids: Tensor, cache: Cache) -> Tensor:
-        """One more target position for every beam.
-
-        Args:
-            ids: the last token of each hypothesis (pad at the start), [B, J].
-
-        Returns:
-            Hidden states, [B, J, D].
-        """
-        x = self.embed(ids, torch.full_like(ids, cache.length), source=False)
-        for number, layer in enumerate(self.decoder):
-            x = layer.step(x, cache, number)  # type: ignore[operator]
-        cache.length += 1
-        return x if self.decoder_norm is None else _apply(self.decoder_norm, x)

@@ -28,6 +28,7 @@ class State:
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
         validation_s: seconds that the last validation took.
+        init_sha256: of the weights that training started from, where these were a model's.
     """
 
     step: int = 0
@@ -38,6 +39,7 @@ class State:
     bad_validations: int = 0
     elapsed_s: float = 0.0
     validation_s: float = 0.0
+    init_sha256: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
@@ -46,6 +48,7 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """What `as_dict` gave; raises KeyError or TypeError where it is something else."""
+        value = {"init_sha256": None, **value}  # runs of mtx 0.1 do not have it
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)

@@ -32,6 +32,7 @@ from mtx.model.transformer import Transformer, training_flops
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from mtx.training.initial import Initial
 from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor, format_duration
 from mtx.training.schedule import learning_rate
@@ -106,13 +107,18 @@ class Trainer:
         self.state = self._saved = State()
         self._stop = Stop()
 
-    def resume(self) -> None:
-        """Go on from the newest full checkpoint, if there is one."""
+    def resume(self, initial: Initial | None = None) -> None:
+        """Go on from the newest full checkpoint, or start from `initial`, or from random weights."""
         files.remove_temporaries(self.paths.checkpoints)
         steps = checkpoint.full_steps(self.paths.checkpoints)
+        assert steps or (initial is None) == (self.config.training.init_from is None)
         if steps:
             self.state = self._saved = checkpoint.load(self.paths.checkpoint(steps[-1]), self.model, self.optimizer)
             logger.info("going on from step %d", self.state.step)
+        elif initial is not None:
+            logger.info("starting from the weights of %s", initial.name)
+            self.model.load_state_dict(initial.loaded.model.state_dict())
+            self.state = self._saved = State(validated_step=-1, init_sha256=initial.sha256)  # it is validated first
 
     def run(self, started: float) -> None:
         """Train until max_steps, the time limit or early stopping.
@@ -143,6 +149,11 @@ class Trainer:
             self._writer.wait()
             monitor.event("end", step=self.state.step, reason=reason)
             logger.info("training ends at step %d (%s)", self.state.step, reason)
+        if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
+            logger.warning(
+                "no validation was better than that of the model to start from, BLEU %.2f; a smaller "
+                "training.learning_rate may be", self.state.best_bleu,
+            )  # fmt: skip
 
     def _utilisation_per_rate(self) -> float | None:
         """The share of the device's peak that one target token a second is; None where the peak is not known."""
@@ -156,7 +167,7 @@ class Trainer:
         self._writer.check()
         reason = self._reason_to_end()
         due = reason or step % training.validate_every == 0 or self._needs_measure()
-        if step and due and self.state.validated_step != step:
+        if due and self.state.validated_step != step:
             self._validate(monitor)
         if step and (step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save(monitor)
@@ -291,7 +302,7 @@ class Trainer:
     def _save(self, monitor: Monitor) -> None:
         """Have the checkpoint of this step written, and what is no longer needed removed."""
         self._read(monitor)
-        if self.state == self._saved:
+        if not self.state.step or self.state == self._saved:
             return
         started = time.monotonic()
         self.state = self._saved = replace(self.state, elapsed_s=round(started - self._clock, 3))

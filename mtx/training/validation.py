@@ -12,7 +12,9 @@ from mtx import evaluation
 from mtx.data.loader import to_device
 from mtx.data.prepare import PreparedData
 from mtx.data.store import TokenStore
-from mtx.decoding.translator import Translator, pack_sentences
+from mtx.decoding.batches import pack_sentences
+from mtx.decoding.options import SearchOptions
+from mtx.decoding.translator import Translator
 from mtx.model.transformer import Transformer
 from mtx.training.objective import smoothed_loss
 
@@ -39,7 +41,7 @@ def validate(
     """Validate, or give up and return None as soon as `stopped()`."""
     started = time.monotonic()
     nll = _nll(model, data.valid, data.tokenizer.pad_id, stopped)
-    translator = Translator(model, data.tokenizer, max_tokens, beam_size=1)
+    translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
     lines = data.valid.src_texts()
     order = sorted(range(len(lines)), key=lambda i: len(lines[i]))
     hypotheses = [""] * len(lines)

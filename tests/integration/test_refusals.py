@@ -174,14 +174,14 @@ def test_what_a_command_can_raise(
     def fail(arguments: list[str]) -> None:
         raise error
 
-    monkeypatch.setattr("mtx.cli._resolve", fail)
+    monkeypatch.setattr("mtx.commands.train.resolve", fail)
     refused(code, words, "train")
 
 
 def test_an_error_of_mtx_itself_is_a_line_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("mtx.cli._resolve", lambda arguments: {}["missing"])
+    monkeypatch.setattr("mtx.commands.train.resolve", lambda arguments: {}["missing"])
     assert cli.run(["train"]) == 1
     assert capsys.readouterr().err.startswith("error: mtx itself failed: KeyError: 'missing'\nhelp: ")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx import cli
+from mtx.commands.train import program_name
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -88,14 +88,14 @@ def test_what_to_type_next_is_what_was_typed(monkeypatch: pytest.MonkeyPatch, tm
     script = Path(sys.executable).with_name("mtx")
     monkeypatch.setattr("sys.argv", [str(script)])
     monkeypatch.setenv("PATH", str(script.parent))
-    assert cli._program() == "mtx"
+    assert program_name() == "mtx"
     (tmp_path / "mtx").write_text("another program")
     (tmp_path / "mtx").chmod(0o755)
     for path in (tmp_path, tmp_path / "nothing"):
         monkeypatch.setenv("PATH", str(path))
-        assert cli._program() == str(script)
+        assert program_name() == str(script)
     monkeypatch.setattr("sys.argv", ["/somewhere/mtx/__main__.py"])
-    assert cli._program() == f"{sys.executable} -m mtx"
+    assert program_name() == f"{sys.executable} -m mtx"
 
 
 def test_two_text_files_with_given_sets(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_a_translator_takes_a_model_directory_and_its_settings(tmp_path: Path, t
     make(tmp_path / "model", tokenizer)
     translator = Translator.load(tmp_path / "model")
     assert (translator.src, translator.tgt, translator.max_tokens) == ("de", "en", 40)
-    assert (translator.beam_size, translator.length_penalty) == (3, 0.7)
+    assert (translator.options.beam_size, translator.options.length_penalty) == (3, 0.7)
     other = Translator.load(tmp_path / "model", beam_size=1, length_penalty=0.0)
-    assert (other.beam_size, other.length_penalty) == (1, 0.0)
+    assert (other.options.beam_size, other.options.length_penalty) == (1, 0.0)
     assert len(other.translate(["abc", ""])) == 2
 
 

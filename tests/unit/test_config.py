@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mtx.config import PRESETS, Config, TrainText, differences, key_names, may_change
 from mtx.errors import UsageError
-from mtx.settings import describe_key, dump, explain, find_config, is_override, load, resolve
+from mtx.settings import describe_key, dump, explain, find_config, is_override, load, replaced, resolve
 from mtx.yaml_text import read_yaml
 
 # What may differ when a run is gone on with, by DESIGN 1; a new key must be put into one of the two tables.
@@ -24,8 +24,8 @@ FIXED = """seed precision data.src data.tgt data.hub.name data.hub.subset data.h
     data.hub.valid data.hub.test data.generator data.train data.valid data.test data.max_tokens data.max_length_ratio
     tokenizer.vocab_size tokenizer.normalization model.preset model.num_encoder_layers model.num_decoder_layers
     model.d_model model.d_ff model.num_heads model.dropout model.norm model.activation model.tie model.positions
-    model.output_bias training.batch_tokens training.micro_batch_tokens training.learning_rate training.warmup_steps
-    training.label_smoothing training.clip_norm"""
+    model.output_bias training.init_from training.batch_tokens training.micro_batch_tokens training.learning_rate
+    training.warmup_steps training.label_smoothing training.clip_norm"""
 
 
 def value_of(config: Config, key: str) -> Any:
@@ -97,6 +97,8 @@ def test_a_preset_fills_its_keys_and_gives_way(preset: str) -> None:
         ("training.learning_rate", "1e-4", 0.0001),
         ("training.learning_rate", "null", None),
         ("training.learning_rate", "", None),
+        ("training.init_from", "models/en-de", "models/en-de"),
+        ("training.init_from", "", None),
         ("training.max_steps", "12", 12),
         ("training.micro_batch_tokens", "auto", "auto"),
         ("training.micro_batch_tokens", "4096", 4096),
@@ -296,6 +298,13 @@ def test_one_language_cannot_name_two_files(keys: str) -> None:
     assert resolve("multi30k-en-de", ["data.tgt=en"])  # from the hub, where names are no files
 
 
+def test_a_sentence_is_no_longer_than_the_learned_positions() -> None:
+    longer = ["data.max_tokens=1025", "training.batch_tokens=2000"]
+    assert problems(None, "model.positions=learned", *longer).startswith("data.max_tokens 1025 is above the 1024")
+    assert resolve(None, longer)
+    assert resolve(None, ["model.positions=learned", "data.max_tokens=1024"])
+
+
 # CONFIG
 
 
@@ -383,6 +392,24 @@ def test_origins(tmp_path: Path) -> None:
     path = write(tmp_path / "demo.yaml", "seed: 3\ntraining:\n  max_steps: 5\n")
     origins = resolve(str(path), ["training.max_steps=6"]).origins
     assert (origins["seed"], origins["training.max_steps"]) == (str(path), "command line")
+
+
+def test_replaced_values_are_validated_and_have_their_origin() -> None:
+    before = resolve("multi30k-en-de", ["data.dir=d", "data.test=a,b", "training.time_limit=2h"])
+    after = replaced(before, {"model.d_ff": 99, "data.src": "nl"}, "elsewhere")
+    assert [key for key, *_ in differences(before.config, after.config)] == ["data.src", "model.d_ff"]
+    assert (after.config.data.src, after.config.model.d_ff) == ("nl", 99)
+    changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
+    assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
+    assert list(after.origins) == list(before.origins)
+    with pytest.raises(UsageError, match="model.d_model 256 is not even and divisible by model.num_heads 3"):
+        replaced(before, {"model.num_heads": 3}, "elsewhere")
+
+
+def test_what_is_given_is_no_default() -> None:
+    resolved = resolve("multi30k-en-de", ["seed=1", "model.d_ff=1024"])
+    given = ("seed", "model.d_ff", "model.preset", "data.src")
+    assert [key for key in (*given, "model.d_model", "model.norm", "device") if resolved.is_given(key)] == list(given)
 
 
 def test_explain_is_the_configuration_with_origins() -> None:

@@ -1,5 +1,6 @@
 """The layout of token ids, and that no text at all breaks, misleads or escapes the tokenizer."""
 
+import io
 import json
 import random
 import threading
@@ -8,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 from mtx.config import TokenizerConfig
+from mtx.data.piece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Tokenizer, normalize, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 
@@ -166,6 +169,118 @@ def test_what_ends_the_text_ends_the_training(error: BaseException) -> None:
 
 def test_hostile_text_can_be_trained_on() -> None:
     train_tokenizer(iter(corpus() + HOSTILE), TokenizerConfig(), 1, [])
+
+
+def test_vocabulary_and_file_names(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    vocabulary = tokenizer.vocabulary()
+    assert vocabulary[:3] == ["</s>", "<unk>", "<0x00>"] and vocabulary[500:502] == ["<BT>", "<web>"]
+    assert len(vocabulary) == tokenizer.num_ids and "<pad>" not in vocabulary
+    tokenizer.save(tmp_path)
+    assert tokenizer.file_names == Tokenizer.file_names_in(tmp_path) == ("tokenizer.model", "tokenizer.json")
+    assert [*json.loads((tmp_path / "tokenizer.json").read_text())] == ["format", "normalization", "tags", "pieces"]
+    assert tokenizer.encode(["ab cd"], target=True) == tokenizer.encode(["ab cd"])
+
+
+# --- a model for each side ---
+
+
+def side_model(letters: str) -> bytes:
+    """With SentencePiece's own ids, which are not the vocabulary's, and no byte fallback."""
+    rng, model = random.Random(1), io.BytesIO()
+    lines = [" ".join("".join(rng.choices(letters, k=4)) for _ in range(6)) for _ in range(100)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=40, hard_vocab_limit=False, minloglevel=2
+    )
+    return model.getvalue()
+
+
+PIECES = ["</s>", "<unk>", "▁", "x", "y", "a", "b", "ж", ">>fr<<", "<0x0A>", "▁a", "<pad>"]
+
+
+@pytest.fixture(scope="module")
+def split() -> Tokenizer:
+    return Tokenizer(SplitModel(side_model("ab"), side_model("xy"), {p: i for i, p in enumerate(PIECES)}), "none", [])
+
+
+def test_two_models_share_one_vocabulary(split: Tokenizer) -> None:
+    assert (split.num_pieces, split.num_ids, split.pad_id, split.tags) == (11, 11, 11, {})
+    assert split.vocabulary() == PIECES[:-1] and split.pieces([11]) == ["<pad>"]
+    assert split.encode([""]) == split.encode([""], target=True) == [[EOS_ID]]
+    assert set(split.encode(["ab"])[0][:-1]) <= {1, 2, 5, 6, 10}  # pieces longer than these are not in the vocabulary
+    assert split.encode(["ж"]) == split.encode(["ж"], target=True) == [[2, 7, EOS_ID]]  # known to the vocabulary alone
+    assert split.encode(["q"]) == [[2, UNK_ID, EOS_ID]]
+    with pytest.raises(UsageError, match="no tag 'BT'"):
+        split.encode(["ab"], "BT")
+
+
+def test_a_language_token_counts_at_the_start_of_a_source_only(split: Tokenizer) -> None:
+    plain = split.encode(["ж"])[0]
+    assert split.encode([">>fr<< ж", ">>fr<<ж"]) == [[8, *plain]] * 2
+    for text in ("ж >>fr<<", ">>de<< ж", " >>fr<<", ">>fr<"):
+        assert 8 not in split.encode([text])[0], text
+    assert 8 not in split.encode([">>fr<< ж"], target=True)[0]
+
+
+def test_text_of_two_models_never_becomes_a_control_id(split: Tokenizer) -> None:
+    for target in (False, True):
+        for text, ids in zip(HOSTILE, split.encode(HOSTILE, target=target), strict=True):
+            assert ids[-1] == EOS_ID and all(0 < token < 11 for token in ids[:-1]), text
+        assert EOS_ID not in split.encode(["b</s>"], target=target)[0][:-1]  # neither model knows < / s >: one piece
+        assert 11 not in split.encode(["<pad>"], target=target)[0]
+
+
+def test_two_models_decode_by_the_target_side(split: Tokenizer) -> None:
+    assert split.decode([[8, 2, 3, 4, 1, 2, 7, 10, 0, 11], [], [0]]) == ["xy ж a", "", ""]
+    assert split.decode([[2, 3, 9, 4]]) == ["x<0x0A>y"]  # no byte fallback in this model: it is no byte
+    assert len(split.decode([[token] for token in range(12)])) == 12
+
+
+def test_two_models_are_saved_and_loaded(split: Tokenizer, tmp_path: Path) -> None:
+    split.save(tmp_path)
+    names = ("tokenizer.src.model", "tokenizer.tgt.model", "tokenizer.json")
+    assert split.file_names == Tokenizer.file_names_in(tmp_path) == names
+    loaded = Tokenizer.load(tmp_path)
+    texts = [*HOSTILE, ">>fr<< ab", "xyxy"]
+    for target in (False, True):
+        assert loaded.encode(texts, target=target) == split.encode(texts, target=target)
+    assert loaded.vocabulary() == split.vocabulary() and loaded.normalization == "none"
+
+
+NUMBERED = {piece: number for number, piece in enumerate(PIECES)}
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("pieces", None), ("pieces", PIECES), ("pieces", {}), ("pieces", {**NUMBERED, "x": 4}),
+        ("pieces", {**NUMBERED, "x": 12}), ("pieces", {**NUMBERED, "x": "3"}), ("pieces", {**NUMBERED, "x": True}),
+        ("pieces", {**NUMBERED, "</s>": 1, "<unk>": 0}), ("pieces", {**NUMBERED, "<pad>": 3, "x": 11}),
+        ("pieces", {piece: number for piece, number in NUMBERED.items() if piece != "x"}),
+        ("tags", {"BT": 11}), ("normalization", "nfc"), ("format", 2),
+    ],
+)  # fmt: skip
+def test_a_vocabulary_that_does_not_fit_is_refused(split: Tokenizer, tmp_path: Path, key: str, value: object) -> None:
+    split.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(DamagedFileError, match=r"tokenizer\.json: "):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.src.model", "tokenizer.tgt.model"])
+@pytest.mark.parametrize("content", [None, b"", b"text"])
+def test_a_side_that_is_no_model_is_refused(split: Tokenizer, tmp_path: Path, name: str, content: bytes | None) -> None:
+    split.save(tmp_path)
+    (tmp_path / name).unlink() if content is None else (tmp_path / name).write_bytes(content)
+    with pytest.raises(DamagedFileError, match=rf"/{name}: is"):
+        Tokenizer.load(tmp_path)
+
+
+def test_models_of_both_kinds_do_not_belong_together(split: Tokenizer, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    split.save(tmp_path)
+    tokenizer.save(tmp_path)
+    with pytest.raises(DamagedFileError, match=r"tokenizer\.src\.model: does not belong"):
+        Tokenizer.load(tmp_path)
 
 
 def test_threads_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:

@@ -8,7 +8,11 @@ import torch
 
 from mtx.config import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
-from mtx.decoding.translator import Hypothesis, Translator, pack_sentences
+from mtx.decoding.batches import pack_sentences
+from mtx.decoding.lines import Hypothesis
+from mtx.decoding.options import Sampling, SearchOptions
+from mtx.decoding.slots import Job
+from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from tests.models import tiny_model
 
@@ -35,7 +39,7 @@ def translator(tokenizer: Tokenizer) -> Translator:
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
-    return Translator(model, tokenizer, MAX_TOKENS, beam_size=2, batch_tokens=2000)
+    return Translator(model, tokenizer, MAX_TOKENS, SearchOptions(2), batch_tokens=2000)
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -65,20 +69,25 @@ def test_no_lines_are_no_lines(translator: Translator) -> None:
 def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tokenizer, beam_size: int) -> None:
     lines = sentences(30, seed=5)
     shuffled = random.Random(2).sample(range(30), 30)
-    large, small = (
-        Translator(translator.model, tokenizer, MAX_TOKENS, beam_size=beam_size, batch_tokens=n) for n in (2000, 1)
+    large, small, alone = (
+        Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(beam_size), batch_tokens=n, threads=threads)
+        for n, threads in ((2000, 1), (1, 1), (100, 3))
     )
     expected = large.translate(lines)
     assert len(set(expected)) > 5, "the outputs differ, or this would show nothing"
     assert large.translate([lines[i] for i in shuffled]) == [expected[i] for i in shuffled]
-    assert small.translate(lines) == expected
+    assert small.translate(lines) == alone.translate(lines) == expected
+    assert [large.translate([line])[0] for line in lines] == expected
 
 
-def test_batches_keep_to_their_budget(translator: Translator) -> None:
-    sources = [[1] * n for n in (3, 9, 1, 30, 8, 2, 2)]
-    small = Translator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=24)
-    batches = list(small._batches(sources))
-    assert batches == [[3], [1, 4], [0, 5, 6], [2]]  # 30 alone; 2 * 9, as 27 is too much; short ones count as 8
+def test_groups_keep_to_their_budget(translator: Translator) -> None:
+    jobs = [Job(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
+    small = Translator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=64, threads=1)
+    groups = list(small._groups(jobs))
+    # 2 slots of 30, until sentences are half as long; 4 of 15; then short ones, which count as 8
+    assert [[job.number for job in group.waiting] for group in groups] == [[30, 20, 16], [15, 8, 4, 3], [2, 2, 1]]
+    assert [group.num_slots for group in groups] == [2, 4, 3]
+    assert [group.src_width for group in groups] == [30, 15, 2]
 
 
 def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator, tokenizer: Tokenizer) -> None:
@@ -86,7 +95,7 @@ def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator,
         assert 1 <= len(line) <= 2
         assert all(a.score >= b.score for a, b in zip(line, line[1:], strict=False))
         for hypothesis in line:
-            ids = [tokenizer._processor.piece_to_id(piece) for piece in hypothesis.pieces]
+            ids = [tokenizer.vocabulary().index(piece) for piece in hypothesis.pieces]
             assert hypothesis.text == tokenizer.decode([ids])[0]
 
 
@@ -98,10 +107,10 @@ def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: T
     line = " ".join(sentences(12, seed=9))
     ids = tokenizer.encode([line])[0]
     assert len(ids) > 2 * MAX_TOKENS
-    parts = translator._split(line)
+    parts = translator.split(line)
     assert all(1 < len(part) <= MAX_TOKENS and part[-1] == EOS_ID for part in parts)
     assert [i for part in parts for i in part[:-1]] == ids[:-1]
-    best = [found[0] for found in translator._decode(parts)]
+    best = [found[0] for found in translator._found(parts, [[]] * len(parts))]
     (got,) = translator.hypotheses([line])[0]
     assert got.text == " ".join(h.text for h in best if h.text)
     assert got.score == pytest.approx(sum(h.score for h in best))
@@ -113,7 +122,58 @@ def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
     for count, parts in ((MAX_TOKENS - 1, 1), (MAX_TOKENS, 2)):
         text = translator.tokenizer.decode([pieces[:count]])[0]
         assert len(translator.tokenizer.encode([text])[0]) == count + 1
-        assert len(translator._split(text)) == parts
+        assert len(translator.split(text)) == parts
+
+
+def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) -> None:
+    lines = ["abc de", "fgh a b c", "ab " * 60, "ha"]
+    prefixes = ["cafe dead", "", "bad", "gh " * 20]
+    got = translator.translate(lines, prefixes)
+    for text, prefix in zip(got, prefixes, strict=True):
+        assert text.startswith(prefix.strip())
+    assert got[1] == translator.translate(lines[1:2])[0]
+    assert len(got[0]) > len(prefixes[0])
+
+
+def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, tokenizer: Tokenizer) -> None:
+    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|"))
+    assert split.translate(["abc|de|fgh", "ab", ""]) == [
+        " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
+    ]  # fmt: skip
+
+
+def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: Tokenizer) -> None:
+    options = SearchOptions(4, sampling=Sampling(num_samples=5, seed=3))
+    sampler = Translator(translator.model, tokenizer, MAX_TOKENS, options)
+    lines = sentences(6, seed=1)
+    first = sampler.hypotheses(lines)
+    assert [[h.text for h in found] for found in first] == [
+        [h.text for h in found] for found in sampler.hypotheses(lines)
+    ]
+    assert [h.pieces for h in first[2]] == [h.pieces for h in sampler.hypotheses([lines[2]])[0]]
+    assert [len(found) for found in first] == [5 if line.strip() else 1 for line in lines]
+    assert len({h.text for h in first[0]}) > 1
+
+
+def test_no_translation_is_longer_than_the_longest(translator: Translator, tokenizer: Tokenizer) -> None:
+    short = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2, max_length=3))
+    assert max(len(h.pieces) for found in short.hypotheses(sentences(9, seed=2)) for h in found) == 3
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, alpha: float) -> None:
+    searched = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
+    sources = [searched.split(line)[0] for line in sentences(12, seed=8) if line.strip()]
+    found = searched.decode(sources, [[] for _ in sources])
+    pairs = [(source, c) for source, candidates in zip(sources, found, strict=True) for c in candidates]
+    forced = searched.forced([source for source, _ in pairs], [c.ids for _, c in pairs])
+    assert [c.score for _, c in pairs] == pytest.approx([f.score for f in forced], abs=1e-4)
+    assert [f.score for f in forced] == pytest.approx(
+        [f.log_prob / ((5 + len(c.ids)) / 6) ** alpha for f, (_, c) in zip(forced, pairs, strict=True)]
+    )
+    lines = searched.log_probs(["abc de", ""], ["fgh", "a"])
+    assert lines[0].log_prob < 0 and lines[0].num_tokens == len(tokenizer.encode(["fgh"])[0])
+    assert lines[1].log_prob < 0
 
 
 def test_several_threads_get_what_one_gets(translator: Translator) -> None:

@@ -97,50 +97,6 @@ def test_every_source_token_reaches_every_target_position() -> None:
         assert (hidden(model, batch_of(changed, tgt, NUM_IDS)) - before).abs().amax(1).min() > 1e-6
 
 
-# --- step by step ---
-
-
-@pytest.mark.parametrize("changes", VARIANTS)
-def test_cached_steps_equal_the_whole_decoder(changes: dict[str, Any]) -> None:
-    """Three beams a sentence, with other tokens each, all fed position by position."""
-    model, beams, length = tiny_model(**changes), 3, 6
-    src = random_ids(SRC, NUM_IDS, 1)
-    tgt = random_ids([length] * (beams * len(src)), NUM_IDS, 2)
-    repeated = [sentence for sentence in src for _ in range(beams)]
-    expected = torch.stack(sentences(model, batch_of(repeated, tgt, NUM_IDS)))  # [B * J, T, D]
-    inputs = torch.tensor([[model.pad_id, *ids[:-1]] for ids in tgt])
-    with torch.no_grad():
-        cache = model.start_cache(model.encode(batch_of(src, [[0]] * len(src), NUM_IDS, tail=3)), beams)
-        for t in range(length):
-            got = model.decode_step(inputs[:, t].view(-1, beams), cache).flatten(0, 1)
-            torch.testing.assert_close(got, expected[:, t], rtol=0, atol=1e-11)
-
-
-@NORMS
-def test_the_cache_follows_reorder_and_dropped_sentences(norm: str) -> None:
-    model, beams, length = tiny_model(norm=norm), 2, 7
-    src = random_ids(SRC, NUM_IDS, 1)
-    rows = [[model.pad_id] for _ in range(beams * len(src))]  # what each row has been fed
-    owner = [i // beams for i in range(len(rows))]
-    fresh = iter(torch.randint(1, NUM_IDS, (1000,), generator=torch.Generator().manual_seed(3)).tolist())
-    with torch.no_grad():
-        cache = model.start_cache(model.encode(batch_of(src, [[0]] * len(src), NUM_IDS)), beams)
-        for t in range(length):
-            ids = torch.tensor([row[-1] for row in rows]).view(-1, beams)
-            got = model.decode_step(ids, cache).flatten(0, 1)
-            batch = batch_of([src[i] for i in owner], [[*row[1:], 0] for row in rows], NUM_IDS)
-            expected = torch.stack([states[-1] for states in sentences(model, batch)])
-            torch.testing.assert_close(got, expected, rtol=0, atol=1e-11)
-            if t in (1, 4):  # sentences leave, and the beams of the others cross
-                keep = torch.tensor([0, 2, 4] if t == 1 else [1, 2])
-                index = (keep[:, None] * beams + torch.tensor([1, 1 if t == 1 else 0])).flatten()
-                cache.keep_sentences(keep, index)
-            else:
-                index = torch.arange(len(rows)).view(-1, beams).flip(1).flatten()
-                cache.reorder(index)
-            rows, owner = [[*rows[i], next(fresh)] for i in index.tolist()], [owner[i] for i in index.tolist()]
-
-
 # --- parameters ---
 
 

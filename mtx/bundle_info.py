@@ -1,0 +1,66 @@
+"""What a model directory says of itself, read and checked without torch: architecture, tokenizer, languages, decoding.
+
+`bundle` adds the weights; engines that bring their own weights need no more than this.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtx import files
+from mtx.config import ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.paths import MANIFEST, MODEL_CONFIG
+
+_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model directory without its weights.
+
+    Attributes:
+        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+    """
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    info: Mapping[str, Any]
+
+
+def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> Description:
+    """Verify a model directory and read what it says of itself.
+
+    Args:
+        needed: files that its manifest must list beside the configuration and the tokenizer.
+        name: the file that describes it.
+
+    Raises:
+        UsageError: where it is no model directory.
+        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+    """
+    if not (directory / MANIFEST).is_file():
+        raise UsageError(f"{directory}: is not a model directory or a run directory")
+    files.verify(directory, (*needed, name, *Tokenizer.file_names_in(directory)))
+    path = directory / name
+    info = files.read_json(path)
+    tokenizer = Tokenizer.load(directory)
+    try:
+        config = ModelConfig.model_validate(info.get("model"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(f"{path}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    if info.get("num_ids") != tokenizer.num_ids:
+        raise DamagedFileError(
+            f"{directory}: the model has {info.get('num_ids')} outputs, the tokenizer {tokenizer.num_ids}"
+        )
+    if wrong := [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]:
+        raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
+    if info["max_tokens"] < 2 or info["beam_size"] < 1 or not 0 <= info["length_penalty"] < math.inf:
+        raise DamagedFileError(f"{path}: max_tokens, beam_size or length_penalty cannot be meant")
+    return Description(config, tokenizer, info)

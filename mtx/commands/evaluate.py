@@ -1,0 +1,65 @@
+"""`mtx evaluate`: translate and score test sets, or score files."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, print_scores
+from mtx.commands.translate import load_translator
+from mtx.errors import UsageError
+
+
+def evaluate(
+    model: Annotated[str | None, typer.Argument(help="Run directory or model directory.")] = None,
+    hyp: Annotated[Path | None, typer.Option(help="Score this file instead of a model.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="Reference translations.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Source text, to be translated by MODEL.")] = None,
+    testset: Annotated[str | None, typer.Option(help="One of sacreBLEU's test sets, such as wmt14/full.")] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="Its direction, such as en-de; the model's own by default.")
+    ] = None,
+    beam: Beam = None,
+    length_penalty: Alpha = None,
+    device: Device = "auto",
+    batch_tokens: BatchTokens = 4096,
+    as_json: AsJson = False,
+) -> None:
+    """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
+    if (model is None) == (hyp is None):
+        raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
+    from mtx import evaluation
+
+    if hyp is not None:
+        if ref is not None and testset is None:
+            print_scores({hyp.name: evaluation.score_files(hyp, ref, direction)}, as_json)
+        elif testset is not None and ref is None:
+            print_scores(evaluation.score_test_set(hyp, testset, direction), as_json)
+        else:
+            raise UsageError("--hyp needs what to compare with", "--ref FILE, or --testset NAME --direction en-de")
+        return
+    from mtx import pipeline
+
+    assert model is not None
+    if (src is None) != (ref is None):
+        raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
+    if src is not None and testset is not None:
+        raise UsageError("--testset has its own text, so --src and --ref have no place beside it")
+    if direction is not None and testset is None:
+        raise UsageError("--direction is that of a --testset; the model's own holds here", f"mtx evaluate {model}")
+    own = src is None and testset is None
+    if own:
+        pipeline.require_run(Path(model))
+    translator = load_translator(
+        model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
+    )
+    if own:
+        scores = pipeline.evaluate_run(translator, Path(model))
+    elif testset is not None:
+        named = evaluation.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
+        scores = evaluation.evaluate_test_set(translator, named)
+    else:
+        assert src is not None and ref is not None
+        named = evaluation.NamedTestSet(src.name, translator.tgt, *evaluation.parallel_lines(src, ref))
+        scores = evaluation.evaluate_test_set(translator, named)
+    print_scores(scores, as_json)

@@ -1,0 +1,193 @@
+"""`mtx translate` and `mtx logprob`: lines in, lines out."""
+
+import json
+import logging
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
+from mtx.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from mtx.decoding.lines import Hypothesis, LineTranslator, Splitter
+    from mtx.decoding.options import Sampling
+
+logger = logging.getLogger("mtx")
+
+
+class Engine(StrEnum):
+    """What computes."""
+
+    torch = "torch"
+    ctranslate2 = "ctranslate2"
+
+
+class Precision(StrEnum):
+    """What the weights are kept in."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+    int8 = "int8"
+
+
+# which of them each engine has, its own name for it, and first what it takes by default
+_PRECISIONS = {
+    Engine.torch: {Precision.fp32: "fp32", Precision.bf16: "bf16"},
+    Engine.ctranslate2: {Precision.int8: "int8", Precision.fp32: "float32", Precision.fp16: "float16"},
+}
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
+OnePrecision = Annotated[
+    Precision | None, typer.Option(help="torch: fp32 (default), bf16; ctranslate2: int8 (default), fp32, fp16.")
+]
+
+
+def translate(
+    model: Model,
+    file: Annotated[Path | None, typer.Argument(help="Text to translate; stdin by default.")] = None,
+    output: Output = None,
+    beam: Beam = None,
+    length_penalty: Alpha = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Most tokens of a translation; those of the source + 50 by default.")
+    ] = None,
+    n_best: Annotated[int, typer.Option(min=1, help="Hypotheses of each line, as JSON; at most the beam size.")] = 1,
+    prefix: Annotated[
+        Path | None, typer.Option(help="File with what each line's translation begins with, one line for one line.")
+    ] = None,
+    split_sentences: Annotated[
+        bool, typer.Option("--split-sentences", help="Translate the sentences of a line one by one.")
+    ] = False,
+    temperature: Annotated[float | None, typer.Option(min=0.01, help="Sample instead of searching.")] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of samples; 1 by default.")] = None,
+    engine: Annotated[Engine, typer.Option(help="ctranslate2 is for production on CPUs.")] = Engine.torch,
+    precision: OnePrecision = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    batch_tokens: BatchTokens = 4096,
+    as_json: AsJson = False,
+) -> None:
+    """Translate stdin or FILE, one line for one line."""
+    from mtx.commands import streams
+
+    sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
+    bad = 0
+    with open_input(file) as source, open_output(output) as sink:
+        translator = load_translator(
+            model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
+            max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
+        )  # fmt: skip
+        if sampling is None and n_best > translator.options.beam_size:
+            size = translator.options.beam_size
+            raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", f"--beam {n_best}")
+        for block, prefixes in streams.paired(streams.blocks(source, file, f"{translator.src}> "), prefix):
+            bad += sum("\ufffd" in line for line in block)
+            for hypotheses in translator.hypotheses(block, prefixes):
+                sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
+            sink.flush()
+    if bad:
+        logger.warning("%d lines held invalid UTF-8, read as U+FFFD", bad)
+
+
+def _sampling(
+    temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None, n_best: int, beam: int | None
+) -> "Sampling | None":
+    from mtx.decoding.options import Sampling
+
+    if temperature is None and top_k is None and top_p is None:
+        if seed is not None:
+            raise UsageError("--seed is of samples", "--temperature 1 samples")
+        return None
+    if beam is not None:
+        raise UsageError("--beam searches, --temperature, --top-k and --top-p sample", "--n-best N draws N samples")
+    return Sampling(
+        n_best, 1.0 if temperature is None else temperature, top_k or 0, 1.0 if top_p is None else top_p,
+        1 if seed is None else seed,
+    )  # fmt: skip
+
+
+def _written(hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
+    """A line's translation as text, or as one line of JSON."""
+    shown = [{"text": found.text, "score": found.score} for found in hypotheses[:n_best]]
+    if n_best > 1:
+        return json.dumps({"hypotheses": shown}, ensure_ascii=False)
+    return json.dumps(shown[0], ensure_ascii=False) if as_json else hypotheses[0].text
+
+
+def logprob(
+    model: Model,
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
+    output: Output = None,
+    length_penalty: Alpha = None,
+    precision: OnePrecision = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
+    from mtx.commands import streams
+
+    with open_input(src) as source, open_output(output) as sink:
+        translator: Any = load_translator(
+            model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty
+        )
+        number = 1
+        for block, translations in streams.paired(streams.blocks(source, src, ""), tgt):
+            try:
+                found = translator.log_probs(block, translations, number)
+            except DataError as error:
+                raise DataError(f"{src}: {error}") from None
+            number += len(block)
+            for one in found:
+                value = {"log_prob": one.log_prob, "tokens": one.num_tokens, "score": one.score}
+                sink.write((json.dumps(value) if as_json else f"{one.log_prob:.6f}").encode() + b"\n")
+
+
+def load_translator(
+    model: str, engine: Engine = Engine.torch, precision: Precision | None = None, *, device: str = "auto",
+    threads: int | None = None, split_sentences: bool = False, batch_tokens: int = 4096, **options: Any,
+) -> "LineTranslator":  # fmt: skip
+    """Load a model for the engine that is asked for; nothing of the other engine is imported.
+
+    Args:
+        options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
+    """
+    known = _PRECISIONS[engine]
+    if precision is not None and precision not in known:
+        raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(known)}")
+    wanted = known[precision or next(iter(known))]
+    if not Path(model).is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory")
+    if engine is Engine.ctranslate2:
+        from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+        from mtx.exchange.kept import kept_export
+
+        path = kept_export(Path(model), wanted)
+        translator: LineTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
+    else:
+        import torch
+
+        from mtx.decoding.translator import Translator
+        from mtx.model.device import find_device
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        translator = Translator.load(
+            model, device=str(find_device(device)), precision=wanted, threads=threads, batch_tokens=batch_tokens,
+            **options,
+        )  # fmt: skip
+    if split_sentences:
+        translator.splitter = _splitter(translator.src)
+    return translator
+
+
+def _splitter(language: str) -> "Splitter":
+    from mtx.data.sentences import sentence_splitter
+
+    return sentence_splitter(language)

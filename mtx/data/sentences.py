@@ -1,0 +1,27 @@
+"""Cutting a line of running text into sentences, by the library sentencex."""
+
+from collections.abc import Callable
+
+from mtx.data.tokenizer import replace_surrogates
+from mtx.errors import MtxError
+
+
+def sentence_splitter(language: str) -> Callable[[str], list[str]]:
+    """What cuts a line into its sentences, without the spaces between them.
+
+    Args:
+        language: code such as en; one that the library does not know is cut by its general rules.
+
+    Raises:
+        MtxError: where the library is not installed.
+    """
+    try:
+        from sentencex import segment
+    except ImportError:
+        raise MtxError("sentencex is not installed", 'pip install "mtx-translate[sentences]"') from None
+
+    def split(text: str) -> list[str]:
+        sentences = [sentence.strip() for sentence in segment(language, replace_surrogates(text))]
+        return [sentence for sentence in sentences if sentence] or [text]
+
+    return split

@@ -1,0 +1,256 @@
+"""The CTranslate2 engine: lines to lines with a model that `mtx export --to ctranslate2` wrote. No torch here.
+
+Scores and their order are mtx's own: CTranslate2 searches, and what it found is ranked anew by the paper's penalty.
+It goes on until there are beam_size hypotheses, keeps of more than that those of the largest plain log-probability, and
+at the maximum length ends fewer: the best hypothesis is nearly always that of mtx, the others may be others.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtx import bundle_info
+from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding.lines import LineTranslator, Splitter
+from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.paths import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
+
+_FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
+# Source tokens of a batch. On the CPU 256 to 1,024 take equal time and 4,096 a fifth more, with 3+3 layers of 256.
+_BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
+# Its own length penalty, score / |Y|^this. With 0 it would stop as soon as the first hypothesis is the best one, before
+# beam_size have finished; this is not 0, and yet |Y|^this is 1 in single precision.
+_NO_PENALTY = 1e-9
+
+
+def library() -> Any:
+    """The module ctranslate2.
+
+    Raises:
+        MtxError: where it is not installed.
+    """
+    try:
+        import ctranslate2
+    except ImportError as error:
+        raise MtxError(f"CTranslate2 is not installed ({error})", 'pip install "mtx-translate[export]"') from None
+    return ctranslate2
+
+
+@dataclass
+class _Found:
+    """A hypothesis, `</s>` included, and its log-probability; None until it is computed."""
+
+    ids: list[int]
+    log_prob: float | None
+
+
+class CTranslate2Translator(LineTranslator):
+    """Translates lines of text with CTranslate2. Safe to call from several threads at once.
+
+    Samples depend on CTranslate2's one random state, so on what was drawn before and beside them: the same seed gives
+    the same samples only for the same calls in the same order, in one thread.
+
+    Args:
+        runtime: the `ctranslate2.Translator`.
+        num_positions: most tokens of a translation that the model has positions for.
+        threads: batches that `runtime` translates at the same time.
+        batch_tokens: source tokens of a batch.
+        tokenizer, max_tokens, options, src, tgt, splitter: see `LineTranslator`.
+    """
+
+    def __init__(
+        self, runtime: Any, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_positions: int,
+        threads: int, batch_tokens: int, src: str = "src", tgt: str = "tgt", splitter: Splitter | None = None,
+    ):  # fmt: skip
+        super().__init__(tokenizer, max_tokens, options, src=src, tgt=tgt, splitter=splitter)
+        self.runtime, self.num_positions = runtime, num_positions
+        self.threads, self.batch_tokens = threads, batch_tokens
+        self._pieces = tokenizer.vocabulary()
+        self._ids = {piece: token for token, piece in enumerate(self._pieces)}
+
+    @classmethod
+    def load(
+        cls, directory: str | Path, *, device: str = "cpu", threads: int | None = None, beam_size: int | None = None,
+        length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
+        splitter: Splitter | None = None, precision: str | None = None,
+    ) -> "CTranslate2Translator":  # fmt: skip
+        """Load a directory that `mtx export --to ctranslate2` wrote.
+
+        Args:
+            device: auto, cpu, cuda or cuda:1.
+            threads: of the CPU; None means all that this process may use.
+            beam_size, length_penalty: None means what the run was configured with.
+            precision: to compute in, a compute type of CTranslate2; None means that of the directory.
+
+        Raises:
+            UsageError: where it is no such directory, or there is no such device or precision here.
+            DamagedFileError: naming the file that differs from its manifest, or does not fit.
+        """
+        path = Path(directory)
+        if not (path / EXPORT_CONFIG).is_file():
+            raise UsageError(f"{path}: is no CTranslate2 export", f"mtx export {path} --to ctranslate2 -o DIR")
+        described = bundle_info.read(path, _FILES, name=EXPORT_CONFIG)
+        info = described.info
+        if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
+            raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")
+        options = SearchOptions(
+            beam_size or int(info["beam_size"]),
+            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
+        )  # fmt: skip
+        kind, index = _find_device(device)
+        workers = (threads or _num_cpus()) if kind == "cpu" else 1
+        if sampling is not None:
+            library().set_random_seed(sampling.seed)
+        return cls(
+            _open(path, kind, index, workers, precision or "default"), described.tokenizer, int(info["max_tokens"]),
+            options, num_positions=int(info["num_positions"]), threads=workers, batch_tokens=_BATCH_TOKENS[kind],
+            src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
+        )  # fmt: skip
+
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        """See `LineTranslator.decode`.
+
+        A batch has one limit, its largest. A beam that went beyond its own searches again, among those of the same.
+        """
+        limits = [self._limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True)]
+        rows = range(len(sources))
+        results = self._translate(self._batches(rows, sources, prefixes), sources, prefixes, limits)
+        if self.options.beam_size > 1 and self.options.sampling is None:
+            late = [row for row, result in results.items() if max(map(len, result.hypotheses)) >= limits[row]]
+            for limit in {limits[row] for row in late}:
+                alike = [row for row in late if limits[row] == limit]
+                results |= self._translate(self._batches(alike, sources, prefixes), sources, prefixes, limits)
+        found = [self._hypotheses(results[row], prefixes[row], limits[row]) for row in rows]
+        self._score(sources, found)
+        return [self._candidates(hypotheses) for hypotheses in found]
+
+    def _translate(
+        self, batches: Iterable[list[int]], sources: Sequence[list[int]], prefixes: Sequence[list[int]],
+        limits: list[int],
+    ) -> dict[int, Any]:  # fmt: skip
+        """CTranslate2's result for each row of the batches."""
+        started = [(rows, self._start(rows, sources, prefixes, limits)) for rows in batches]
+        return {row: result.result() for rows, results in started for row, result in zip(rows, results, strict=True)}
+
+    def _limit(self, source: list[int], prefix: list[int]) -> int:
+        if len(prefix) >= self.num_positions:
+            raise UsageError(f"a prefix has {len(prefix)} tokens, the model positions for {self.num_positions}")
+        return min(self.options.limit(source, prefix), self.num_positions)
+
+    def _batches(
+        self, chosen: Sequence[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]]
+    ) -> Iterator[list[int]]:
+        """The chosen rows by similar length, longest first; at least one batch a thread where there are so many.
+
+        Those with a prefix are by themselves: among them CTranslate2 searches otherwise for one that has none.
+        """
+        most = min(self.batch_tokens, -(-sum(len(sources[row]) for row in chosen) // self.threads))
+        rows: list[int] = []
+        for row in sorted(chosen, key=lambda i: (bool(prefixes[i]), -len(sources[i]))):
+            is_full = rows and len(sources[rows[0]]) * (len(rows) + 1) > most
+            if is_full or (rows and bool(prefixes[row]) != bool(prefixes[rows[0]])):
+                yield rows
+                rows = []
+            rows.append(row)
+        if rows:
+            yield rows
+
+    def _start(
+        self, rows: list[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]], limits: list[int]
+    ) -> Any:
+        """Begin to translate one batch; the results can be waited for."""
+        sampling = self.options.sampling
+        how: dict[str, Any] = {"beam_size": self.options.beam_size, "num_hypotheses": self.options.beam_size}
+        if sampling is not None:
+            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # it refuses what cannot be different
+            how = {
+                "beam_size": 1, "num_hypotheses": num_samples, "sampling_topk": sampling.top_k,
+                "sampling_topp": sampling.top_p, "sampling_temperature": sampling.temperature,
+            }  # fmt: skip
+        return self.runtime.translate_batch(
+            [self._text(sources[row][:-1]) for row in rows],
+            [self._text(prefixes[row]) or None for row in rows] if any(prefixes[row] for row in rows) else None,
+            max_decoding_length=max(1, max(limits[row] for row in rows) - 1),  # the last token is `</s>`
+            min_decoding_length=0, max_input_length=0, length_penalty=_NO_PENALTY, return_scores=True,
+            return_end_token=True, asynchronous=True, **how,
+        )  # fmt: skip
+
+    def _text(self, ids: list[int]) -> list[str]:
+        return [self._pieces[token] for token in ids]
+
+    def _hypotheses(self, result: Any, prefix: list[int], limit: int) -> list[_Found]:
+        """What was found for one source, each hypothesis with its end, cut to the limit.
+
+        CTranslate2 counts neither what it was made to begin with nor the end of what it cut: those scores come later.
+        """
+        found: list[_Found] = []
+        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+            ids = [self._ids[piece] for piece in pieces]
+            is_whole = ids[-1:] == [EOS_ID] and len(ids) <= limit
+            if not is_whole:
+                ids = [*ids[: limit - 1], EOS_ID]
+            is_new = self.options.sampling is not None or all(ids != other.ids for other in found)
+            if is_new:
+                found.append(_Found(ids, score if is_whole and not prefix else None))
+        return found
+
+    def _score(self, sources: Sequence[list[int]], found: list[list[_Found]]) -> None:
+        """Compute the log-probabilities that are missing."""
+        missing = [
+            (row, hypothesis) for row, some in enumerate(found) for hypothesis in some if hypothesis.log_prob is None
+        ]
+        if not missing:
+            return
+        results = self.runtime.score_batch(
+            [self._text(sources[row][:-1]) for row, _ in missing],
+            [self._text(hypothesis.ids[:-1]) for _, hypothesis in missing],
+            max_batch_size=self.batch_tokens, batch_type="tokens", max_input_length=0,
+        )  # fmt: skip
+        for (_, hypothesis), result in zip(missing, results, strict=True):
+            hypothesis.log_prob = sum(result.log_probs)
+
+    def _candidates(self, found: list[_Found]) -> list[Candidate]:
+        """With mtx's scores, best first; samples as they were drawn."""
+        alpha = self.options.length_penalty
+        candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in found]
+        if self.options.sampling is None:
+            return sorted(candidates, key=lambda c: -c.score)
+        return candidates * (self.options.sampling.num_samples // len(candidates))
+
+
+def _num_cpus() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _find_device(name: str) -> tuple[str, int]:
+    """cpu or cuda, and its number, of `auto`, `cpu`, `cuda` or `cuda:1`; nothing falls back silently."""
+    count = library().get_cuda_device_count()
+    if name == "auto":
+        return ("cuda" if count else "cpu"), 0
+    kind, _, number = name.partition(":")
+    if kind == "cpu" and not number:
+        return kind, 0
+    if kind != "cuda" or not (number or "0").isdecimal():
+        raise UsageError(f"device {name}: CTranslate2 knows auto, cpu, cuda and cuda:1")
+    if int(number or 0) >= count:
+        raise UsageError(f"device {name}: CTranslate2 finds {count} CUDA devices here", "--device cpu, or auto")
+    return kind, int(number or 0)
+
+
+def _open(path: Path, kind: str, index: int, threads: int, precision: str) -> Any:
+    """The model in CTranslate2, on the CPU in workers of one thread each."""
+    runtime = library()
+    runtime.set_log_level(logging.ERROR)  # it warns of a directory in float16, which a CPU computes in float32
+    try:
+        return runtime.Translator(
+            str(path), kind, device_index=index, compute_type=precision, inter_threads=threads, intra_threads=1
+        )
+    except ValueError as error:
+        raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None
+    except RuntimeError as error:
+        raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}") from None

@@ -1,0 +1,273 @@
+"""Which sentence is in which slot: the search over many sentences with a model that decodes a fixed number at once.
+
+A sentence that is done leaves, and a waiting one takes its place, so that the device stays full to the end. On CUDA a
+step is recorded once as a graph for each shape and replayed, and the host sees some steps late what is done; a step
+that a finished sentence takes meanwhile changes nothing.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.sampling import Sampler
+from mtx.decoding.search import Beams, best_of, trace
+
+_LAG = 2  # steps that the host is behind CUDA
+_REFILL = 8  # on CUDA slots are filled again when an eighth of them is free
+_SHRINK = 0.75  # with nothing waiting, slots are given up when at most so many are in use
+
+
+class Cache(Protocol):
+    """What a model keeps of the sentences in its slots; `mtx.model.incremental.Cache` holds the definitions."""
+
+    def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
+    def release(self, slots: list[int]) -> None: ...
+    def keep(self, slots: list[int]) -> None: ...
+    def prepare(self) -> tuple[int, ...]: ...
+    def reorder(self, parents: Tensor) -> None: ...
+    def stepped(self) -> None: ...
+
+
+class Model(Protocol):
+    """What search knows of a model."""
+
+    pad_id: int
+    device: torch.device
+
+    def encode(self, sources: Sequence[Any]) -> Any: ...
+    def start(self, num_slots: int, beam_size: int, src_width: int, max_length: int) -> Any: ...
+    def step(self, ids: Tensor, ages: Tensor, cache: Any) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """One sentence to translate.
+
+    Attributes:
+        number: under which its hypotheses are handed back.
+        source: token ids.
+        limit: most target tokens, `</s>` included, at least 1.
+        prefix: target ids that its translations begin with.
+        sample: which sample of the source this is, where one is drawn.
+    """
+
+    number: int
+    source: Any
+    limit: int
+    prefix: list[int]
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Sentences of similar length, longest first; several workers may take from them.
+
+    Attributes:
+        num_slots: how many are decoded at once.
+        num_workers: that share them.
+    """
+
+    waiting: deque[Job]
+    num_slots: int
+    src_width: int
+    max_length: int
+    prefix_width: int
+    num_workers: int = 1
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], num_slots: int, num_workers: int = 1) -> "Jobs":
+        return cls(
+            deque(jobs), max(1, min(num_slots, -(-len(jobs) // num_workers))),
+            max(len(job.source) for job in jobs), max(job.limit for job in jobs), max(len(job.prefix) for job in jobs),
+            num_workers,
+        )  # fmt: skip
+
+    def take(self) -> list[Job]:
+        """The next sentences to encode together; fewer towards the end, so that all workers end together."""
+        wanted = min(self.num_slots, max(8, len(self.waiting) // (2 * self.num_workers)))
+        taken: list[Job] = []
+        while self.waiting and len(taken) < wanted:
+            try:
+                taken.append(self.waiting.popleft())
+            except IndexError:  # another worker took the last
+                break
+        return taken
+
+
+@torch.inference_mode()
+def search(model: Model, jobs: Jobs, options: SearchOptions) -> dict[int, list[Candidate]]:
+    """Find the hypotheses of the sentences that are waiting, until there are none.
+
+    Returns:
+        For the number of each sentence its finished hypotheses, at most beam_size, best first.
+    """
+    return _Search(model, jobs, options).run()
+
+
+class _Search:
+    def __init__(self, model: Model, jobs: Jobs, options: SearchOptions):
+        self.model, self.jobs = model, jobs
+        self.on_cuda = model.device.type == "cuda"
+        self.options = options if options.sampling is None else replace(options, beam_size=1)
+        beams, slots = self.options.beam_size, jobs.num_slots
+        self.cache = model.start(slots, beams, jobs.src_width, jobs.max_length)
+        self.beams = Beams(
+            slots, beams, options.length_penalty, jobs.max_length, jobs.prefix_width, model.pad_id, model.device
+        )
+        drawn = options.sampling
+        self.sampler = None if drawn is None else Sampler(drawn, slots, jobs.max_length, model.device)
+        self.slots: list[Job | None] = [None] * slots
+        self.since = [0] * slots  # the step before which each sentence was admitted
+        self.encoded: deque[tuple[Job, Any, int]] = deque()
+        self.num_steps = 0
+        self.polls: deque[tuple[int, Tensor, Any]] = deque()
+        self.unread: deque[tuple[list[int], list[Tensor], Any]] = deque()
+        self.results: dict[int, list[Candidate]] = {}
+        self.step: Callable[[], None] = Recorded(self._step, self.cache.prepare) if self.on_cuda else self._plain_step
+
+    def run(self) -> dict[int, list[Candidate]]:
+        while self._fill():
+            self.step()
+            self.cache.stepped()
+            self.num_steps += 1
+            self._collect(self._poll())
+            self._read(wait=False)
+        self._read(wait=True)
+        return self.results
+
+    def _fill(self) -> bool:
+        """Give free slots to waiting sentences; whether any slot is in use."""
+        free = [slot for slot, job in enumerate(self.slots) if job is None]
+        in_use = len(self.slots) - len(free)
+        if free and not (self.on_cuda and in_use and len(free) * _REFILL < len(self.slots)):
+            in_use += self._admit(free)
+        if in_use and not self.on_cuda and in_use <= _SHRINK * len(self.slots):
+            kept = [slot for slot, job in enumerate(self.slots) if job is not None]
+            for part in (self.cache, self.beams, *([self.sampler] if self.sampler else [])):
+                part.keep(kept)
+            self.slots, self.since = [self.slots[s] for s in kept], [self.since[s] for s in kept]
+        return in_use > 0
+
+    def _admit(self, free: list[int]) -> int:
+        """Fill free slots while there is anything waiting; how many."""
+        admitted = 0
+        while admitted < len(free):
+            if not self.encoded:
+                taken = self.jobs.take()
+                if not taken:
+                    break
+                sources = self.model.encode([job.source for job in taken])
+                self.encoded.extend((job, sources, row) for row, job in enumerate(taken))
+            sources = self.encoded[0][1]
+            jobs: list[Job] = []
+            rows: list[int] = []
+            while self.encoded and self.encoded[0][1] is sources and admitted + len(jobs) < len(free):
+                job, _, row = self.encoded.popleft()
+                jobs.append(job)
+                rows.append(row)
+            self._begin(free[admitted : admitted + len(jobs)], jobs, sources, rows)
+            admitted += len(jobs)
+        return admitted
+
+    def _begin(self, slots: list[int], jobs: list[Job], sources: Any, rows: list[int]) -> None:
+        self.cache.admit(slots, sources, rows)
+        self.beams.admit(slots, [job.limit for job in jobs], [job.prefix for job in jobs])
+        if self.sampler is not None:
+            self.sampler.admit(slots, [job.source for job in jobs], [job.sample for job in jobs])
+        for slot, job in zip(slots, jobs, strict=True):
+            self.slots[slot], self.since[slot] = job, self.num_steps
+
+    def _plain_step(self) -> None:
+        self.cache.prepare()
+        self._step()
+
+    def _step(self) -> None:
+        """One more token for every hypothesis; all of it on the device."""
+        beams = self.beams
+        logits = self.model.step(beams.ids, beams.ages, self.cache)
+        log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
+        if self.sampler is None:
+            values, tokens = best_of(log_probs, 2 * self.options.beam_size)
+        else:
+            tokens = self.sampler.draw(logits, beams.ages)
+            values = log_probs.gather(-1, tokens)
+        self.cache.reorder(beams.advance(*beams.force(values, tokens, log_probs)))
+
+    def _poll(self) -> tuple[int, list[bool]] | None:
+        """Which slots were done after a step, and the number of that step; on CUDA some steps late."""
+        done = self.beams.done
+        if not self.on_cuda:
+            return self.num_steps, done.tolist()
+        self.polls.append((self.num_steps, _to_host(done), torch.cuda.current_stream().record_event()))
+        if len(self.polls) <= _LAG:
+            return None
+        number, copy, event = self.polls.popleft()
+        event.synchronize()
+        return number, copy.tolist()
+
+    def _collect(self, poll: tuple[int, list[bool]] | None) -> None:
+        """Take the hypotheses of finished sentences out of their slots."""
+        if poll is None:
+            return
+        number, done = poll
+        slots = [s for s, job in enumerate(self.slots) if job is not None and done[s] and self.since[s] < number]
+        if not slots:
+            return
+        at = torch.tensor(slots).to(self.model.device, non_blocking=True)
+        rows = [rows.index_select(0, at) for rows in (self.beams.history, self.beams.finished, self.beams.ends)]
+        numbers = [job.number for slot in slots if (job := self.slots[slot]) is not None]
+        event = None
+        if self.on_cuda:
+            rows = [_to_host(row) for row in rows]
+            event = torch.cuda.current_stream().record_event()
+        self.unread.append((numbers, rows, event))
+        self.cache.release(slots)
+        for slot in slots:
+            self.slots[slot] = None
+
+    def _read(self, wait: bool) -> None:
+        """Turn what has reached the host into hypotheses."""
+        while self.unread and (wait or self.unread[0][2] is None or self.unread[0][2].query()):
+            numbers, rows, event = self.unread.popleft()
+            if event is not None:
+                event.synchronize()
+            for number, history, finished, ends in zip(numbers, *rows, strict=True):
+                self.results[number] = trace(history, finished, ends)
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    """A copy from CUDA in page-locked memory, which may still be under way."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+
+class Recorded:
+    """Runs `step` on CUDA as a recorded graph, one for each result of `prepare`; the first two times as it is.
+
+    A step must read and write the same memory each time while the result of `prepare` is the same.
+    """
+
+    def __init__(self, step: Callable[[], None], prepare: Callable[[], tuple[int, ...]]):
+        self._step, self._prepare = step, prepare
+        self._times: dict[tuple[int, ...], int] = {}
+        self._graphs: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
+        self._pool: Any = None
+
+    def __call__(self) -> None:
+        key = self._prepare()
+        self._times[key] = self._times.get(key, 0) + 1
+        if self._times[key] <= 2:
+            self._step()
+            return
+        if key not in self._graphs:
+            self._graphs = {old: graph for old, graph in self._graphs.items() if old[0] == key[0]}
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                self._step()
+            self._pool = graph.pool()
+            self._graphs[key] = graph
+        self._graphs[key].replay()

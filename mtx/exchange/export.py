@@ -1,0 +1,127 @@
+"""`mtx export`: the ways out of mtx, each with the proof that the same translations come out (`mtx.exchange.proof`).
+
+The export appears under its name after the proof: a part of the run's validation text, translated both ways.
+"""
+
+import logging
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mtx import bundle, files
+from mtx.bundle import Bundle
+from mtx.data.prepare import is_prepared, load_prepared
+from mtx.decoding.ctranslate2_engine import library
+from mtx.errors import UsageError
+from mtx.exchange.ctranslate2 import write_ctranslate2
+from mtx.exchange.huggingface import export_huggingface
+from mtx.exchange.kept import weights_hash
+from mtx.exchange.limits import check_replaceable
+from mtx.exchange.marian import SOURCE_MODEL
+from mtx.exchange.proof import TOLERANCES, Proof, Text, check, prove
+from mtx.paths import EXPORT_CONFIG, MANIFEST, SCORES, RunPaths
+
+logger = logging.getLogger(__name__)
+
+_NUM_LINES = 200
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and its proof; None where nothing could be compared."""
+
+    directory: str
+    to: str
+    precision: str
+    proof: Proof | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def line(self) -> str:
+        """What `mtx export` prints."""
+        proof = "not compared with mtx" if self.proof is None else self.proof.line()
+        return f"{self.directory}  {self.to} {self.precision}  {proof}"
+
+
+def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> Exported:
+    """Write MODEL in another program's format, once it is proved to translate alike.
+
+    Args:
+        model: run directory or model directory.
+        to: `ctranslate2` or `huggingface`.
+        directory: one that an earlier export wrote is replaced.
+        text: lines to compare; None means the run's validation text.
+
+    Raises:
+        UsageError: where it is no model, the format has no such precision, or `directory` holds something else.
+        MtxError: where the translations differ by more than `TOLERANCES`; nothing is left behind.
+    """
+    _check_wanted(to, precision, directory)
+    if to == "ctranslate2":
+        library()
+    root, run = _places(model)
+    loaded, lines = bundle.load(root), _text(run, text)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=files.TEMPORARY_PREFIX) as temporary:
+        new = Path(temporary) / directory.name
+        _write(loaded, root, to, new, precision)
+        proof = None if lines is None else prove(root, to, new, lines)
+        if proof is not None:
+            check(proof, precision)
+        if directory.exists():
+            files.remove_directory(directory)
+        new.rename(directory)
+    return Exported(str(directory), to, precision, proof)
+
+
+def default_directory(model: Path, to: str, precision: str) -> Path:
+    """Beside the run (or the model directory that belongs to none): `runs/NAME-ctranslate2-int8`."""
+    _, run = _places(model)
+    named = (run or model).resolve()
+    return named.with_name("-".join([named.name, to, *([precision] if to == "ctranslate2" else [])]))
+
+
+def _write(loaded: Bundle, root: Path, to: str, new: Path, precision: str) -> None:
+    if to == "ctranslate2":
+        write_ctranslate2(loaded, new, precision, weights_hash(root) if (root / MANIFEST).is_file() else None)
+    else:
+        export_huggingface(loaded, new, files.read_json(root / SCORES) if (root / SCORES).is_file() else None)
+
+
+def _check_wanted(to: str, precision: str, directory: Path) -> None:
+    if to not in ("ctranslate2", "huggingface"):
+        raise UsageError(f"--to {to}: expected ctranslate2 or huggingface")
+    known = list(TOLERANCES) if to == "ctranslate2" else ["float32"]
+    if precision not in known:
+        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(known)}")
+    check_replaceable(directory)
+    is_export = any((directory / name).is_file() for name in (EXPORT_CONFIG, SOURCE_MODEL))
+    if directory.exists() and any(directory.iterdir()) and not is_export:
+        raise UsageError(f"{directory}: is no earlier export, so it is not replaced", "-o DIR names another directory")
+
+
+def _places(model: Path) -> tuple[Path, Path | None]:
+    """The directory to load, and the run that it belongs to."""
+    if not model.is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory")
+    paths = RunPaths(model)
+    if paths.config.is_file():
+        return (paths.model if paths.model.is_dir() else model), model
+    above = RunPaths(model.resolve().parent)
+    return model, above.root if above.model == model.resolve() and above.config.is_file() else None
+
+
+def _text(run: Path | None, given: Path | None) -> Text | None:
+    """The lines to compare: those of the file, or the run's validation pairs."""
+    if given is not None:
+        lines = [line for line in files.read_lines(given) if line.strip()][:_NUM_LINES]
+        if not lines:
+            raise UsageError(f"--text {given}: holds no text")
+        return Text(lines, [])
+    if run is not None and is_prepared(RunPaths(run).data):
+        valid = load_prepared(RunPaths(run).data).valid
+        return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
+    logger.warning("there is no validation text to compare translations of; --text FILE gives some")
+    return None

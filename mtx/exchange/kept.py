@@ -1,0 +1,90 @@
+"""The CTranslate2 export that a model directory keeps inside itself, for `mtx translate MODEL --engine ctranslate2`.
+
+It is made at the first use and again when the model's weights are others. No torch here: `mtx.exchange.ctranslate2`
+brings it when there is something to convert.
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+
+from filelock import FileLock
+
+from mtx import files
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.paths import EXPORT_CONFIG, MANIFEST, WEIGHTS, RunPaths
+
+logger = logging.getLogger(__name__)
+
+
+def kept_export(model: Path, precision: str = "int8") -> Path:
+    """The directory of MODEL's CTranslate2 export, made now if it is not there or out of date.
+
+    Args:
+        model: run directory or model directory; one that is a CTranslate2 export itself is the answer.
+
+    Raises:
+        UsageError: where there is no such model.
+        MtxError: where CTranslate2 is not installed, or the export cannot be written inside the model directory.
+    """
+    if (model / EXPORT_CONFIG).is_file():
+        return model
+    root = model_directory(model)
+    kept, source = root / f"ctranslate2-{precision}", weights_hash(root)
+    if _source_of(kept) == source:
+        return kept
+    lock = root / f"{files.TEMPORARY_PREFIX}{kept.name}.lock"
+    try:
+        with FileLock(lock):
+            if _source_of(kept) != source:  # another process may have made it meanwhile
+                _convert(root, kept, precision, source)
+            with contextlib.suppress(OSError):  # Windows keeps an open file
+                lock.unlink()
+    except OSError as error:
+        raise MtxError(
+            f"{kept}: cannot be written: {error.strerror or error}",
+            f"mtx export {model} --to ctranslate2 --precision {precision} -o DIR, "
+            "then mtx translate DIR --engine ctranslate2",
+        ) from None
+    return kept
+
+
+def model_directory(model: Path) -> Path:
+    """The model directory that MODEL means: itself, or that of a run.
+
+    Raises:
+        UsageError: where it is neither, or a run that is not finished.
+    """
+    if not model.is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory")
+    paths = RunPaths(model)
+    root = paths.model if paths.model.is_dir() else model
+    if (root / MANIFEST).is_file():
+        return root
+    if paths.config.is_file():
+        raise UsageError(f"{model}: this run has no model directory yet", f"mtx train {model} goes on with it")
+    raise UsageError(f"{model}: is not a model directory or a run directory")
+
+
+def weights_hash(root: Path) -> str:
+    """The sha256 of a model directory's weights by its manifest; nothing large is read."""
+    try:
+        return str(files.read_json(root / MANIFEST)["files"][WEIGHTS]["sha256"])
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{root / MANIFEST}: does not list {WEIGHTS}") from None
+
+
+def _source_of(export: Path) -> str | None:
+    """The sha256 of the weights that an export was made of; None where there is none that can be used."""
+    try:
+        return str(files.read_json(export / EXPORT_CONFIG).get("source"))
+    except DamagedFileError:
+        return None
+
+
+def _convert(root: Path, kept: Path, precision: str, source: str) -> None:
+    logger.info("%s: converted for CTranslate2 in %s, once", root, precision)
+    from mtx import bundle
+    from mtx.exchange.ctranslate2 import write_ctranslate2
+
+    write_ctranslate2(bundle.load(root), kept, precision, source)

@@ -1,0 +1,407 @@
+"""Speed of translating with mtx and with its peers, on the same model and sentences: one command, one table.
+
+    python scripts/bench_translate.py MODEL --device cpu --json FILE
+    python scripts/bench_translate.py --preset base --src FILE --device cuda --json FILE
+
+From lines of text to lines of text, tokenizing included, with the same threads. A system is measured in processes of
+its own, one for each of its settings (batch size, workers and threads) and round: in the first round all settings, then
+those near the best, system after system, and the best round counts. Latency is of one sentence a call, the load time
+from the start of a process to its first translated line. What cannot run here shows why instead of figures.
+
+With `--preset` the weights are random and all translations as long as their sources (`bench_translate_inputs.py`). A
+process's work is `bench_translate_worker.py`; this file starts them and prints.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from bench_train import PIP_TRANSFORMERS, _num_cores, _reason
+
+if TYPE_CHECKING:
+    from bench_translate_inputs import Text
+
+STARTED = time.perf_counter()  # before anything heavy is imported: the load time counts from here
+MODES = ("greedy", "beam4")
+BASELINE = "mtx-torch-fp32"  # whose translations the others' are compared with
+CPU_SYSTEMS = (
+    BASELINE, "mtx-torch-bf16", "mtx-ctranslate2-int8", "ctranslate2-float32", "ctranslate2-int8", "transformers",
+)  # fmt: skip
+CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "ctranslate2-float16", *CPU_SYSTEMS[4:])
+SYSTEMS = (*CUDA_SYSTEMS[:3], "mtx-ctranslate2-fp32", *CUDA_SYSTEMS[3:])
+# batches that CTranslate2 is tried with
+BATCHES = {
+    "cpu": ((64, "examples"), (1024, "tokens")),
+    "cuda": ((64, "examples"), (256, "examples"), (1024, "examples"), (8192, "tokens")),
+}
+TRANSFORMERS_BATCHES = (64, 256, 1024)
+NUM_COMMAND_LINES = 100
+NEAR_BEST = 1.25  # settings that take at most so many times as long as the best are tried again: the machine is noisy
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a user can tune; mtx takes only the threads.
+
+    Attributes:
+        workers: batches that are translated at the same time, with `threads` each.
+        batch: most `unit` (examples or tokens) in one; 0 leaves it to the system.
+    """
+
+    workers: int
+    threads: int
+    batch: int = 0
+    unit: str = "examples"
+
+    def __str__(self) -> str:
+        if not self.batch:
+            return f"{self.threads} threads"
+        return f"{self.workers} x {self.threads} threads, {self.batch:,} {self.unit}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process is asked to do.
+
+    Attributes:
+        text: JSON file with the lines.
+        is_random: translations have to be as long as their sources.
+        throughput, latency: the modes in which each is measured.
+    """
+
+    system: str
+    device: str
+    model: str
+    huggingface: str
+    text: str
+    length_penalty: float
+    is_random: bool
+    setting: Setting
+    throughput: tuple[str, ...] = ()
+    latency: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """The figures of one job in one mode."""
+
+    system: str
+    mode: str
+    setting: Setting
+    figures: dict[str, Any]
+
+
+def main() -> None:
+    """Read the command line, run every system, print the table, write the JSON."""
+    arguments = _arguments()
+    if arguments.worker:
+        from bench_translate_worker import work
+
+        values = json.loads(arguments.worker)
+        print(json.dumps(work(Job(**{**values, "setting": Setting(**values["setting"])}), STARTED)))
+        return
+    from mtx.errors import MtxError
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
+            report = _measure(arguments, Path(scratch))
+    except MtxError as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")
+    print(_table(report))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("model", nargs="?", type=Path, metavar="MODEL", help="run directory or model directory")
+    parser.add_argument("--preset", choices=("tiny", "small", "base", "big"), help="random weights instead of MODEL")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
+    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--src", type=Path, help="sentences; default: the run's own test set")
+    parser.add_argument("--ref", type=Path, help="their references, for BLEU")
+    parser.add_argument("--lines", type=int, default=1000, help="how many sentences, from the first")
+    parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
+    parser.add_argument("--modes", default=",".join(MODES), help="some of %(default)s")
+    parser.add_argument("--threads", type=int, default=_num_cores(), help="of each system; default: all cores")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds over all systems; the best counts")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return arguments
+    if (arguments.model is None) == (arguments.preset is None):
+        parser.error("give either MODEL or --preset")
+    if arguments.preset and not arguments.src:
+        parser.error("--preset needs --src FILE: sentences of real length")
+    arguments.systems = arguments.systems.split(",") if arguments.systems else None
+    arguments.modes = [mode for mode in MODES if mode in _known("--modes", arguments.modes.split(","), MODES, parser)]
+    _known("--systems", arguments.systems or (), SYSTEMS, parser)
+    if min(arguments.lines, arguments.threads, arguments.repeats) < 1:
+        parser.error("--lines, --threads and --repeats are at least 1")
+    return arguments
+
+
+def _known(option: str, given: Iterable[str], known: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
+    if unknown := set(given) - set(known):
+        parser.error(f"{option}: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(known)}")
+    return given
+
+
+def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
+    """The whole report."""
+    from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
+
+    from mtx import bundle_info
+    from mtx.model.device import find_device
+
+    device, model = find_device(arguments.device), scratch / "model"
+    if arguments.model:
+        copy_model(arguments.model, model)
+    name, sources, references = find_text(arguments.model, arguments.src, arguments.ref)
+    if arguments.preset:
+        random_model(arguments.preset, sources, model)
+    text = usable_text(model, name, sources, references, arguments.lines)
+    _write_json(scratch / "text.json", {"lines": text.lines, "line_of_25": text.line_of_25})
+    info = bundle_info.read(model).info
+    systems = list(arguments.systems or (CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS))
+    if arguments.preset:
+        systems = [system for system in systems if not system.startswith("mtx-ctranslate2")]
+    exports = write_exports(model, systems, scratch)
+    if "transformers" in systems and find_spec("transformers") is None:
+        exports.reasons["transformers"] = f"transformers is missing: {PIP_TRANSFORMERS}"
+    job = Job(
+        "", str(device), str(model), str(exports.huggingface), str(scratch / "text.json"), info["length_penalty"],
+        arguments.preset is not None, Setting(1, arguments.threads),
+    )  # fmt: skip
+    runs = _rounds(job, systems, arguments.modes, arguments.repeats, exports.reasons)
+    rows = [
+        _row(runs, system, mode, text, info["tgt"], exports.reasons) for mode in arguments.modes for system in systems
+    ]
+    return {
+        "rows": rows if not job.is_random else [{**row, "identical": None, "bleu": None} for row in rows],
+        "commands": [] if job.is_random else _commands(job, text.lines, scratch),
+        "machine": _machine(device),
+        "versions": _versions(),
+        "command": shlex.join(["python", *sys.argv]),
+        "settings": {
+            "model": str(arguments.model or f"preset {arguments.preset}, random weights"), "text": name,
+            "lines": len(text.lines), "lines_left_out": text.num_left_out, "tokens_of_25": text.tokens_of_25,
+            "threads": arguments.threads, "repeats": arguments.repeats, "length_penalty": info["length_penalty"],
+            "environment": _environment(arguments.threads),
+        },
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }  # fmt: skip
+
+
+# Rounds of processes
+
+
+def _throughput_settings(job: Job) -> list[Setting]:
+    threads, kind = job.setting.threads, job.device.partition(":")[0]
+    if job.system.startswith("mtx-"):
+        return [job.setting]
+    if job.system == "transformers":
+        return [Setting(1, threads, size) for size in TRANSFORMERS_BATCHES]
+    shapes = [(1, threads), (threads, 1)] if kind == "cpu" and threads > 1 else [(1, threads)]
+    return [Setting(*shape, *batch) for shape in shapes for batch in BATCHES.get(kind, BATCHES["cuda"])]
+
+
+def _latency_settings(job: Job) -> list[Setting]:
+    """All threads, or one, where more are only in each other's way; the batch does not matter."""
+    first = _throughput_settings(job)[0]
+    is_fixed = job.system.startswith("mtx-") or job.device != "cpu" or first.threads == 1
+    return [first] if is_fixed else [first, replace(first, threads=1)]
+
+
+def _rounds(job: Job, systems: list[str], modes: Sequence[str], repeats: int, reasons: dict[str, str]) -> list[Run]:
+    """Run every system once a round; `reasons` grows by those of the systems that never gave a figure."""
+    runs: list[Run] = []
+    for number in range(repeats):
+        for system in systems:
+            if system in reasons:
+                continue
+            its_runs = [run for run in runs if run.system == system]
+            for asked in _jobs(replace(job, system=system), modes, its_runs):
+                print(f"round {number + 1} of {repeats}: {system}, {asked.setting}", file=sys.stderr, flush=True)
+                answer = _run(asked)
+                if "reason" in answer:
+                    print(f"{system}, {asked.setting}: {answer['reason']}", file=sys.stderr)
+                    if not its_runs:
+                        reasons[system] = answer["reason"]
+                    continue
+                load_s = {"load_s": answer["load_s"]}
+                found = [Run(system, m, asked.setting, answer[m] | load_s) for m in modes if m in answer]
+                runs += found
+                its_runs += found
+            if its_runs:
+                reasons.pop(system, None)
+    return runs
+
+
+def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
+    """All settings of a system where it has not run yet, else those near the best of each mode."""
+    fast, quick = {}, {}
+    for mode in modes:
+        fast[mode] = _near_best(runs, mode, "seconds") if runs else _throughput_settings(job)
+        quick[mode] = _near_best(runs, mode, "latency_ms") if runs else _latency_settings(job)
+    settings = dict.fromkeys(setting for wanted in (fast, quick) for mode in modes for setting in wanted[mode])
+    return [
+        replace(
+            job, setting=setting, throughput=tuple(mode for mode in modes if setting in fast[mode]),
+            latency=tuple(mode for mode in modes if setting in quick[mode]),
+        )
+        for setting in settings
+    ]  # fmt: skip
+
+
+def _near_best(runs: Iterable[Run], mode: str, key: str) -> list[Setting]:
+    """The settings with about the smallest figure."""
+    found = [run for run in runs if run.mode == mode and key in run.figures]
+    most = NEAR_BEST * min((run.figures[key] for run in found), default=0.0)
+    return list(dict.fromkeys(run.setting for run in found if run.figures[key] <= most))
+
+
+def _best(runs: Iterable[Run], mode: str, key: str) -> Run | None:
+    """The run with the smallest figure."""
+    found = (run for run in runs if run.mode == mode and key in run.figures)
+    return min(found, key=lambda run: run.figures[key], default=None)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """What all systems find in their environment."""
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000"),  # as `mtx` sets it
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+def _run(job: Job) -> dict[str, Any]:
+    """What a process of its own answers to `job`, or the reason why it could not."""
+    result = subprocess.run(
+        [sys.executable, __file__, "--worker", json.dumps(asdict(job))],
+        env={**os.environ, **_environment(job.setting.threads)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode == 0:
+        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+        return answer
+    return {"reason": _reason(result.returncode, result.stderr)}
+
+
+def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]:
+    """Wall time of the whole `mtx translate`, from start to end, with either engine; the median of 3."""
+    path = scratch / "lines.txt"
+    path.write_text("".join(f"{line}\n" for line in lines[:NUM_COMMAND_LINES]), encoding="utf-8")
+    command = [sys.executable, "-m", "mtx", "translate", job.model, str(path)]
+    command += ["--device", job.device, "--threads", str(job.setting.threads)]
+    rows: dict[str, dict[str, Any]] = {}
+    times: dict[str, list[float]] = {"torch": [], "ctranslate2": []}
+    for number in range(4):  # the first brings files into memory, and writes the export that the model keeps
+        for engine, seconds in times.items():
+            begun = time.perf_counter()
+            result = subprocess.run([*command, "--engine", engine], capture_output=True, text=True, check=False)
+            if number:
+                seconds.append(time.perf_counter() - begun)
+            rows[engine] = {"engine": engine, "lines": min(NUM_COMMAND_LINES, len(lines)), "seconds": None}
+            if result.returncode:
+                rows[engine]["reason"] = _reason(result.returncode, result.stderr)
+    return [{**row, "seconds": median(times[engine])} if "reason" not in row else row for engine, row in rows.items()]
+
+
+# The report
+
+
+def _row(
+    runs: list[Run], system: str, mode: str, text: "Text", language: str, reasons: dict[str, str]
+) -> dict[str, Any]:
+    """One row of the table: the best of all runs of a system in a mode."""
+    from mtx import evaluation
+
+    row: dict[str, Any] = {"system": system, "mode": mode}
+    own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
+    best, quick, first = _best(own, mode, "seconds"), _best(own, mode, "latency_ms"), _best(ours, mode, "seconds")
+    if best is None or quick is None:
+        reason = reasons.get(system, "only some of its settings could run")
+        return {**row, "sentences_per_s": None, "latency_ms": None, "reason": reason}
+    same_setting = [run.figures for run in own if run.setting == best.setting]
+    lines = best.figures["translations"]
+    expected = first.figures["translations"] if first else None
+    return {
+        **row,
+        "sentences_per_s": best.figures["sentences_per_s"],
+        "target_tokens_per_s": best.figures["target_tokens_per_s"],
+        **{key: quick.figures[key] for key in ("latency_ms", "latency_p95_ms", "latency_25_tokens_ms")},
+        "load_s": min(figures["load_s"] for figures in same_setting),
+        "memory_mb": best.figures["memory_mb"],
+        "identical": expected and sum(a == b for a, b in zip(lines, expected, strict=True)) / len(lines),
+        "bleu": evaluation.bleu(lines, text.references, language) if text.references else None,
+        "settings": str(best.setting),
+        "latency_settings": f"{quick.setting.threads} threads",
+        "rounds": [figures["sentences_per_s"] for figures in same_setting if "seconds" in figures],
+    }
+
+
+def _table(report: dict[str, Any]) -> str:
+    """The report as text."""
+    settings = report["settings"]
+    lines = [
+        f"{report['machine']['name']}, {settings['threads']} threads; {settings['lines']} sentences of "
+        f"{settings['text']}; the one sentence has {settings['tokens_of_25']} tokens",
+        f"{'system':22} {'mode':6} {'sent/s':>8} {'tgt tok/s':>9} {'1 call ms':>9} {'p95 ms':>7} {'one ms':>7} "
+        f"{'load s':>6} {'MB':>6} {'same':>6} {'BLEU':>6}  best setting",
+    ]
+    for row in report["rows"]:
+        if "reason" in row:
+            lines.append(f"{row['system']:22} {row['mode']:6} {row['reason']}")
+            continue
+        same = "" if row["identical"] is None else f"{row['identical']:.1%}"
+        bleu = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
+        lines.append(
+            f"{row['system']:22} {row['mode']:6} {row['sentences_per_s']:8,.1f} {row['target_tokens_per_s']:9,.0f} "
+            f"{row['latency_ms']:9.1f} {row['latency_p95_ms']:7.1f} {row['latency_25_tokens_ms']:7.1f} "
+            f"{row['load_s']:6.2f} {row['memory_mb']:6,.0f} {same:>6} {bleu:>6}  {row['settings']}"
+        )
+    for row in report["commands"]:
+        shown = row.get("reason") or f"{row['seconds']:.2f} s"
+        lines.append(f"mtx translate --engine {row['engine']}, {row['lines']} lines: {shown}")
+    return "\n".join(lines)
+
+
+def _machine(device: Any) -> dict[str, Any]:
+    import torch
+
+    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
+    return {"device": str(device), "name": name, "platform": platform.platform(), "num_cores": os.cpu_count()}
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    for name in ("torch", "ctranslate2", "transformers", "sentencepiece", "sacrebleu", "mtx-translate"):
+        found[name] = None
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

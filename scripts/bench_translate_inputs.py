@@ -1,0 +1,136 @@
+"""What `bench_translate.py` translates, and with which model: a user's, or one with random weights.
+
+A random model never ends: the row of `</s>` is zero, so that any other token is more probable, and every system is made
+to write translations as long as the sources, which is what trained models do (mtx exactly so, the peers the mean of
+each batch, all of similar length). mtx's engine for CTranslate2 is left out: it would compute the score of everything
+that is cut off once more, which real translations seldom are. The vocabulary has the size of the paper's: the pieces
+of the text, filled up with those of made-up words.
+"""
+
+import random
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from mtx import bundle, bundle_info
+from mtx.config import ModelConfig, TokenizerConfig
+from mtx.data.prepare import is_prepared, load_prepared
+from mtx.data.tokenizer import train_tokenizer
+from mtx.errors import MtxError, UsageError
+from mtx.evaluation import parallel_lines
+from mtx.exchange.huggingface import export_huggingface
+from mtx.exchange.kept import kept_export, model_directory
+from mtx.files import read_lines
+from mtx.model.transformer import Transformer
+from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+
+NEAR = 25  # source tokens of the one sentence whose latency is told
+RANDOM_PIECES = 37_000
+RANDOM_INFO = {"src": "src", "tgt": "tgt", "max_tokens": 256, "beam_size": 4, "length_penalty": 0.6}
+
+
+@dataclass(frozen=True)
+class Text:
+    """Sentences that go through every system in one piece.
+
+    Attributes:
+        name: where they are from.
+        references: as many, or none.
+        line_of_25: the one whose length is nearest to 25 tokens, and its length.
+        num_left_out: empty lines and those that are too long, before the last that was taken.
+    """
+
+    name: str
+    lines: list[str]
+    references: list[str]
+    line_of_25: str
+    tokens_of_25: int
+    num_left_out: int
+
+
+@dataclass(frozen=True)
+class Exports:
+    """Where the model lies, and why a system cannot have it."""
+
+    model: Path
+    huggingface: Path
+    reasons: dict[str, str]
+
+
+def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[str, list[str], list[str]]:
+    """The name, sentences and references: of the files, or the test set or validation text of a run.
+
+    Raises:
+        UsageError: where there is no file and MODEL is no run.
+    """
+    if src is not None:
+        return str(src), *((list(read_lines(src)), []) if ref is None else parallel_lines(src, ref))
+    if model is None or ref is not None or not RunPaths(model).config.is_file():
+        raise UsageError(f"{model} is a model without text: --src FILE gives the sentences, --ref FILE the references")
+    paths = RunPaths(model)
+    for directory in sorted(paths.evaluation.glob("*/")):
+        files = directory / SOURCE_TEXT, directory / REFERENCE_TEXT
+        if all(path.is_file() for path in files):
+            return directory.name, *parallel_lines(*files)
+    if not is_prepared(paths.data):
+        raise UsageError(f"{model}: this run has neither a test set nor data: --src FILE gives the sentences")
+    data = load_prepared(paths.data)
+    name, store = next(iter(data.tests.items()), ("validation", data.valid))
+    return name, store.src_texts(), store.tgt_texts()
+
+
+def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequence[str], count: int) -> Text:
+    """The first `count` sentences that are neither empty nor longer than the model takes in one piece."""
+    described = bundle_info.read(model)
+    lengths = [len(ids) for ids in described.tokenizer.encode(list(sources))]
+    rows = [row for row, length in enumerate(lengths) if 1 < length <= described.info["max_tokens"]][:count]
+    if not rows:
+        raise UsageError(f"{name}: no line that this model could translate in one piece")
+    near = min(rows, key=lambda row: abs(lengths[row] - NEAR))
+    return Text(
+        name, [sources[row] for row in rows], [references[row] for row in rows] if references else [],
+        sources[near], lengths[near], rows[-1] + 1 - len(rows),
+    )  # fmt: skip
+
+
+def copy_model(model: Path, directory: Path) -> None:
+    """Copy it without kept exports, so that nothing is written into the user's model."""
+    shutil.copytree(model_directory(model), directory, ignore=shutil.ignore_patterns("ctranslate2-*"))
+
+
+def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
+    """Write a model directory with random weights, whose translations never end by themselves."""
+    tokenizer = train_tokenizer(_filled_up(src), TokenizerConfig(vocab_size=RANDOM_PIECES), len(src), [])
+    torch.manual_seed(1)
+    config = ModelConfig.model_validate({"preset": preset})
+    model = Transformer(config, tokenizer.num_ids)
+    with torch.no_grad():
+        model.embedding[0] = 0.0  # </s>; the output layer is the same matrix
+    bundle.write(directory, model.state_dict(), config, tokenizer, RANDOM_INFO)
+
+
+def _filled_up(src: Sequence[str]) -> Iterator[str]:
+    """The text, several times so that its own pieces come first, and words that fill any vocabulary."""
+    for _ in range(4):
+        yield from src
+    rng = random.Random(1)
+    for _ in range(10_000):
+        yield " ".join("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(6))
+
+
+def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports:
+    """Write what the systems read; one that cannot have it gets a reason."""
+    exports = Exports(model, scratch / "huggingface", {})
+    names: Mapping[str, str] = {"int8": "int8", "float32": "float32", "fp32": "float32", "float16": "float16"}
+    for system in systems:
+        try:
+            if "ctranslate2" in system:
+                kept_export(model, names[system.rpartition("-")[2]])
+            elif system == "transformers":
+                export_huggingface(bundle.load(model), exports.huggingface)
+        except MtxError as error:
+            exports.reasons[system] = " ".join(f"{error} {error.help or ''}".split())
+    return exports

@@ -1,0 +1,50 @@
+"""Decoding on CUDA, where steps are recorded and replayed and the host is behind, finds what it finds on the CPU."""
+
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+
+from mtx.decoding.options import Sampling, SearchOptions
+from mtx.decoding.slots import Job, Jobs, search
+from mtx.decoding.translator import Engine
+from tests.models import random_ids, tiny_model
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+NUM_IDS = 3000  # enough for the best of a row to be looked for in parts
+
+
+def found(device: str, precision: str, options: SearchOptions, num_slots: int, prefix: list[int]) -> list[Any]:
+    model = tiny_model(NUM_IDS, seed=4, dtype=torch.float32, output_bias=True, d_model=64, d_ff=128)
+    with torch.no_grad():
+        assert model.output_bias is not None
+        model.output_bias[0] += 2.5  # sentences end
+    rng = random.Random(1)
+    src = sorted(random_ids([rng.randint(2, 40) for _ in range(200)], NUM_IDS, 1), key=len, reverse=True)
+    jobs = [Job(n, s, len(s) + 20, prefix if n % 3 == 0 else [], n) for n, s in enumerate(src)]
+    queue = Jobs(deque(jobs), num_slots, len(src[0]), len(src[0]) + 20, len(prefix))
+    engine = Engine(model.to(device), precision)
+    results = search(engine, queue, options)
+    return [results[n] for n in range(len(jobs))]
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("num_slots", [16, 64])
+@pytest.mark.parametrize("prefix", [[], [5, 7]])
+def test_cuda_finds_what_the_cpu_finds(beam_size: int, num_slots: int, prefix: list[int]) -> None:
+    options = SearchOptions(beam_size, 0.6)
+    ours, expected = (found(device, "fp32", options, num_slots, prefix) for device in ("cuda", "cpu"))
+    same = sum(a[0].ids == b[0].ids for a, b in zip(ours, expected, strict=True))
+    assert same >= 0.99 * len(expected)
+    for a, b in zip(ours, expected, strict=True):
+        assert a[0].score == pytest.approx(b[0].score, abs=1e-3)
+    assert len({len(b[0].ids) for b in expected}) > 5, "they end at different times"
+
+
+def test_bf16_and_samples_run() -> None:
+    assert len(found("cuda", "bf16", SearchOptions(4, 0.6), 64, [])) == 200
+    drawn = [found("cuda", "fp32", SearchOptions(1, 0.0, sampling=Sampling(seed=3)), n, []) for n in (16, 64)]
+    same = sum(a[0].ids == b[0].ids for a, b in zip(*drawn, strict=True))
+    assert same >= 0.97 * len(drawn[0])

@@ -1,0 +1,108 @@
+"""`mtx export` and `mtx import`: another program's format, with the proof that it translates as mtx does."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtx import files
+from mtx.exchange import proof
+from tests.integration.commands import mtx, tree
+
+pytest.importorskip("ctranslate2")
+
+
+def test_a_run_is_exported_beside_itself_and_proved(run_copy: Path) -> None:
+    before = tree(run_copy)
+    result = mtx("export", run_copy, "--to", "ctranslate2")
+    assert result.returncode == 0, result.stderr.decode()
+    export = run_copy.with_name("copy-ctranslate2-float32")
+    assert result.stdout.decode().startswith(f"{export}  ctranslate2 float32  ")
+    assert "100.0% identical, BLEU +0.00" in result.stdout.decode()
+    files.verify(export, ("model.bin", "mtx.json", "tokenizer.model", "example.py"))
+    assert tree(run_copy) == before
+    assert {path.name for path in run_copy.parent.iterdir()} == {"copy", export.name}
+
+
+def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Path, tmp_path: Path) -> None:
+    for precision in ("float16", "int8"):
+        result = mtx(
+            "export",
+            run_copy / "model",
+            "--to",
+            "ctranslate2",
+            "-o",
+            tmp_path / "out",
+            "--precision",
+            precision,
+            "--json",
+        )
+        assert result.returncode == 0, result.stderr.decode()
+        done = json.loads(result.stdout)
+        assert {key: done[key] for key in ("directory", "to", "precision")} == {
+            "directory": str(tmp_path / "out"), "to": "ctranslate2", "precision": precision,
+        }  # fmt: skip
+        assert done["proof"]["has_references"] and done["proof"]["num_lines"] > 10
+        assert files.read_json(tmp_path / "out" / "mtx.json")["precision"] == precision
+
+
+def test_a_model_alone_needs_text_for_the_proof(run_copy: Path, tmp_path: Path) -> None:
+    model = Path(shutil.move(run_copy / "model", tmp_path / "alone"))
+    (tmp_path / "text").write_text("one two\n\nthree\n")
+    given = mtx("export", model, "--to", "ctranslate2", "--text", tmp_path / "text")
+    assert given.returncode == 0 and b"2 lines: 100.0% identical, 0.00 BLEU apart" in given.stdout, given.stderr
+    assert b"alone-ctranslate2-float32" in given.stdout
+    without = mtx("export", model, "--to", "ctranslate2")
+    assert without.returncode == 0 and b"not compared with mtx" in without.stdout
+    assert b"warning: " in without.stderr and b"--text FILE" in without.stderr
+
+
+def test_an_unfinished_run_exports_its_best_checkpoint(run_copy: Path, tmp_path: Path) -> None:
+    shutil.rmtree(run_copy / "model")
+    result = mtx("export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
+    assert result.returncode == 0 and b"best checkpoint" in result.stderr, result.stderr.decode()
+    assert files.read_json(tmp_path / "out" / "mtx.json")["source"] is None
+
+
+def test_there_and_back_as_transformers_has_it(run_copy: Path, tmp_path: Path) -> None:
+    out = mtx("export", run_copy, "--to", "huggingface", "-o", tmp_path / "hub")
+    assert out.returncode == 0, out.stderr.decode()
+    back = mtx("import", tmp_path / "hub", "-o", tmp_path / "model")
+    assert back.returncode == 0, back.stderr.decode()
+    before, after = (mtx("translate", path, stdin=b"one two\nthree\n") for path in (run_copy, tmp_path / "model"))
+    assert after.returncode == 0 and after.stdout == before.stdout
+
+
+def test_an_export_that_translates_otherwise_is_not_left_behind(
+    run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(proof.CTranslate2Translator, "translate", lambda self, lines: ["x"] * len(lines))
+    before = tree(tmp_path)
+    refused(1, ["100.0% of", "nothing is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
+    assert tree(tmp_path) == before and not any((tmp_path / "out").iterdir())
+    assert {path.name for path in tmp_path.iterdir()} == {"copy", "out"}
+
+
+def test_asked_wrongly(run_copy: Path, tmp_path: Path, refused: Callable[..., None]) -> None:
+    before = tree(tmp_path)
+    export, out = ["export", run_copy, "--to"], ["-o", tmp_path / "out"]
+    refused(2, ["no such"], "export", tmp_path / "nowhere", "--to", "ctranslate2", *out)
+    refused(2, ["--to onnx", "ctranslate2"], *export, "onnx", *out)
+    refused(2, ["--precision int4", "int8"], *export, "ctranslate2", *out, "--precision", "int4")
+    refused(2, ["--precision int8", "huggingface"], *export, "huggingface", *out, "--precision", "int8")
+    refused(2, ["nothing.txt"], *export, "ctranslate2", *out, "--text", tmp_path / "nothing.txt")
+    refused(2, ["model", "no earlier export"], *export, "ctranslate2", "-o", run_copy / "model")
+    refused(2, ["copy", "mtx did not write"], *export, "ctranslate2", "-o", run_copy)
+    refused(2, ["no such"], "import", tmp_path / "nowhere", *out)
+    assert tree(tmp_path) == before
+
+
+def test_a_missing_library_is_one_line(
+    run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
+    words = ["not installed", 'pip install "mtx-translate[export]"']
+    refused(1, words, "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")

@@ -1,0 +1,143 @@
+"""What people expect of translate: n-best lists, prefixes, samples, sentences, streams, a prompt; and logprob."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx
+
+TEXT = b"one two three\nfour five\n\nsix seven eight nine\n"
+
+
+def rows(stdout: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stdout.decode().split("\n")[:-1]]
+
+
+def test_n_best_is_json_best_first_and_scores_are_forced_scores(trained: Path, tmp_path: Path) -> None:
+    found = mtx("translate", trained, "--beam", 3, "--n-best", 3, stdin=TEXT)
+    assert found.returncode == 0, found.stderr.decode()
+    lists = [row["hypotheses"] for row in rows(found.stdout)]
+    assert [len(hypotheses) for hypotheses in lists][2] == 1 and max(map(len, lists)) == 3
+    for hypotheses in lists:
+        assert [h["score"] for h in hypotheses] == sorted((h["score"] for h in hypotheses), reverse=True)
+    best = mtx("translate", trained, "--beam", 3, stdin=TEXT)
+    assert [h[0]["text"] for h in lists] == best.stdout.decode().split("\n")[:-1]
+
+    (tmp_path / "src").write_bytes(TEXT)
+    (tmp_path / "tgt").write_bytes(best.stdout)
+    forced = mtx("logprob", trained, tmp_path / "src", tmp_path / "tgt", "--json")
+    assert forced.returncode == 0, forced.stderr.decode()
+    for hypotheses, row in zip(lists, rows(forced.stdout), strict=True):
+        if hypotheses[0]["text"]:
+            assert row["score"] == pytest.approx(hypotheses[0]["score"], abs=1e-4)
+    plain = mtx("logprob", trained, tmp_path / "src", tmp_path / "tgt", "-o", tmp_path / "out")
+    assert plain.returncode == 0
+    values = [float(line) for line in (tmp_path / "out").read_text().split("\n")[:-1]]
+    assert values == pytest.approx([row["log_prob"] for row in rows(forced.stdout)], abs=1e-5)
+
+
+def test_prefixes_lengths_and_samples(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefix").write_text("zwei null\n\nacht\nneun\n", encoding="utf-8")
+    found = mtx("translate", trained, "--prefix", tmp_path / "prefix", stdin=TEXT)
+    lines = found.stdout.decode().split("\n")[:-1]
+    assert lines[0].startswith("zwei null") and lines[3].startswith("neun") and lines[2] == ""
+    assert lines[1] == mtx("translate", trained, stdin=TEXT).stdout.decode().split("\n")[1]
+
+    short = mtx("translate", trained, "--max-length", 2, stdin=TEXT)
+    assert max(len(line.split()) for line in short.stdout.decode().split("\n")) <= 1
+
+    def samples(*options: Any) -> list[list[str]]:
+        result = mtx("translate", trained, "--n-best", 4, *options, stdin=TEXT)
+        assert result.returncode == 0, result.stderr.decode()
+        return [[h["text"] for h in row["hypotheses"]] for row in rows(result.stdout)]
+
+    first = samples("--temperature", 1.5)
+    assert first == samples("--temperature", 1.5) != samples("--temperature", 1.5, "--seed", 2)
+    assert len(set(first[0])) > 1
+    assert len(set(samples("--top-k", 1)[0])) == 1, "the most probable token alone is greedy search"
+
+
+def test_sentences_of_a_line_are_translated_one_by_one(trained: Path) -> None:
+    pytest.importorskip("sentencex")
+    whole = mtx("translate", trained, "--split-sentences", stdin=b"One two. Three four! " * 30 + b"\n\nsix\n")
+    lines = whole.stdout.decode().split("\n")[:-1]
+    alone = mtx("translate", trained, stdin=b"One two.\nThree four!\nsix\n").stdout.decode().split("\n")
+    assert lines == [" ".join(alone[:2] * 30), "", alone[2]]
+
+
+@pytest.mark.parametrize("precision, threads", [("fp32", 1), ("bf16", 2)])
+def test_precision_and_threads(trained: Path, precision: str, threads: int) -> None:
+    result = mtx("translate", trained, "--precision", precision, "--threads", threads, stdin=TEXT)
+    assert result.returncode == 0 and result.stdout.count(b"\n") == 4
+
+
+def test_a_program_gets_each_answer_before_it_writes_the_next_line(trained: Path) -> None:
+    process = subprocess.Popen(
+        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+    )
+    assert process.stdin and process.stdout
+    whole = mtx("translate", trained, stdin=TEXT).stdout.split(b"\n")
+    answers = []
+    for line in TEXT.split(b"\n")[:-1]:
+        process.stdin.write(line + b"\n")
+        answers.append(process.stdout.readline().rstrip(b"\n"))
+    process.stdin.close()
+    assert process.wait(30) == 0 and answers == whole[:-1]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_it_waits_for_a_line_is_one_line(trained: Path, number: signal.Signals, code: int) -> None:
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    os.write(write, b"one two\n")
+    assert process.stdout and process.stdout.readline()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    os.close(write)
+    check_error(process.returncode, err.decode(), code)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_somebody_who_types_gets_a_prompt(trained: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*MTX, "translate", str(trained)], env={**ENVIRONMENT, "TERM": "dumb"}, stdin=follower,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout and process.stderr
+    os.write(leader, b"one two\n")
+    assert process.stdout.readline() == mtx("translate", trained, stdin=b"one two\n").stdout
+    os.write(leader, b"\x04")
+    assert process.wait(30) == 0
+    assert process.stderr.read().startswith(b"en> ")
+    os.close(leader)
+    os.close(follower)
+
+
+def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text, short = tmp_path / "text", tmp_path / "short"
+    text.write_bytes(TEXT)
+    short.write_bytes(b"one\n")
+    refused(2, ["--n-best 9", "--beam 9"], "translate", trained, text, "--n-best", 9)
+    refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--temperature", 1)
+    refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
+    refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8")
+    refused(2, ["--engine", "ctranslate2"], "translate", trained, text, "--engine", "onnx")
+    refused(1, [str(short), "1 lines"], "translate", trained, text, "--prefix", short, "-o", tmp_path / "out")
+    refused(1, [str(text), "more lines"], "translate", trained, short, "--prefix", text, "-o", tmp_path / "out")
+    refused(1, [str(short), "1 lines"], "logprob", trained, text, short, "-o", tmp_path / "out")
+    long = tmp_path / "long"
+    long.write_text("one two\n" * 3 + "one " * 500 + "\n")
+    refused(1, [str(long), "line 4", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
+    refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
+    assert not (tmp_path / "out").exists()

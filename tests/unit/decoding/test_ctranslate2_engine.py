@@ -1,0 +1,175 @@
+"""CTranslate2 finds what mtx's own search finds, with mtx's scores, and brings no torch."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+from mtx.decoding.options import Sampling, penalty
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError, UsageError
+from mtx.exchange.ctranslate2 import write_ctranslate2
+from tests.exports import VARIANTS, lively_bundle, small_tokenizer
+from tests.models import random_ids
+
+pytest.importorskip("ctranslate2")
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return small_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def exports(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of each variant: `model-0` and its export `export-0`, and so on."""
+    root = tmp_path_factory.mktemp("exports")
+    for number, changes in enumerate(VARIANTS):
+        write_ctranslate2(
+            lively_bundle(tokenizer, root / f"model-{number}", **changes), root / f"export-{number}", "float32"
+        )
+    return root
+
+
+def sources(tokenizer: Tokenizer, count: int = 60, seed: int = 1) -> list[list[int]]:
+    lengths = np.random.default_rng(seed).integers(2, 20, count).tolist()
+    return random_ids(lengths, tokenizer.num_ids, seed)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("number", range(len(VARIANTS)))
+def test_it_finds_what_our_search_finds(
+    tokenizer: Tokenizer, exports: Path, number: int, beam_size: int, alpha: float
+) -> None:
+    how: dict[str, Any] = {"beam_size": beam_size, "length_penalty": alpha, "threads": 1}
+    src = sources(tokenizer)
+    for max_length in (12, None):
+        ours = Translator.load(exports / f"model-{number}", **how, max_length=max_length)
+        theirs = CTranslate2Translator.load(exports / f"export-{number}", **how, max_length=max_length)
+        best = [[found[0] for found in t.decode(src, [[]] * len(src))] for t in (ours, theirs)]
+        assert [candidate.ids for candidate in best[1]] == [candidate.ids for candidate in best[0]]
+        np.testing.assert_allclose([c.score for c in best[1]], [c.score for c in best[0]], rtol=0, atol=1e-4)
+        assert len({tuple(candidate.ids) for candidate in best[0]}) >= 5
+
+
+def test_hypotheses_are_whole_different_and_in_order(tokenizer: Tokenizer, exports: Path) -> None:
+    src, alpha = sources(tokenizer), 1.0
+    for number in range(len(VARIANTS)):
+        theirs = CTranslate2Translator.load(exports / f"export-{number}", max_length=9, length_penalty=alpha)
+        for source, found in zip(src, theirs.decode(src, [[]] * len(src)), strict=True):
+            assert all(c.ids.index(EOS_ID) == len(c.ids) - 1 < 9 for c in found)
+            assert len({tuple(c.ids) for c in found}) == len(found) and 1 <= len(found) <= 4
+            assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
+            pieces = [tokenizer.pieces(found[-1].ids[:-1])], [tokenizer.pieces(source[:-1])]
+            forced = sum(theirs.runtime.score_batch(pieces[1], pieces[0])[0].log_probs)
+            assert found[-1].score == pytest.approx(forced / penalty(len(found[-1].ids), alpha), abs=1e-4)
+
+
+def test_an_empty_translation_is_possible(tokenizer: Tokenizer, exports: Path) -> None:
+    src = sources(tokenizer)
+    short = [CTranslate2Translator.load(exports / "export-0", max_length=n).decode(src, [[]] * 60) for n in (1, 12)]
+    assert all([c.ids for c in found] == [[EOS_ID]] for found in short[0])
+    assert any(found[0].ids == [EOS_ID] for found in short[1])
+
+
+@pytest.mark.parametrize("number, beam_size", [(0, 1), (0, 4), (2, 4)])
+def test_prefixes_are_begun_with_and_scored(tokenizer: Tokenizer, exports: Path, number: int, beam_size: int) -> None:
+    src = sources(tokenizer, 50)
+    prefixes = [ids[:-1] for ids in random_ids([1, 2, 3, 5, 1] * 10, tokenizer.num_ids, 9)]
+    how: dict[str, Any] = {"beam_size": beam_size, "max_length": 12, "threads": 1}
+    ours = Translator.load(exports / f"model-{number}", **how).decode(src, prefixes)
+    theirs = CTranslate2Translator.load(exports / f"export-{number}", **how).decode(src, prefixes)
+    assert all(found[0].ids[: len(prefix)] == prefix for prefix, found in zip(prefixes, theirs, strict=True))
+    same = [(a[0], b[0]) for a, b in zip(ours, theirs, strict=True) if a[0].ids == b[0].ids]
+    assert len(same) >= 48  # two beams end otherwise at the maximum length
+    np.testing.assert_allclose([b.score for _, b in same], [a.score for a, _ in same], rtol=0, atol=1e-4)
+
+
+def test_a_prefix_longer_than_the_limit_is_all_there_is(tokenizer: Tokenizer, exports: Path) -> None:
+    prefix = [5, 6, 7, 8]
+    found = CTranslate2Translator.load(exports / "export-2", max_length=2).decode([[9, EOS_ID]], [prefix])
+    assert [candidate.ids for candidate in found[0]] == [[*prefix, EOS_ID]]
+
+
+def test_samples_are_drawn_and_scored(tokenizer: Tokenizer, exports: Path) -> None:
+    src = sources(tokenizer, 8)
+
+    def draw(**how: Any) -> list[list[list[int]]]:
+        sampling = Sampling(num_samples=5, seed=7, **how)
+        translator = CTranslate2Translator.load(exports / "export-2", sampling=sampling, max_length=10, threads=1)
+        return [[c.ids for c in found] for found in translator.decode(src, [[]] * len(src))]
+
+    drawn = draw()
+    assert [len(found) for found in drawn] == [5] * 8 and all(len({*map(tuple, found)}) > 1 for found in drawn)
+    assert draw() == drawn
+    greedy = CTranslate2Translator.load(exports / "export-2", beam_size=1, max_length=10).decode(src, [[]] * len(src))
+    assert draw(top_k=1) == [[c.ids for c in found] * 5 for found in greedy]
+
+
+def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> None:
+    lines = ["ab cde", "", "fgü a", "cab " * 60, "x\u2028y", "gab fad"]
+    translator = CTranslate2Translator.load(exports / "export-0", threads=2, max_length=12)
+    out = translator.translate(lines)
+    assert out == Translator.load(exports / "model-0", max_length=12).translate(lines)
+    assert [translator.translate([line])[0] for line in lines] == out
+    found: list[list[str]] = [[] for _ in range(3)]
+    threads = [threading.Thread(target=lambda i=i: found[i].extend(translator.translate(lines))) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [out] * 3
+
+
+def test_work_is_shared_among_threads(exports: Path) -> None:
+    translator = CTranslate2Translator.load(exports / "export-0", threads=4)
+    batches = list(translator._batches(range(8), [[2] * n for n in (3, 9, 4, 8, 3, 9, 4, 8)], [[]] * 8))
+    assert len(batches) >= 4 and sorted(sum(batches, [])) == list(range(8))
+    assert [8, 9] not in batches and len(
+        list(translator._batches(range(1000), [[2] * 10] * 1000, [[]] * 1000))
+    ) >= 10_000 / 512
+
+
+def test_it_brings_no_torch(exports: Path) -> None:
+    code = (
+        "import sys; from mtx.decoding.ctranslate2_engine import CTranslate2Translator as T;"
+        "from mtx.exchange.kept import kept_export; from pathlib import Path;"
+        "print(T.load(kept_export(Path(sys.argv[1]))).translate(['ab']), 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(exports / "export-0")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.stdout.endswith("] False\n"), result.stderr
+
+
+def test_what_is_no_export_or_no_device_is_refused(exports: Path, tmp_path: Path) -> None:
+    def refused(error: type[Exception], match: str, directory: Path, **how: Any) -> None:
+        with pytest.raises(error, match=match):
+            CTranslate2Translator.load(directory, **how)
+
+    refused(UsageError, "no CTranslate2 export", exports / "model-0")
+    refused(UsageError, "no CTranslate2 export", tmp_path)
+    refused(UsageError, "device mps", exports / "export-0", device="mps")
+    refused(UsageError, "0 CUDA devices|cuda:99", exports / "export-0", device="cuda:99")
+    refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in (exports / "export-0").iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    weights = bytearray((broken / "model.bin").read_bytes())
+    weights[-9] ^= 1
+    (broken / "model.bin").write_bytes(weights)
+    refused(DamagedFileError, "model.bin", broken)
+
+
+def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
+    translator = CTranslate2Translator.load(exports / "export-1", max_length=5000, threads=1)
+    assert len(translator.decode([[5, 6, EOS_ID]], [[]])[0][0].ids) == 512
+    with pytest.raises(UsageError, match="positions"):
+        translator.decode([[5, 6, EOS_ID]], [[5] * 512])

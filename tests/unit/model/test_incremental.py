@@ -1,0 +1,141 @@
+"""Position by position the decoder gives what the whole decoder gives, whoever sits in the other slots."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtx.model.incremental import Cache, IncrementalDecoder, Sources
+from mtx.model.transformer import Transformer
+from tests.models import batch_of, random_ids, tiny_model
+
+NUM_IDS = 13
+SRC = [5, 9, 2, 1, 7]
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre", "activation": "swish"},
+    {"tie": "none", "positions": "learned", "output_bias": True},
+    {"num_decoder_layers": 1, "num_heads": 2, "tie": "target"},
+]
+
+
+def encoded(model: Transformer, decoder: IncrementalDecoder, src: list[list[int]]) -> Sources:
+    return decoder.project(model.encode(batch_of(src, [[0]] * len(src), NUM_IDS, tail=3)))
+
+
+def expected_logits(model: Transformer, src: list[int], ids: list[int]) -> Tensor:
+    """Of the token after `ids`, by the whole decoder."""
+    batch = batch_of([src], [[*ids, 0]], NUM_IDS)
+    logits = model.decode(batch, model.encode(batch)) @ model.output_weight.T
+    logits = logits if model.output_bias is None else logits + model.output_bias
+    return logits[len(ids)]
+
+
+class Rig:
+    """Slots fed with random tokens, and what each of their beams has been fed."""
+
+    def __init__(self, beams: int, num_slots: int, is_static: bool = False, **changes: Any):
+        self.model, self.beams = tiny_model(NUM_IDS, **changes), beams
+        self.decoder = IncrementalDecoder(self.model, torch.float64)
+        self.decoder.is_static = is_static
+        self.cache: Cache = self.decoder.start(num_slots, beams, max(SRC), 64)
+        self.src: list[list[int]] = [[0] for _ in range(num_slots)]
+        self.fed: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(num_slots)]
+        self.random = torch.Generator().manual_seed(3)
+        self.admit(list(range(num_slots)), SRC[:num_slots])
+
+    def admit(self, slots: list[int], lengths: list[int]) -> None:
+        src = random_ids(lengths, NUM_IDS, int(torch.randint(1000, (1,), generator=self.random)))
+        rows = list(reversed(range(len(slots))))
+        self.cache.admit(slots, encoded(self.model, self.decoder, src), rows)
+        for slot, row in zip(slots, rows, strict=True):
+            self.src[slot], self.fed[slot] = src[row], [[] for _ in range(self.beams)]
+
+    def step(self, parents: list[list[int]] | None = None) -> None:
+        """Feed every beam, compare, and let beam j go on from beam parents[slot][j]."""
+        pad = self.model.pad_id
+        ids = torch.tensor([[beam[-1] if beam else pad for beam in slot] for slot in self.fed])
+        ages = torch.tensor([len(slot[0]) for slot in self.fed])
+        self.cache.prepare()
+        got = self.decoder.step(ids, ages, self.cache)
+        for slot, (src, beams) in enumerate(zip(self.src, self.fed, strict=True)):
+            for number, beam in enumerate(beams):
+                torch.testing.assert_close(
+                    got[slot, number], expected_logits(self.model, src, beam), rtol=0, atol=1e-10
+                )
+        parents = parents or [list(range(self.beams)) for _ in self.fed]
+        self.cache.reorder(torch.tensor(parents))
+        self.cache.stepped()
+        tokens = torch.randint(1, NUM_IDS, ids.shape, generator=self.random).tolist()
+        self.fed = [
+            [[*beams[parent], token] for parent, token in zip(row, new, strict=True)]
+            for beams, row, new in zip(self.fed, parents, tokens, strict=True)
+        ]
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Any:
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_steps_equal_the_whole_decoder(changes: dict[str, Any]) -> None:
+    rig = Rig(3, 5, **changes)
+    for _ in range(6):
+        rig.step()
+
+
+@pytest.mark.parametrize("is_static", [False, True])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With few columns, so that they are moved to the front and doubled in between."""
+    monkeypatch.setattr("mtx.model.incremental._COLUMNS", 4)
+    monkeypatch.setattr("mtx.model.incremental._WIDTH", 3)
+    rig = Rig(2, 3, is_static, norm=norm)
+    rig.step([[1, 0], [0, 0], [1, 1]])
+    rig.step([[1, 1], [1, 0], [0, 1]])
+    rig.cache.release([1])
+    rig.admit([1], [6])
+    for _ in range(3):
+        rig.step([[1, 0], [1, 0], [0, 0]])
+    rig.cache.release([0, 2])
+    rig.admit([2, 0], [2, 9])
+    assert rig.cache.mask.shape[2] == 2 * 8, "the columns were doubled"
+    for _ in range(6):
+        rig.step([[0, 0], [1, 0], [1, 0]])
+    if is_static:
+        return  # slots are not given up on CUDA
+    rig.cache.release([1])
+    rig.cache.keep([2, 0])
+    rig.src, rig.fed = [rig.src[2], rig.src[0]], [rig.fed[2], rig.fed[0]]
+    for _ in range(4):
+        rig.step([[1, 0], [1, 1]])
+
+
+def test_moving_columns_frees_those_of_sentences_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtx.model.incremental._COLUMNS", 8)
+    rig = Rig(2, 2)
+    for _ in range(12):  # one sentence of three steps after the other
+        for slot in (0, 1):
+            rig.cache.release([slot])
+            rig.admit([slot], [4])
+            rig.step([[1, 0], [1, 1]])
+    assert rig.cache.mask.shape[2] == 2 * 8, "no more were needed"
+
+
+def test_half_precision_is_close() -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32)
+    decoders = [IncrementalDecoder(model, dtype) for dtype in (torch.float32, torch.bfloat16)]
+    src = random_ids(SRC, NUM_IDS, 1)
+    logits = []
+    for decoder in decoders:
+        cache = decoder.start(len(SRC), 1, max(SRC), 8)
+        cache.admit(list(range(len(SRC))), encoded(model, decoder, src), list(range(len(SRC))))
+        cache.prepare()
+        ids = torch.full((len(SRC), 1), model.pad_id)
+        logits.append(decoder.step(ids, torch.zeros(len(SRC), dtype=torch.long), cache))
+    assert [x.dtype for x in logits] == [torch.float32, torch.bfloat16]
+    torch.testing.assert_close(logits[1].float(), logits[0], rtol=0, atol=0.1)
+    assert (logits[1].float() - logits[0]).abs().max() > 1e-4

@@ -1,0 +1,228 @@
+"""A run that starts from a model: whose word counts for each setting, and which models are refused."""
+
+import logging
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtx import bundle, files, settings
+from mtx.config import Config, TokenizerConfig
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.paths import WEIGHTS, RunPaths
+from mtx.pipeline import export_note
+from mtx.settings import Resolved
+from mtx.training import initial
+from mtx.training.checkpoint import State
+from mtx.training.inherited import inherit
+from tests.models import tiny_config, tiny_model
+
+INFO = {"src": "de", "tgt": "en", "max_tokens": 40, "beam_size": 3, "length_penalty": 0.7}
+MODEL: dict[str, Any] = {"norm": "pre", "activation": "gelu", "dropout": 0.25}
+
+
+def learn_tokenizer(letters: str, **options: Any) -> Tokenizer:
+    rng = random.Random(1)
+    lines = [" ".join("".join(rng.choices(letters, k=4)) for _ in range(6)) for _ in range(100)]
+    return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=300, **options), 100, ["BT"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory of 2+2 layers of 16/32 with 300 pieces, de-en."""
+    directory = tmp_path_factory.mktemp("models") / "m"
+    tokenizer = learn_tokenizer("abcdef", normalization="none")
+    weights = tiny_model(tokenizer.num_ids, dtype=torch.float32, **MODEL).state_dict()
+    bundle.write(directory, weights, tiny_config(**MODEL), tokenizer, INFO)
+    return directory
+
+
+def resolve(model: Path, *overrides: str, name: str | None = "own-text") -> Resolved:
+    return inherit(settings.resolve(name, [f"training.init_from={model}", "data.train=x.tsv", *overrides]))
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+
+# Whose settings
+
+
+def test_the_models_architecture_pieces_and_languages_go_before_a_recipe(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    resolved = resolve(model)
+    config = resolved.config
+    assert config.model == tiny_config(**{**MODEL, "dropout": 0.1})  # own-text gives dropout
+    assert (config.tokenizer.vocab_size, config.tokenizer.normalization) == (300, "none")
+    assert (config.data.src, config.data.tgt) == ("de", "en")
+    assert config.training.max_steps == 20_000 and config.run_dir == "runs/own-text"
+    origins = resolved.origins
+    assert {origins[key] for key in ("model.d_model", "model.norm", "model.preset", "tokenizer.vocab_size")} == {
+        "init_from"
+    }
+    assert (origins["model.dropout"], origins["training.max_steps"]) == ("recipe own-text", "recipe own-text")
+    assert sorted(origins) == sorted(settings.resolve("own-text", []).origins)
+    assert [record.message for record in caplog.records] == [
+        f"tokenizer and architecture are those of {model}; what recipe own-text says of model.preset gives way"
+    ]
+
+
+def test_what_nobody_gives_is_the_models(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    resolved = resolve(model, "model.preset=base", name=None)  # what the model says too
+    assert resolved.config.model == tiny_config(**MODEL)
+    assert (resolved.origins["model.dropout"], resolved.origins["model.preset"]) == ("init_from", "command line")
+    assert not caplog.records
+
+
+def test_a_file_gives_way_but_for_dropout_and_languages(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("model: {d_model: 64, dropout: 0.4}\ntokenizer: {vocab_size: 9000}\ndata: {src: nl}\n")
+    config = resolve(model, name=str(path)).config
+    assert (config.model.d_model, config.model.dropout, config.tokenizer.vocab_size) == (16, 0.4, 300)
+    assert (config.data.src, config.data.tgt) == ("nl", "en")
+    assert warnings(caplog) == [f"{model} translates de-en, this run nl-en"]
+
+
+def test_the_command_line_may_set_dropout_and_languages_and_what_is_so_anyway(
+    model: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    resolved = resolve(model, "model.dropout=0", "data.tgt=nl", "model.d_model=16", "tokenizer.vocab_size=300")
+    assert (resolved.config.model.dropout, resolved.config.data.tgt) == (0.0, "nl")
+    assert resolved.origins["model.d_model"] == "command line"
+    assert warnings(caplog) == [f"{model} translates de-en, this run de-nl"]
+
+
+def test_the_command_line_may_not_contradict(model: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        resolve(model, "model.d_ff=64", "tokenizer.normalization=nfc", "model.preset=tiny")
+    text = str(error.value)
+    assert text.startswith(f"training.init_from {model} has its own tokenizer and architecture: ")
+    for problem in (
+        "model.preset is tiny, the model's is base",
+        "model.d_ff is 64, the model's is 32",
+        "tokenizer.normalization is nfc, the model's is none",
+    ):
+        assert problem in text
+    with pytest.raises(UsageError, match="tokenizer.vocab_size is auto, the model's is 300"):
+        resolve(model, "tokenizer.vocab_size=auto")
+
+
+def test_longer_sentences_than_learned_positions(model: Path, tmp_path: Path) -> None:
+    learned = tiny_model(308, dtype=torch.float32, positions="learned")
+    tokenizer = bundle.load(model).tokenizer
+    bundle.write(tmp_path / "m", learned.state_dict(), learned.config, tokenizer, INFO)
+    assert resolve(tmp_path / "m", "data.max_tokens=1024", "training.batch_tokens=4096").config
+    with pytest.raises(UsageError, match="data.max_tokens 1025 is above the 1024 positions"):
+        resolve(tmp_path / "m", "data.max_tokens=1025", "training.batch_tokens=4096")
+    assert learned.src_positions is not None and len(learned.src_positions) == 1024
+
+
+# A run that is begun
+
+
+def begin(run: RunPaths, config: Config, tokenizer: Tokenizer) -> None:
+    """The files by which a run counts as begun."""
+    with files.new_directory(run.data) as data:
+        tokenizer.save(data)
+    files.write_text(run.config, settings.dump(config))
+
+
+def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "run")
+    first = resolve(model, f"run_dir={run.root}")
+    begin(run, first.config, bundle.load(model).tokenizer)
+    gone = model.rename(model.with_name("gone"))
+    try:
+        assert resolve(model, f"run_dir={run.root}").config == first.config
+        assert inherit(settings.resolve(str(run.root), [])).config == first.config
+        other = resolve(model, f"run_dir={run.root}", "model.d_ff=64").config  # the pipeline refuses the difference
+        assert other.model.d_ff == 64
+        with pytest.raises(UsageError, match="is not a model directory"):
+            resolve(model, f"run_dir={tmp_path / 'new'}")
+        shutil.move(run.data, tmp_path / "data")  # a start that was killed while it prepared leaves no more than this
+        with pytest.raises(UsageError, match="is not a model directory"):
+            resolve(model, f"run_dir={run.root}")
+        shutil.move(tmp_path / "data", run.data)
+        with pytest.raises(UsageError, match="is not a model directory"):  # which the pipeline needs for the first step
+            initial.load(first.config)
+    finally:
+        gone.rename(model)
+
+
+def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "run")
+    config = resolve(model, f"run_dir={run.root}", "data.tgt=nl").config
+    begin(run, config, bundle.load(model).tokenizer)
+    with pytest.raises(UsageError, match="this run has no model yet"):
+        resolve(run.root)
+    weights = bundle.load(model).model.state_dict()
+    with files.new_directory(run.checkpoint(3)) as new:
+        bundle.save_tensors(new / WEIGHTS, weights)
+        files.write_json(new / "state.json", State(3).as_dict())
+    resolved = resolve(run.root)
+    assert (resolved.config.model, resolved.config.data.tgt) == (config.model, "nl")
+    loaded = initial.load(resolved.config)
+    assert loaded is not None and loaded.sha256 == files.sha256(run.checkpoint(3) / WEIGHTS)
+    with (run.data / "tokenizer.json").open("a") as file:
+        file.write("\n")
+    with pytest.raises(DamagedFileError, match="tokenizer.json: .* its manifest says"):
+        resolve(run.root)
+
+
+# The weights and the tokenizer
+
+
+def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
+    config = resolve(model, "model.dropout=0").config
+    found = initial.load(config)
+    assert found is not None
+    assert (found.name, found.sha256) == (str(model), files.sha256(model / WEIGHTS))
+    assert initial.load(settings.resolve("own-text", []).config) is None
+
+
+def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
+    config = settings.replaced(resolve(model), {"model.activation": "relu"}, "").config
+    with pytest.raises(UsageError, match="its architecture is not that of this run"):
+        initial.load(config)
+    found = initial.load(resolve(model).config)
+    assert found is not None
+    initial.check_tokenizer(found, Tokenizer.load(model))
+    rewriting = learn_tokenizer("abcdef", normalization="nmt_nfkc")  # the same pieces, of other text
+    assert rewriting.vocabulary() == found.loaded.tokenizer.vocabulary()
+    for other in (
+        learn_tokenizer("abcdef", normalization="nfc"),
+        learn_tokenizer("ghijkl", normalization="none"),
+        Tokenizer(rewriting.models, "none", ["BT"]),
+    ):
+        with pytest.raises(UsageError, match="its tokenizer is not the one"):
+            initial.check_tokenizer(found, other)
+
+
+def test_the_state_of_an_older_checkpoint_has_no_initial_model() -> None:
+    old = State(30, best_bleu=1.0).as_dict()
+    assert old.pop("init_sha256") is None
+    assert State.from_dict(old).init_sha256 is None
+    new = State(30, best_bleu=1.0, init_sha256="ab")
+    assert State.from_dict(new.as_dict()) == new
+
+
+def test_settings_need_no_torch() -> None:
+    code = "import sys, mtx.training.inherited; print({'torch', 'datasets'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_what_cannot_be_exported_is_said() -> None:
+    assert export_note(tiny_config()) is None
+    note = export_note(tiny_config(norm="pre"))
+    assert note is not None
+    assert note.startswith("this model can be exported to ctranslate2, not to huggingface (model.norm=pre: ")
