@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.decoding.options import Candidate
 
 EOS_ID = 0
-_CHUNKS = 32  # the best of a row are looked for among the best of so many parts of it
+_GROUP = 64  # tokens that are looked at together, see `best_of`
 
 
 class Beams:
@@ -40,6 +41,7 @@ class Beams:
         device: torch.device,
     ):  # fmt: skip
         beams, self.pad_id = beam_size, pad_id
+        self.on_host = device.type == "cpu"  # where looking at a figure costs nothing
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
@@ -78,45 +80,55 @@ class Beams:
         for name, tensor in self.tensors().items():
             setattr(self, name, tensor.index_select(0, at))
 
-    def force(self, log_probs: Tensor, tokens: Tensor, every: Tensor) -> tuple[Tensor, Tensor]:
-        """Candidates [B, J, k] with only the token that must come, where one must: of the prefix, `</s>` at the limit.
+    def candidates(self, log_probs: Tensor, drawn: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """The best ways on for each slot: the best 2 J of all beams and tokens, or what must come.
 
         Args:
-            every: log-probabilities of all tokens, [B, J, V].
+            log_probs: of all tokens, [B, J, V].
+            drawn: tokens that were sampled instead, [B, J, 1]; J is 1.
+
+        Returns:
+            Their log-probabilities in all, best first, their beams, and their tokens, [B, k] each.
         """
-        must = self.ages.new_full(self.ages.shape, -1)
+        if drawn is not None:
+            found = self.scores + log_probs.gather(-1, drawn)[..., 0], torch.zeros_like(drawn[..., 0]), drawn[..., 0]
+        else:
+            found = best_of(self.scores, log_probs, 2 * self.ids.shape[1] if self.ids.shape[1] > 1 else 1)
+        must = torch.where(self.ages + 1 == self.limits, EOS_ID, -1)
         if width := self.forced.shape[1]:
             at = self.ages.clamp(max=width - 1)[:, None]
-            must = torch.where(self.ages < width, self.forced.gather(1, at)[:, 0], must)
-        must = torch.where(self.ages + 1 == self.limits, EOS_ID, must)[:, None, None]
-        only = every.gather(-1, must.clamp(min=0).expand(-1, every.shape[1], 1))
-        only = torch.where(self.ranks[: tokens.shape[-1]] == 0, only, float("-inf"))
-        return torch.where(must < 0, log_probs, only), torch.where(must < 0, tokens, must)
+            prefix = torch.where(self.ages < width, self.forced.gather(1, at)[:, 0], -1)
+            must = torch.where(must < 0, prefix, must)
+        if self.on_host and not bool((must >= 0).any()):
+            return found
+        must = must[:, None]
+        only = log_probs.gather(-1, must.clamp(min=0)[:, :, None].expand(-1, log_probs.shape[1], 1))[..., 0]
+        only, beams = (self.scores + only).sort(-1, descending=True)
+        forced = _as_wide(only, found[0], float("-inf")), _as_wide(beams, found[1], 0), must.expand_as(found[2])
+        top, parents, tokens = (torch.where(must < 0, a, b) for a, b in zip(found, forced, strict=True))
+        return top, parents, tokens
 
-    def advance(self, log_probs: Tensor, tokens: Tensor) -> Tensor:
-        """Take the best candidates of each slot, and put those that end among the finished hypotheses.
-
-        Args:
-            log_probs, tokens: of some candidates of each beam, [B, J, k].
+    def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
+        """Go on with the best of `candidates` that do not end, and put those that do among the finished hypotheses.
 
         Returns:
             The beam that each new one goes on from, [B, J].
         """
-        num_slots, beams, width = log_probs.shape
-        total = (self.scores[:, :, None] + log_probs).flatten(1)
-        top, flat = total.topk(min(2 * beams, beams * width), dim=1)
-        parents, token = flat // width, tokens.flatten(1).gather(1, flat)
-        is_end, is_last = token == EOS_ID, (self.ages + 1 == self.limits)[:, None]
+        beams = self.ids.shape[1]
+        is_end, is_last = tokens == EOS_ID, (self.ages + 1 == self.limits)[:, None]
         may_end = (self.ranks[: top.shape[1]] < beams) | is_last
         ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
-        self._finish(top, parents, ends)
-        scores, order = top.masked_fill(is_end, float("-inf")).topk(min(beams, top.shape[1]), dim=1)
-        parents, token = parents.gather(1, order), token.gather(1, order)
+        if not self.on_host or bool(ends.any()):
+            self._finish(top, parents, ends)
+        scores = top.masked_fill(is_end, float("-inf"))
+        if beams > 1:
+            scores, order = scores.topk(beams, dim=1)
+            parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         self._settle(scores)
         self.scores.copy_(scores)
-        self.ids.copy_(token)
+        self.ids.copy_(tokens)
         at = self.ages[:, None, None].expand(-1, beams, 1)
-        self.history.scatter_(2, at, (token * beams + parents)[:, :, None])
+        self.history.scatter_(2, at, (tokens * beams + parents)[:, :, None])
         self.ages += ~self.done
         return parents
 
@@ -136,22 +148,35 @@ class Beams:
         self.done |= hopeless | is_kept[:, -1] | (best_open == float("-inf"))
 
 
-def best_of(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest along the last dimension of [B, J, V] and where they are, largest first.
+def best_of(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V], for each slot.
 
-    They are among the parts with the `count` largest maxima, which is quicker to find out than sorting whole rows.
+    They are in the `count` groups of tokens with the largest maxima, which is much quicker to find out than sorting
+    all tokens; a small vocabulary is sorted.
+
+    Returns:
+        The sums, largest first, their beams and their tokens, [B, min(count, J V)] each.
     """
-    size, stride = log_probs.shape[-1], log_probs.shape[-1] // _CHUNKS
-    if stride < 64:
-        return log_probs.topk(min(count, size), -1)
-    whole = log_probs[..., : stride * _CHUNKS]
-    parts: Tensor = whole.unflatten(-1, (_CHUNKS, stride))  # type: ignore[no-untyped-call]  # part c: c, c + stride …
-    columns = parts.amax(-2).topk(count, -1).indices
-    rows = torch.arange(0, stride * _CHUNKS, stride, device=log_probs.device)
-    rest = torch.arange(stride * _CHUNKS, size, device=log_probs.device).expand(*columns.shape[:-1], -1)
-    index = torch.cat([(columns[..., None] + rows).flatten(-2), rest], -1)
-    values, at = log_probs.gather(-1, index).topk(count, -1)
-    return values, index.gather(-1, at)
+    num_slots, beams, size = log_probs.shape
+    if size % _GROUP or log_probs.numel() < 1 << 17 or size < count * _GROUP:
+        top, flat = (scores[:, :, None] + log_probs).flatten(1).topk(min(count, beams * size), dim=1)
+        return top, flat // size, flat % size
+    groups = log_probs.view(num_slots, beams, -1, _GROUP)
+    best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # of all groups of a slot
+    per_slot = groups.shape[1] * groups.shape[2]
+    rows = torch.arange(0, num_slots * per_slot, per_slot, device=scores.device)[:, None] + best
+    in_beam = best // groups.shape[2]
+    values = groups.flatten(0, 2).index_select(0, rows.flatten()).view(num_slots, count, _GROUP)
+    top, flat = (values + scores.gather(1, in_beam)[:, :, None]).flatten(1).topk(count, dim=1)
+    group = flat // _GROUP
+    tokens = (best % groups.shape[2]).gather(1, group) * _GROUP + flat % _GROUP
+    return top, in_beam.gather(1, group), tokens
+
+
+def _as_wide(values: Tensor, like: Tensor, fill: float) -> Tensor:
+    """[B, J] with as many columns as `like` has, cut or filled."""
+    missing = like.shape[1] - values.shape[1]
+    return F.pad(values, (0, missing), value=fill) if missing > 0 else values[:, : like.shape[1]]
 
 
 def trace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:

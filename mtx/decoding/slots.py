@@ -15,10 +15,12 @@ from torch import Tensor
 
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.sampling import Sampler
-from mtx.decoding.search import Beams, best_of, trace
+from mtx.decoding.search import Beams, trace
 
+_PLAIN_STEPS = 2  # before a step is recorded: libraries allocate in the first what they keep
 _LAG = 2  # steps that the host is behind CUDA
 _REFILL = 8  # on CUDA slots are filled again when an eighth of them is free
+_ENCODED = 16  # sentences that a CPU encodes together: enough rows for its products, and of nearly one length
 _SHRINK = 0.75  # with nothing waiting, slots are given up when at most so many are in use
 
 
@@ -28,7 +30,7 @@ class Cache(Protocol):
     def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
     def release(self, slots: list[int]) -> None: ...
     def keep(self, slots: list[int]) -> None: ...
-    def prepare(self) -> tuple[int, ...]: ...
+    def prepare(self) -> int: ...
     def reorder(self, parents: Tensor) -> None: ...
     def stepped(self) -> None: ...
 
@@ -40,7 +42,7 @@ class Model(Protocol):
     device: torch.device
 
     def encode(self, sources: Sequence[Any]) -> Any: ...
-    def start(self, num_slots: int, beam_size: int, src_width: int, max_length: int) -> Any: ...
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> Any: ...
     def step(self, ids: Tensor, ages: Tensor, cache: Any) -> Tensor: ...
 
 
@@ -74,7 +76,6 @@ class Jobs:
 
     waiting: deque[Job]
     num_slots: int
-    src_width: int
     max_length: int
     prefix_width: int
     num_workers: int = 1
@@ -83,13 +84,13 @@ class Jobs:
     def of(cls, jobs: Sequence[Job], num_slots: int, num_workers: int = 1) -> "Jobs":
         return cls(
             deque(jobs), max(1, min(num_slots, -(-len(jobs) // num_workers))),
-            max(len(job.source) for job in jobs), max(job.limit for job in jobs), max(len(job.prefix) for job in jobs),
+            max(job.limit for job in jobs), max(len(job.prefix) for job in jobs),
             num_workers,
         )  # fmt: skip
 
-    def take(self) -> list[Job]:
+    def take(self, most: int) -> list[Job]:
         """The next sentences to encode together; fewer towards the end, so that all workers end together."""
-        wanted = min(self.num_slots, max(8, len(self.waiting) // (2 * self.num_workers)))
+        wanted = min(most, max(8, len(self.waiting) // (2 * self.num_workers)))
         taken: list[Job] = []
         while self.waiting and len(taken) < wanted:
             try:
@@ -115,7 +116,7 @@ class _Search:
         self.on_cuda = model.device.type == "cuda"
         self.options = options if options.sampling is None else replace(options, beam_size=1)
         beams, slots = self.options.beam_size, jobs.num_slots
-        self.cache = model.start(slots, beams, jobs.src_width, jobs.max_length)
+        self.cache = model.start(slots, beams, jobs.max_length)
         self.beams = Beams(
             slots, beams, options.length_penalty, jobs.max_length, jobs.prefix_width, model.pad_id, model.device
         )
@@ -158,7 +159,7 @@ class _Search:
         admitted = 0
         while admitted < len(free):
             if not self.encoded:
-                taken = self.jobs.take()
+                taken = self.jobs.take(len(self.slots) if self.on_cuda else _ENCODED)
                 if not taken:
                     break
                 sources = self.model.encode([job.source for job in taken])
@@ -191,12 +192,8 @@ class _Search:
         beams = self.beams
         logits = self.model.step(beams.ids, beams.ages, self.cache)
         log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
-        if self.sampler is None:
-            values, tokens = best_of(log_probs, 2 * self.options.beam_size)
-        else:
-            tokens = self.sampler.draw(logits, beams.ages)
-            values = log_probs.gather(-1, tokens)
-        self.cache.reorder(beams.advance(*beams.force(values, tokens, log_probs)))
+        tokens = None if self.sampler is None else self.sampler.draw(logits, beams.ages)
+        self.cache.reorder(beams.advance(*beams.candidates(log_probs, tokens)))
 
     def _poll(self) -> tuple[int, list[bool]] | None:
         """Which slots were done after a step, and the number of that step; on CUDA some steps late."""
@@ -246,28 +243,26 @@ def _to_host(tensor: Tensor) -> Tensor:
 
 
 class Recorded:
-    """Runs `step` on CUDA as a recorded graph, one for each result of `prepare`; the first two times as it is.
+    """Runs `step` on CUDA as a recorded graph, anew when the result of `prepare` is another; the first times as it is.
 
     A step must read and write the same memory each time while the result of `prepare` is the same.
     """
 
-    def __init__(self, step: Callable[[], None], prepare: Callable[[], tuple[int, ...]]):
+    def __init__(self, step: Callable[[], None], prepare: Callable[[], int]):
         self._step, self._prepare = step, prepare
-        self._times: dict[tuple[int, ...], int] = {}
-        self._graphs: dict[tuple[int, ...], torch.cuda.CUDAGraph] = {}
-        self._pool: Any = None
+        self._version = self._times = -1
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        key = self._prepare()
-        self._times[key] = self._times.get(key, 0) + 1
-        if self._times[key] <= 2:
+        version = self._prepare()
+        if version != self._version:
+            self._version, self._times, self._graph = version, 0, None
+        self._times += 1
+        if self._times <= _PLAIN_STEPS:
             self._step()
             return
-        if key not in self._graphs:
-            self._graphs = {old: graph for old, graph in self._graphs.items() if old[0] == key[0]}
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
                 self._step()
-            self._pool = graph.pool()
-            self._graphs[key] = graph
-        self._graphs[key].replay()
+        self._graph.replay()

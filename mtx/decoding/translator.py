@@ -14,39 +14,18 @@ import torch
 
 from mtx import bundle
 from mtx.data.cleaning import clean_text
-from mtx.data.loader import to_device
-from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.batches import pack_sentences
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.forced import Forced, score_pairs
 from mtx.decoding.lines import LineTranslator, Splitter
 from mtx.decoding.options import Candidate, Sampling, SearchOptions
 from mtx.decoding.slots import Job, Jobs, search
 from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel
-from mtx.model.incremental import IncrementalDecoder, Sources
+from mtx.model.incremental import IncrementalModel
 from mtx.model.transformer import Transformer
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
-
-
-class Engine:
-    """A Transformer as `mtx.decoding.slots` wants it, in one precision."""
-
-    def __init__(self, model: Transformer, precision: str):
-        self.model, self.pad_id, self.device = model, model.pad_id, model.output_weight.device
-        self._autocast = precision == "bf16"
-        self._decoder = IncrementalDecoder(model, _DTYPES[precision])
-        self.start, self.step = self._decoder.start, self._decoder.step
-        self.max_positions = self._decoder.max_positions
-
-    def encode(self, sources: Sequence[list[int]]) -> Sources:
-        """The encoder's output for these sentences, projected for the decoder."""
-        batch = to_device(pack_sentences(sources, [[EOS_ID]] * len(sources), self.pad_id), self.device)
-        self.model.prepare_positions(max(map(len, sources)))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._autocast):
-            memory = self.model.encode(batch)
-        return self._decoder.project(memory)
 
 
 class Translator(LineTranslator):
@@ -69,7 +48,7 @@ class Translator(LineTranslator):
         self.model, self.precision, self.batch_tokens = model, precision, batch_tokens
         self.num_workers = (threads or torch.get_num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._engine: Engine | None = None
+        self._engine: IncrementalModel | None = None
 
     @classmethod
     def load(
@@ -103,7 +82,7 @@ class Translator(LineTranslator):
         """See `LineTranslator.decode`."""
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
-                self._engine = Engine(self.model, self.precision)
+                self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
             found = self._search(self._engine, self._jobs(sources, prefixes, self._engine.max_positions))
         samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
         results = [found[number] for number in range(len(sources) * samples)]
@@ -153,7 +132,7 @@ class Translator(LineTranslator):
             jobs += [Job(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(jobs, key=lambda job: -len(job.source))
 
-    def _search(self, engine: Engine, jobs: list[Job]) -> dict[int, list[Candidate]]:
+    def _search(self, engine: IncrementalModel, jobs: list[Job]) -> dict[int, list[Candidate]]:
         groups = list(self._groups(jobs))
         if self.num_workers == 1 or len(jobs) < 2 * self.num_workers:
             return {k: v for group in groups for k, v in search(engine, group, self.options).items()}

@@ -9,7 +9,7 @@ import torch
 
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.slots import Job, Jobs, search
-from mtx.decoding.translator import Engine
+from mtx.model.incremental import IncrementalModel
 from tests.models import random_ids, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -24,8 +24,8 @@ def found(device: str, precision: str, options: SearchOptions, num_slots: int, p
     rng = random.Random(1)
     src = sorted(random_ids([rng.randint(2, 40) for _ in range(200)], NUM_IDS, 1), key=len, reverse=True)
     jobs = [Job(n, s, len(s) + 20, prefix if n % 3 == 0 else [], n) for n, s in enumerate(src)]
-    queue = Jobs(deque(jobs), num_slots, len(src[0]), len(src[0]) + 20, len(prefix))
-    engine = Engine(model.to(device), precision)
+    queue = Jobs(deque(jobs), num_slots, len(src[0]) + 20, len(prefix))
+    engine = IncrementalModel(model.to(device), torch.bfloat16 if precision == "bf16" else torch.float32)
     results = search(engine, queue, options)
     return [results[n] for n in range(len(jobs))]
 

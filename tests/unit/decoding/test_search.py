@@ -13,7 +13,7 @@ from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.sampling import draw
 from mtx.decoding.search import EOS_ID, best_of
 from mtx.decoding.slots import Job, Jobs, search
-from mtx.decoding.translator import Engine
+from mtx.model.incremental import IncrementalModel
 from tests.models import batch_of, random_ids, tiny_model
 
 Prefix = tuple[int, ...]
@@ -43,7 +43,7 @@ class TableModel:
     def encode(self, sources: list[int]) -> list[int]:
         return list(sources)
 
-    def start(self, num_slots: int, beam_size: int, src_width: int, max_length: int) -> "TableCache":
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> "TableCache":
         return TableCache(num_slots, beam_size)
 
     def step(self, ids: Tensor, ages: Tensor, cache: "TableCache") -> Tensor:
@@ -77,8 +77,8 @@ class TableCache:
         self.sources, self.is_open = [self.sources[i] for i in slots], [self.is_open[i] for i in slots]
         self.prefixes = [self.prefixes[i] for i in slots]
 
-    def prepare(self) -> tuple[int, ...]:
-        return (0,)
+    def prepare(self) -> int:
+        return 0
 
     def reorder(self, parents: Tensor) -> None:
         self.prefixes = [[beams[i] for i in row] for beams, row in zip(self.prefixes, parents.tolist(), strict=True)]
@@ -108,8 +108,7 @@ def run(
     """Search in few slots, so that sentences wait for them."""
     given = prefixes or [[] for _ in sources]
     jobs = [Job(n, s, limits[n], given[n]) for n, s in enumerate(sources)]
-    width = max((len(s) for s in sources if isinstance(s, list)), default=1)
-    queue = Jobs(deque(jobs), min(num_slots, len(jobs)), width, max(limits), max(map(len, given)))
+    queue = Jobs(deque(jobs), min(num_slots, len(jobs)), max(limits), max(map(len, given)))
     found = search(model, queue, SearchOptions(beam_size, alpha, sampling=sampling))
     return [found[number] for number in range(len(jobs))]
 
@@ -223,14 +222,20 @@ def test_with_a_prefix_it_is_brute_force_over_what_begins_so(prefix: list[int], 
         assert found
 
 
-def test_the_best_of_a_row_are_found_among_the_best_of_its_parts() -> None:
-    for size in (10, 2047, 2048, 4008, 5003):
-        rows = torch.randn(3, 2, size, generator=torch.Generator().manual_seed(size))
-        rows[0, 0, -3:] += 9  # what does not fit the parts
-        rows[1, 0, [0, size // 2, size - 1]] = float("-inf")
-        values, index = best_of(rows, 8)
-        assert torch.equal(values, rows.topk(8, -1).values)
-        assert torch.equal(rows.gather(-1, index), values)
+@pytest.mark.parametrize("size", [10, 640, 2048, 4032, 4033])
+def test_the_best_are_found_in_the_groups_with_the_largest_maxima(size: int) -> None:
+    beams, count = 4, 8
+    log_probs = torch.randn(30, beams, size, generator=torch.Generator().manual_seed(size))
+    log_probs[0, 0, -3:] += 9
+    log_probs[1, 2, 64:70] += 9  # all in one group
+    log_probs[2, :, [0, size // 2, size - 1]] = float("-inf")
+    scores = torch.randn(30, beams)
+    scores[3, 1:] = float("-inf")
+    top, parents, tokens = best_of(scores, log_probs, count)
+    assert torch.equal(top, (scores[:, :, None] + log_probs).flatten(1).topk(count).values)
+    rows = torch.arange(30)[:, None]
+    assert torch.equal(top, scores.gather(1, parents) + log_probs[rows, parents, tokens])
+    assert len({(p, t) for p, t in zip(parents[1].tolist(), tokens[1].tolist(), strict=True)}) == count
 
 
 # --- sampling ---
@@ -269,7 +274,7 @@ def test_samples_are_of_the_whole_distribution_and_scored_by_the_model() -> None
     jobs = [Job(n, 7, limit, [], n) for n in range(count)]
     # sources are hashed with the number of the sample; a source is a list of ids where text is translated
     jobs = [Job(j.number, [7], limit, [], j.sample) for j in jobs]
-    found = search(_FirstOf(model), Jobs(deque(jobs), 50, 1, limit, 0), SearchOptions(1, 0.0, sampling=Sampling()))
+    found = search(_FirstOf(model), Jobs(deque(jobs), 50, limit, 0), SearchOptions(1, 0.0, sampling=Sampling()))
     counts: dict[Prefix, int] = {}
     for n in range(count):
         (candidate,) = found[n]
@@ -298,7 +303,7 @@ def test_a_sample_depends_on_its_source_its_number_and_the_seed_alone() -> None:
 
     def drawn(sources: list[int], samples: list[int], slots: int, sampling: Sampling) -> list[list[int]]:
         jobs = [Job(n, [s], 9, [], k) for n, (s, k) in enumerate(zip(sources, samples, strict=True))]
-        found = search(model, Jobs(deque(jobs), slots, 1, 9, 0), SearchOptions(4, 0.6, sampling=sampling))
+        found = search(model, Jobs(deque(jobs), slots, 9, 0), SearchOptions(4, 0.6, sampling=sampling))
         return [found[n][0].ids for n in range(len(jobs))]
 
     alone = [drawn([s], [k], 1, sampling)[0] for s, k in ((3, 0), (3, 1), (5, 0))]
@@ -330,7 +335,7 @@ def test_transformer_scores_are_forced_and_batching_changes_nothing(
 ) -> None:
     model = tiny_model(NUM_IDS, seed=seed, dtype=torch.float32, **changes)
     src = random_ids(LENGTHS, NUM_IDS, 1)
-    limits, engine = [length + 6 for length in LENGTHS], Engine(model, "fp32")
+    limits, engine = [length + 6 for length in LENGTHS], IncrementalModel(model)
     together = run(engine, src, limits, beam_size, 0.6, num_slots=4)
     for sentence, limit, found in zip(src, limits, together, strict=True):
         same(found, run(engine, [sentence], [limit], beam_size, 0.6)[0])

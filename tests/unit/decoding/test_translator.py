@@ -87,7 +87,6 @@ def test_groups_keep_to_their_budget(translator: Translator) -> None:
     # 2 slots of 30, until sentences are half as long; 4 of 15; then short ones, which count as 8
     assert [[job.number for job in group.waiting] for group in groups] == [[30, 20, 16], [15, 8, 4, 3], [2, 2, 1]]
     assert [group.num_slots for group in groups] == [2, 4, 3]
-    assert [group.src_width for group in groups] == [30, 15, 2]
 
 
 def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator, tokenizer: Tokenizer) -> None:
