@@ -1,9 +1,9 @@
 """What decoding keeps between steps: keys and values of the sentences in its slots, and who may see what.
 
 Slots are given to other sentences when theirs are done. What the encoder said of a sentence is there once, shared by
-its beams. On the target side nothing is ever moved: all beams of a slot look at all cached positions of that slot, and
-a mask, which follows the beams, hides those of others. That costs a few more products and saves copying the cache at
-every step.
+its beams. On the target side nothing moves when beams cross: all beams of a slot look at all cached positions of that
+slot, and a mask, which follows the beams, hides those of others. That costs a few more products and saves copying the
+cache at every step. Every few steps what no beam sees any more is dropped.
 
 Shapes: B slots, J beams, S source, C columns (one a step), T positions looked at, H heads, K head size, L layers.
 """
@@ -53,19 +53,18 @@ class Cache:
     ):  # fmt: skip
         layers, heads, size = shape
         self.beam_size, self.is_static = beam_size, is_static
-        # a column is what all beams write in one step; they are allocated by so many, and source positions likewise
-        self._more_columns, self._more_sources = (32, 16) if is_static else (16, 4)
+        self._more_columns, self._more_sources = (32, 16) if is_static else (12, 4)  # what is allocated at a time
+        self._size = size
         self._memory = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # keys and values of the source
         self._memory_mask = like.new_zeros(num_slots, 1, 1, 0)
-        self._target = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # what the beams wrote, side by side
+        self._target = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # what the beams of a slot wrote
         self.mask = like.new_zeros(num_slots, 1, beam_size, 0)
         own = torch.eye(beam_size, dtype=torch.bool, device=like.device)
         self._own = like.new_full((beam_size, beam_size), _HIDDEN).masked_fill_(own, 0.0)
         self._beams = torch.arange(beam_size, device=like.device)
         self._first_rows = (torch.arange(num_slots, device=like.device) * beam_size)[:, None]
-        self._column = torch.zeros((), dtype=torch.long, device=like.device)  # the next to be written
-        self._clock = self.version = 0  # the same on the host
-        self._starts = [0] * num_slots  # the first column of each sentence
+        self._next = torch.zeros((), dtype=torch.long, device=like.device)  # where the next step writes
+        self._used = self.version = 0  # the same on the host
         self._widths = [0] * num_slots  # the length of its source; 0 for an empty slot
         self._seen = -1  # the version of which `of_sources` and `of_targets` are
 
@@ -83,7 +82,7 @@ class Cache:
         self._memory_mask[at] = mask[:, None, None].to(device, non_blocking=True)
         self.mask[at] = _HIDDEN
         for slot, length in zip(slots, lengths.tolist(), strict=True):
-            self._starts[slot], self._widths[slot] = self._clock, length
+            self._widths[slot] = length
 
     def release(self, slots: list[int]) -> None:
         """These slots hold nothing that is still needed."""
@@ -96,19 +95,19 @@ class Cache:
         self._memory, self._target = self._memory.index_select(2, at), self._target.index_select(2, at)
         self._memory_mask, self.mask = self._memory_mask[at], self.mask[at]
         self._first_rows = self._first_rows[: len(slots)]
-        self._starts, self._widths = [self._starts[s] for s in slots], [self._widths[s] for s in slots]
+        self._widths = [self._widths[slot] for slot in slots]
         self.version += 1
 
     def prepare(self) -> int:
         """Make room for the next step, on the host; what is recorded for one result holds for equal ones."""
-        if (self._clock + 1) * self.beam_size > self.mask.shape[3]:
+        if self._used + self.beam_size > self.mask.shape[3]:
             self._make_room()
         self._set_width(max(1, *self._widths))
         if self.version != self._seen:
             self.of_sources, self.of_targets = _by_layer(self._memory), _by_layer(self._target)
             self._seen = self.version
         if not self.is_static:
-            self._columns = self._target.narrow(4, self._clock * self.beam_size, self.beam_size).unbind(0)
+            self._columns = self._target.narrow(4, self._used, self.beam_size).unbind(0)
         width = self._memory.shape[4]
         is_even = not self.is_static and all(w == width for w in self._widths)
         self.memory_mask = None if is_even else self._memory_mask
@@ -116,30 +115,32 @@ class Cache:
 
     def stepped(self) -> None:
         """Count a step, on the host."""
-        self._clock += 1
+        self._used += self.beam_size
 
     def _make_room(self) -> None:
-        """Move the columns in use to the front, into as many as they and the next need."""
-        live = [start for start, width in zip(self._starts, self._widths, strict=True) if width]
-        first = min(live, default=self._clock)
-        used, more = self._clock - first, self._more_columns
-        moved = slice(first * self.beam_size, self._clock * self.beam_size)
-        kept = slice(0, used * self.beam_size)
-        target, mask = self._target[..., moved, :], self.mask[..., moved]
-        size = (used + more) // more * more * self.beam_size
-        if size == self.mask.shape[3]:
-            target, mask = target.clone(), mask.clone()
-        else:
-            shape = self._target.shape
-            self._target = target.new_empty(*shape[:4], size, shape[5])
-            self.mask = mask.new_empty(*self.mask.shape[:3], size)
+        """Drop what no beam sees any more, and have room for the next steps.
+
+        Beams that go back to the same one share most of their history: about a third of what they wrote is still seen.
+        """
+        seen = (self.mask[:, 0] == 0).any(1)  # [B, C * J]
+        seen &= torch.tensor(self._widths, device=seen.device)[:, None] > 0
+        used = int(seen.sum(1).max()) if seen.shape[1] else 0
+        at = torch.argsort(~seen, dim=1, stable=True)[:, :used]  # what is seen, in its order
+        more = self._more_columns * self.beam_size
+        size = -(-(used + more // 2) // more) * more
+        target = self._target.gather(
+            4, at[None, None, :, None, :, None].expand(*self._target.shape[:4], used, self._size)
+        )
+        mask = self.mask.gather(3, at[:, None, None].expand(*self.mask.shape[:3], used))
+        if size != self.mask.shape[3]:
+            self._target = target.new_empty(*target.shape[:4], size, self._size)
+            self.mask = mask.new_empty(*mask.shape[:3], size)
             self.version += 1
         self.mask.fill_(_HIDDEN)
-        self._target[..., kept.stop :, :].zero_()  # hidden, but NaN would not stay so
-        self._target[..., kept, :], self.mask[..., kept] = target, mask
-        self._starts = [max(0, start - first) for start in self._starts]
-        self._clock = used
-        self._column.fill_(used)
+        self._target[..., used:, :].zero_()  # hidden, but NaN would not stay so
+        self._target[..., :used, :], self.mask[..., :used] = target, mask
+        self._used = used
+        self._next.fill_(used)
 
     def _set_width(self, width: int) -> None:
         """Have as many source positions as are needed, to a multiple."""
@@ -154,20 +155,20 @@ class Cache:
         """Begin a step: every beam sees what it is about to write."""
         if self.is_static:
             own = self._own.expand(*self.mask.shape[:2], -1, -1)
-            self.mask.index_copy_(3, self._column * self.beam_size + self._beams, own)
+            self.mask.index_copy_(3, self._next + self._beams, own)
         else:
-            self.mask.narrow(3, self._clock * self.beam_size, self.beam_size).copy_(self._own)
+            self.mask.narrow(3, self._used, self.beam_size).copy_(self._own)
 
     def extend(self, layer: int, keys_values: Tensor) -> None:
         """Write what a layer computed at this step, [2, B, H, J, K]."""
         if self.is_static:
-            self._target[layer].index_copy_(3, self._column * self.beam_size + self._beams, keys_values)
+            self._target[layer].index_copy_(3, self._next + self._beams, keys_values)
         else:
             self._columns[layer].copy_(keys_values)
 
     def reorder(self, parents: Tensor) -> None:
         """End a step: let beam j of each slot go on from beam parents[:, j]; int [B, J]."""
-        self._column += 1
+        self._next += self.beam_size
         if self.beam_size > 1:
             rows = (self._first_rows + parents).flatten()
             self.mask.copy_(self.mask.flatten(0, 2).index_select(0, rows).view_as(self.mask))
