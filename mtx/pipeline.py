@@ -5,12 +5,9 @@ command goes on where it was interrupted.
 """
 
 import contextlib
-import ctypes
 import hashlib
 import logging
-import os
 import re
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -30,7 +27,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
-from mtx.model.device import attention_kernel, fast_precision, find_device, repays_compiling
+from mtx.model.device import attention_kernel, fast_precision, find_device, keep_freed_memory, repays_compiling
 from mtx.model.transformer import training_flops
 from mtx.paths import (
     HYPOTHESIS_TEXT,
@@ -90,7 +87,9 @@ def _trainer(wanted: Config, paths: RunPaths, device: torch.device) -> Trainer:
     initial = _initial(wanted, paths)
     data = _prepared(wanted, paths, initial)
     chosen = choose(paths, wanted, device, data)
-    _tune_cpu(chosen)
+    torch.set_num_threads(chosen.threads)
+    if device.type == "cpu":
+        keep_freed_memory()
     trainer = Trainer(wanted, chosen, data, paths)
     trainer.resume(initial)
     _announce(wanted, chosen, trainer, data)
@@ -228,16 +227,6 @@ def _read_chosen(path: Path) -> Chosen:
     if lacking := [field.name for field in fields(Chosen) if field.name not in values]:
         raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
     return Chosen(**{field.name: values[field.name] for field in fields(Chosen)})
-
-
-def _tune_cpu(chosen: Chosen) -> None:
-    """Set threads, and let glibc keep freed memory: mapping it anew costs a CPU step up to a quarter."""
-    torch.set_num_threads(chosen.threads)
-    if chosen.device == "cpu" and sys.platform == "linux" and os.confstr("CS_GNU_LIBC_VERSION"):
-        libc = ctypes.CDLL(None)
-        # M_MMAP_THRESHOLD, of which glibc takes 32 MB at most, and M_TRIM_THRESHOLD
-        for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):
-            libc.mallopt(option, value)
 
 
 def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedData) -> None:

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3} multi30k=${2:-} lowercased=${3:-}
-stages=" ${STAGES:-tests kernels speed demo multi30k lc long} "
+stages=" ${STAGES:-tests kernels speed translate demo multi30k lc long} "
 device=${DEVICE:-cuda} seconds=${SECONDS_EACH:-20} long_limit=${LONG_LIMIT:-10m}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -33,6 +33,10 @@ if rows["mtx"]:
     print(f"the paper's base run, 100,000 steps of 25,000 target tokens, at this rate: {2.5e9 / rows['mtx'] / 60:.0f} min")
 PY
     done
+fi
+if has translate && [ -n "$multi30k" ]; then # sentences of real lengths, random weights
+    "$python" scripts/bench_translate.py --preset "${TRANSLATE_PRESET:-base}" --src "$multi30k/train.en.gz" --lines "${TRANSLATE_LINES:-20000}" \
+        --systems mtx-torch-bf16,mtx-torch-fp32,transformers --repeats 1 --device "$device" --json "$out/translate.json"
 fi
 if has demo; then train demo demo; fi
 if has multi30k && [ -n "$multi30k" ]; then train multi30k multi30k-en-de data.dir="$multi30k"; fi

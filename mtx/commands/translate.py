@@ -174,10 +174,11 @@ def load_translator(
         import torch
 
         from mtx.decoding.translator import Translator
-        from mtx.model.device import find_device
+        from mtx.model.device import find_device, keep_freed_memory
 
         if threads is not None:
             torch.set_num_threads(threads)
+        keep_freed_memory()
         translator = Translator.load(
             model, device=str(find_device(device)), precision=wanted, threads=threads, batch_tokens=batch_tokens,
             **options,

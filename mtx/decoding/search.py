@@ -42,6 +42,7 @@ class Beams:
     ):  # fmt: skip
         beams, self.pad_id = beam_size, pad_id
         self.on_host = device.type == "cpu"  # where looking at a figure costs nothing
+        self._free_steps = 0  # on the host: so many steps to come have no token that must come
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
@@ -70,6 +71,7 @@ class Beams:
         self.scores[at, 0] = 0.0  # all beams start equal: one is enough
         self.finished[at] = float("-inf")
         self.limits[at] = torch.tensor(limits, device=device)
+        self._free_steps = 0
         if width := self.forced.shape[1]:
             rows = [prefix + [-1] * (width - len(prefix)) for prefix in prefixes]
             self.forced[at] = torch.tensor(rows, device=device)
@@ -94,13 +96,16 @@ class Beams:
             found = self.scores + log_probs.gather(-1, drawn)[..., 0], torch.zeros_like(drawn[..., 0]), drawn[..., 0]
         else:
             found = best_of(self.scores, log_probs, 2 * self.ids.shape[1] if self.ids.shape[1] > 1 else 1)
+        if self.on_host and self._free_steps > 0:
+            self._free_steps -= 1
+            return found
         must = torch.where(self.ages + 1 == self.limits, EOS_ID, -1)
         if width := self.forced.shape[1]:
             at = self.ages.clamp(max=width - 1)[:, None]
             prefix = torch.where(self.ages < width, self.forced.gather(1, at)[:, 0], -1)
             must = torch.where(must < 0, prefix, must)
-        if self.on_host and not bool((must >= 0).any()):
-            return found
+        elif self.on_host:
+            self._free_steps = int((self.limits - self.ages).amin()) - 2
         must = must[:, None]
         only = log_probs.gather(-1, must.clamp(min=0)[:, :, None].expand(-1, log_probs.shape[1], 1))[..., 0]
         only, beams = (self.scores + only).sort(-1, descending=True)
@@ -120,12 +125,13 @@ class Beams:
         ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
         if not self.on_host or bool(ends.any()):
             self._finish(top, parents, ends)
-        scores = top.masked_fill(is_end, float("-inf"))
         if beams > 1:
-            scores, order = scores.topk(beams, dim=1)
+            top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-        self._settle(scores)
-        self.scores.copy_(scores)
+            self._settle(top)
+        else:
+            self.done |= is_end[:, 0]
+        self.scores.copy_(top)
         self.ids.copy_(tokens)
         at = self.ages[:, None, None].expand(-1, beams, 1)
         self.history.scatter_(2, at, (tokens * beams + parents)[:, :, None])
@@ -159,7 +165,8 @@ def best_of(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tens
     """
     num_slots, beams, size = log_probs.shape
     if size % _GROUP or log_probs.numel() < 1 << 17 or size < count * _GROUP:
-        top, flat = (scores[:, :, None] + log_probs).flatten(1).topk(min(count, beams * size), dim=1)
+        total = (scores[:, :, None] + log_probs).flatten(1)
+        top, flat = total.topk(min(count, beams * size), dim=1) if count > 1 else total.max(1, keepdim=True)
         return top, flat // size, flat % size
     groups = log_probs.view(num_slots, beams, -1, _GROUP)
     best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # of all groups of a slot
