@@ -12,6 +12,8 @@ from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 
+_FEW_SENTENCES = 64  # for which starting threads takes longer than it saves
+
 Splitter = Callable[[str], list[str]]
 
 
@@ -61,7 +63,7 @@ class LineTranslator(ABC):
         Args:
             prefixes: for each line the text that its translations begin with.
         """
-        parts = [self.split(line) for line in lines]
+        parts = self._split(lines)
         forced = self._forced(parts, prefixes)
         found = iter(self._found([ids for line_parts in parts for ids in line_parts], forced))
         results = []
@@ -72,13 +74,19 @@ class LineTranslator(ABC):
 
     def split(self, line: str) -> list[list[int]]:
         """The ids of a line, in parts of at most max_tokens; none for a line with nothing to say."""
-        text = clean_text(line)
-        width = self.max_tokens - 1
-        parts = []
-        for ids in self.tokenizer.encode(self.splitter(text) if self.splitter and text else [text], num_threads=1):
-            body, end = ids[:-1], ids[-1:]
-            parts += [body[i : i + width] + end for i in range(0, len(body), width)]
-        return parts
+        return self._split([line])[0]
+
+    def _split(self, lines: Sequence[str]) -> list[list[list[int]]]:
+        """The parts of each line; all are encoded in one call."""
+        texts = [clean_text(line) for line in lines]
+        sentences = [self.splitter(text) if self.splitter and text else [text] for text in texts]
+        flat = [sentence for of_line in sentences for sentence in of_line]
+        ids = iter(self.tokenizer.encode(flat, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1))
+        return [[part for _ in of_line for part in self._parts(next(ids))] for of_line in sentences]
+
+    def _parts(self, ids: list[int]) -> list[list[int]]:
+        body, end, width = ids[:-1], ids[-1:], self.max_tokens - 1
+        return [body[i : i + width] + end for i in range(0, len(body), width)]
 
     def _forced(self, parts: list[list[list[int]]], prefixes: Sequence[str] | None) -> list[list[int]]:
         """The forced target ids of every part: those of its line for the first, none for the others."""
