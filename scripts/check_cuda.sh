@@ -59,7 +59,8 @@ for run in sorted((out / "runs").iterdir()):
     started, ended = map(float, (out / f"{run.name}.time").read_text().split())
     events = [json.loads(line) for line in (run / "metrics.jsonl").open()]
     chosen = json.loads((run / "chosen.json").read_text())
-    windows = [e for e in events if e["event"] == "train"][2:]
+    windows = [e for e in events if e["event"] == "train"]
+    windows = windows[2:] or windows
     rates = sorted(e["tgt_tokens_per_s"] for e in windows)
     low, high = (rates[int(share * (len(rates) - 1))] for share in (0.05, 0.95))
     used = [e["utilisation"] for e in windows if "utilisation" in e]
