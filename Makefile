@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test clean
+.PHONY: setup demo check test test-reliability clean
 
 setup: .venv/installed
 
@@ -22,6 +22,9 @@ check: setup
 
 test: setup
 	$(BIN)/pytest
+
+test-reliability: setup # all of what `make test` runs a share of; about an hour
+	MTX_RELIABILITY=nightly $(BIN)/pytest tests/reliability
 
 clean:
 	rm -rf .venv
