@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from mtx import bundle_info, files, settings
+from mtx import bundle_info, disk, files, settings
 from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
@@ -38,9 +38,9 @@ class Bundle:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    path.write_bytes(
-        safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    )
+    data = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    with disk.create(path) as file:
+        file.write(data)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from mtx.commands.evaluate import evaluate
 from mtx.commands.exchange import export, import_
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
-from mtx.errors import MtxError, StoppedError, UsageError
+from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, is_out_of_memory
 
 app = typer.Typer(
     add_completion=False,
@@ -36,10 +36,6 @@ _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a step is half as fast as this
 # whenever another program takes a core; on a quiet machine this costs about 5% (docs/benchmarks.md).
 _SPIN_COUNT = "2000"
-
-
-class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM where nothing has to be saved first: like SIGINT, it unwinds, so that no half-written file is left."""
 
 
 class _LogFormat(logging.Formatter):
@@ -85,7 +81,7 @@ def _explained(error: BaseException) -> MtxError:
             return error
         case _CommandLineError():
             return _usage_error(error)
-        case _TerminatedError():
+        case TerminatedError():
             return StoppedError("terminated", signal.SIGTERM)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
@@ -93,7 +89,7 @@ def _explained(error: BaseException) -> MtxError:
             where = f"{error.filename}: " if error.filename else ""
             return MtxError(f"{where}{error.strerror or error}")
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+    if is_out_of_memory(error):
         smaller = "training.micro_batch_tokens=N in a new run_dir needs less to train, --batch-tokens N to translate"
         return MtxError(f"out of memory: {text}"[:300], smaller)
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
@@ -130,7 +126,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise _TerminatedError
+    raise TerminatedError
 
 
 def _hold_closed_streams() -> None:

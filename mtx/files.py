@@ -6,60 +6,57 @@ A directory that must be trusted later carries `manifest.json` (sizes and sha256
 by file name when a byte differs. Lines of text end at LF only, so that no character in a line can misalign a corpus.
 """
 
+import contextlib
+import errno
 import gzip
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import secrets
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from mtx import disk
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.paths import MANIFEST
 
 FORMAT = 1
 TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # of a directory that steps aside until its replacement has its name
+_SPACE_LEFT = 1_000_000  # bytes, for what else is written while a checkpoint is
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
-
-
-def _sync_file(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _sync_dir(path: Path) -> None:
-    if os.name == "nt":  # Windows cannot open a directory
-        return
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
     """A binary file that appears as `path` when the block ends well: `path` holds the old content or the new, whole."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=TEMPORARY_PREFIX)
-    temporary = Path(name)
+    temporary = _temporary(path.parent)
     try:
-        with os.fdopen(fd, "wb") as file:
+        with disk.create(temporary) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes 0600; a model is for sharing
-        temporary.replace(path)
+        disk.sync(temporary)
+        disk.rename(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
         raise
-    _sync_dir(path.parent)
+    disk.sync(path.parent)
+
+
+def _temporary(directory: Path) -> Path:
+    return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory, and those above it that are missing, so that they outlive a power cut."""
+    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process was quicker
+            disk.make_directory(directory)
+        disk.sync(directory.parent)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -93,37 +90,59 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary directory that becomes `path` at the end, with a manifest, synced, by one rename.
+    """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
 
     On any error the temporary directory is removed and `path` is as it was. With `replace` an existing `path` is
     replaced by two renames; where the process is killed between them, `remove_temporaries` mends it at the next start.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=TEMPORARY_PREFIX))
-    temporary.chmod(0o755)
-    old = path.with_name(f"{_OLD_PREFIX}{path.name}")
+    make_directories(path.parent)
+    temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
     try:
+        disk.make_directory(temporary)
         yield temporary
         write_manifest(temporary)
+        _read_back(temporary)
         if replace and path.exists():
-            shutil.rmtree(old, ignore_errors=True)
-            path.rename(old)
-        temporary.rename(path)
-        _sync_dir(path.parent)
+            _remove_tree(old)
+            disk.rename(path, old)
+        disk.rename(temporary, path)
+        disk.sync(path.parent)
         if replace:
-            shutil.rmtree(old, ignore_errors=True)
+            _remove_tree(old)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove_tree(temporary)
         if replace:
             _put_back(old)
         raise
+
+
+def _read_back(directory: Path) -> None:
+    """Verify a directory that was synced by what lies on the disk, before it takes the place of anything."""
+    for path in directory.iterdir():
+        disk.forget(path)
+    verify(directory)
+
+
+def _remove_tree(path: Path) -> None:
+    """Remove what is left of a temporary, as far as it can be; a file or a directory, or nothing."""
+    with contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            for directory, inner, names in os.walk(path, topdown=False):
+                for name in names:
+                    disk.unlink(Path(directory, name))
+                for name in inner:
+                    sub = Path(directory, name)
+                    disk.unlink(sub) if sub.is_symlink() else disk.remove_directory(sub)
+            disk.remove_directory(path)
+        elif path.exists() or path.is_symlink():
+            disk.unlink(path)
 
 
 def _put_back(old: Path) -> None:
     """Give a directory that stepped aside its name again, where nothing has taken it."""
     path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
     if old.exists() and not path.exists():
-        old.rename(path)
+        disk.rename(old, path)
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -131,10 +150,7 @@ def remove_temporaries(directory: Path) -> None:
     for path in directory.glob(f"{_OLD_PREFIX}*"):
         _put_back(path)
     for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        _remove_tree(path)
 
 
 def sha256(path: Path) -> str:
@@ -148,9 +164,17 @@ def write_manifest(directory: Path) -> None:
     for path in sorted(p for p in directory.iterdir() if p.is_file() and p.name != MANIFEST):
         if path.name.startswith(TEMPORARY_PREFIX):
             continue
-        _sync_file(path)
+        disk.sync(path)
         entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     write_json(directory / MANIFEST, {"files": entries})
+
+
+def listed(directory: Path) -> dict[str, Any]:
+    """What the manifest of `directory` lists: file name to size and sha256."""
+    entries = read_json(directory / MANIFEST).get("files")
+    if not isinstance(entries, dict):
+        raise DamagedFileError(f"{directory / MANIFEST}: lists no files")
+    return entries
 
 
 def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = False) -> None:
@@ -159,10 +183,7 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
     Raises:
         DamagedFileError: naming the first file that is missing or differs.
     """
-    manifest = directory / MANIFEST
-    entries = read_json(manifest).get("files")
-    if not isinstance(entries, dict):
-        raise DamagedFileError(f"{manifest}: lists no files")
+    manifest, entries = directory / MANIFEST, listed(directory)
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -235,14 +256,35 @@ def ends_in_newline(path: Path) -> bool:
 def remove_directory(path: Path) -> None:
     """Remove a directory that mtx wrote: renamed first, so that no half of it is ever found under its name."""
     doomed = path.with_name(f"{_REMOVED_PREFIX}{path.name}")
-    shutil.rmtree(doomed, ignore_errors=True)
-    path.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _remove_tree(doomed)
+    disk.rename(path, doomed)
+    _remove_tree(doomed)
+
+
+def set_aside(path: Path) -> Path:
+    """Give a directory that must not be used a name under which nothing looks for it; returns that path."""
+    aside = path.with_name(f"damaged-{path.name}")
+    _remove_tree(aside)
+    disk.rename(path, aside)
+    return aside
+
+
+def check_space(path: Path, num_bytes: int) -> None:
+    """Refuse to begin to write `num_bytes` for `path` where its disk has no room for them, and a little more.
+
+    Raises:
+        OSError: ENOSPC, as if it had been tried.
+    """
+    directory = next(parent for parent in path.parents if parent.exists())
+    needed, free = num_bytes + _SPACE_LEFT, disk.free_bytes(directory)
+    if free < needed:
+        reason = f"{os.strerror(errno.ENOSPC)}: {free / 1e6:,.0f} MB are free, {needed / 1e6:,.0f} MB needed"
+        raise OSError(errno.ENOSPC, reason, str(path))
 
 
 def remove_member(directory: Path, name: str) -> None:
     """Take a file out of a directory and of its manifest, the manifest first."""
-    entries = read_json(directory / MANIFEST)["files"]
+    entries = listed(directory)
     entries.pop(name, None)
     write_json(directory / MANIFEST, {"files": entries})
-    (directory / name).unlink(missing_ok=True)
+    _remove_tree(directory / name)

@@ -46,6 +46,14 @@ class RunPaths:
         return self.root / "run.lock"
 
     @property
+    def status(self) -> Path:
+        return self.root / "status.json"
+
+    @property
+    def refused(self) -> Path:
+        return self.root / "refused.tsv"
+
+    @property
     def metrics(self) -> Path:
         return self.root / "metrics.jsonl"
 

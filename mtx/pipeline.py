@@ -4,22 +4,18 @@ Each stage leaves a directory that appears whole (data/, checkpoints/step-*, mod
 command goes on where it was interrupted.
 """
 
-import contextlib
 import hashlib
 import logging
 import re
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
 
 from mtx import bundle, evaluation, files, settings
-from mtx.config import Config, ModelConfig, differences, may_change
+from mtx.config import Config, ModelConfig
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
 from mtx.decoding.lines import LineTranslator
@@ -27,8 +23,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
-from mtx.model.device import attention_kernel, fast_precision, find_device, keep_freed_memory, repays_compiling
-from mtx.model.transformer import training_flops
+from mtx.model.device import find_device, keep_freed_memory
 from mtx.paths import (
     HYPOTHESIS_TEXT,
     MANIFEST,
@@ -37,16 +32,18 @@ from mtx.paths import (
     SOURCE_TEXT,
     WEIGHTS,
     RunPaths,
-    checkpoint_step,
 )
-from mtx.training import checkpoint, probe
+from mtx.run_directory import has_checkpoints, open_run, owned, sign
+from mtx.training import checkpoint
 from mtx.training import initial as initial_model
+from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
-from mtx.training.trainer import Chosen, Trainer
+from mtx.training.lost import Lost
+from mtx.training.signals import ignore_save
+from mtx.training.status import reporting
+from mtx.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
-
-_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
 
 @dataclass(frozen=True)
@@ -60,29 +57,34 @@ class Sample:
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run shows."""
+    """What a finished run shows, and what could not be written on the way."""
 
     paths: RunPaths
     scores: dict[str, Scores]
     samples: list[Sample]
+    lost: Lost
 
 
 def train(wanted: Config) -> Result:
     """Everything from text to a scored model, or what of it is not done yet."""
     started = time.monotonic()
     device = find_device(wanted.device)
+    ignore_save()
+    lost = Lost()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
             logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
-            return finished(paths)
-        trainer = _trainer(wanted, paths, device)
-        trainer.run(started)
-        _write_model(wanted, paths, trainer.data)
-        _score(wanted, paths, trainer)
-        return finished(paths)
+            return finished(paths, lost)
+        with reporting(paths.status, lost) as status:
+            trainer = _trainer(wanted, paths, device, lost)
+            trainer.run(started)
+            status.write("running", "scoring", trainer.state.step)
+            _write_model(wanted, paths, trainer.data)
+            _score(wanted, paths, trainer)
+        return finished(paths, lost)
 
 
-def _trainer(wanted: Config, paths: RunPaths, device: torch.device) -> Trainer:
+def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) -> Trainer:
     """All that comes before the first step, or the next one."""
     initial = _initial(wanted, paths)
     data = _prepared(wanted, paths, initial)
@@ -90,8 +92,9 @@ def _trainer(wanted: Config, paths: RunPaths, device: torch.device) -> Trainer:
     torch.set_num_threads(chosen.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    trainer = Trainer(wanted, chosen, data, paths)
+    trainer = Trainer(wanted, chosen, data, paths, lost)
     trainer.resume(initial)
+    trainer.check_space()
     _announce(wanted, chosen, trainer, data)
     return trainer
 
@@ -103,82 +106,6 @@ def prepare_only(wanted: Config) -> RunPaths:
         return paths
 
 
-@contextlib.contextmanager
-def open_run(wanted: Config) -> Iterator[RunPaths]:
-    """Own the run directory of `wanted` while the context lasts.
-
-    Raises:
-        UsageError: where the directory holds a run with other fixed settings.
-        MtxError: where another process works on it.
-    """
-    paths = RunPaths(Path(wanted.run_dir))
-    new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
-    if paths.config.exists() and not paths.lock.exists() and not _is_begun(paths):
-        raise UsageError(
-            f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
-        )
-    with _owned(paths):
-        try:
-            _settle_config(paths, wanted)
-            files.remove_temporaries(paths.root)
-            files.remove_temporaries(paths.evaluation)
-            yield paths
-        except BaseException:
-            if not _is_begun(paths):
-                _leave_nothing(paths, new)
-            raise
-
-
-def _owned(paths: RunPaths) -> AbstractContextManager[object]:
-    """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
-    try:
-        paths.root.mkdir(parents=True, exist_ok=True)
-        return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
-    except Timeout:
-        raise MtxError(
-            f"{paths.root}: another process works on this run", "wait for it, or use another run_dir"
-        ) from None
-    except OSError as error:
-        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
-
-
-def _is_begun(paths: RunPaths) -> bool:
-    """Whether a run holds what was made with its configuration, which it is then bound to."""
-    return prepare.is_prepared(paths.data) or paths.chosen.exists() or _has_checkpoints(paths)
-
-
-def _has_checkpoints(paths: RunPaths) -> bool:
-    return paths.checkpoints.is_dir() and any(checkpoint_step(path) is not None for path in paths.checkpoints.iterdir())
-
-
-def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
-    """Remove what a start that made nothing has left, so that a corrected call does not trip over it.
-
-    Args:
-        new: the lock and the directories that were not there before, innermost first.
-    """
-    paths.config.unlink(missing_ok=True)
-    if paths.lock in new or set(paths.root.iterdir()) <= {paths.lock}:
-        paths.lock.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody else put something there
-        for path in new:
-            if path != paths.lock:
-                path.rmdir()
-
-
-def _settle_config(paths: RunPaths, wanted: Config) -> None:
-    """Keep the configuration of a new run; for one that is begun allow only what may change."""
-    if paths.config.exists() and _is_begun(paths):
-        fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
-        if fixed:
-            listed = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
-            raise UsageError(
-                f"{paths.root} holds a run with another configuration: {listed}",
-                f"mtx train {paths.root} goes on with it as it is; another run_dir=DIR starts anew",
-            )
-    files.write_text(paths.config, settings.dump(wanted))
-
-
 def _initial(wanted: Config, paths: RunPaths) -> Initial | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
     return None if checkpoint.full_steps(paths.checkpoints) else initial_model.load(wanted)
@@ -186,7 +113,7 @@ def _initial(wanted: Config, paths: RunPaths) -> Initial | None:
 
 def _prepared(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
     if not prepare.is_prepared(paths.data):
-        if _has_checkpoints(paths):  # of other token ids, perhaps
+        if has_checkpoints(paths):  # of other token ids, perhaps
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
@@ -195,38 +122,6 @@ def _prepared(wanted: Config, paths: RunPaths, initial: Initial | None) -> Prepa
     if initial:
         check_tokenizer(initial, data.tokenizer)
     return data
-
-
-def choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
-    """What `auto` means for this run: as recorded at its first start, or decided and recorded now."""
-    head_size = wanted.model.d_model // wanted.model.num_heads
-    if paths.chosen.exists():
-        chosen = _read_chosen(paths.chosen)
-        if wanted.device == "auto" and torch.device(chosen.device).type != device.type:
-            raise UsageError(
-                f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
-                f"device={device.type} goes on without it, not bit for bit",
-            )
-        kernel = attention_kernel(device, chosen.precision, head_size)
-        return Chosen(**{**asdict(chosen), "device": str(device), "kernel": kernel})
-    precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
-    kernel = attention_kernel(device, precision, head_size)
-    micro = wanted.training.micro_batch_tokens
-    num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
-    if micro == "auto":
-        micro = probe.micro_batch_tokens(wanted, num_ids, ratio, device, precision, kernel)
-    num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
-    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
-    chosen = Chosen(str(device), precision, micro, kernel, torch.get_num_threads(), compiled)
-    files.write_json(paths.chosen, asdict(chosen))
-    return chosen
-
-
-def _read_chosen(path: Path) -> Chosen:
-    values = files.read_json(path)
-    if lacking := [field.name for field in fields(Chosen) if field.name not in values]:
-        raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
-    return Chosen(**{field.name: values[field.name] for field in fields(Chosen)})
 
 
 def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedData) -> None:
@@ -311,7 +206,8 @@ def evaluate_run(translator: LineTranslator, root: Path) -> dict[str, Scores]:
     """
     paths = RunPaths(root)
     wanted = settings.load(paths.config)
-    with _owned(paths):
+    with owned(paths):
+        sign(paths.lock)
         files.remove_temporaries(paths.evaluation)
         return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt)
 
@@ -350,11 +246,11 @@ def _ended_by(metrics: Path) -> str:
     return f"training.{reason[1] if reason else 'max_steps'}"
 
 
-def finished(paths: RunPaths) -> Result:
+def finished(paths: RunPaths, lost: Lost) -> Result:
     """The scores and five test translations of a finished run, as they lie on the disk."""
     stored = files.read_json(paths.model / SCORES)
     scores = {name: Scores.from_dict(value) for name, value in stored.items() if name not in ("run", "format")}
-    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")))
+    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), lost)
 
 
 def _samples(directory: Path) -> list[Sample]:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from bench_baselines import MarianBaseline, PaddedBatch, TorchBaseline, bucketed, padded_batch
 
-from mtx import pipeline, settings
+from mtx import settings
 from mtx.config import Config, ModelConfig
 from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import Position, StepPlanner, steps
@@ -29,6 +29,7 @@ from mtx.data.store import Side, TokenStore
 from mtx.model.device import find_device
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
+from mtx.training.chosen import choose
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 
@@ -113,7 +114,7 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
     """mtx's own trainer and loader, with what `mtx train` would choose; all that this script knows of the trainer."""
     paths = RunPaths(Path(config.run_dir))
-    chosen = pipeline.choose(paths, config, device, data)
+    chosen = choose(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     k, shape = trainer.num_micro_steps, trainer.shape
     loaded = load_steps(data.train, trainer.planner, Position(), 1 << 40, k, shape, device.type == "cuda")

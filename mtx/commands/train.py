@@ -33,6 +33,7 @@ def train(settings: Settings = None) -> None:
     logger.info("model: %s", result.paths.model)
     program, root = program_name(), result.paths.root
     logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
+    result.lost.check()
 
 
 def program_name() -> str:
@@ -88,7 +89,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Tell a run's state, step, best score and time left."""
-    from mtx.training.monitor import read_status
+    from mtx.training.status import read_status
 
     found = read_status(run)
     print(json.dumps(found.as_dict()) if as_json else found.text())  # noqa: T201

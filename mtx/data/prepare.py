@@ -41,13 +41,18 @@ MAX_TOKENIZER_PAIRS = 500_000
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What training and evaluation need: token ids, their tokenizer, and the report of how they came about."""
+    """What training and evaluation need: token ids, their tokenizer, and the report of how they came about.
+
+    Attributes:
+        sha256: of the manifest, which names every file's, so that it stands for all of it.
+    """
 
     train: TokenStore
     valid: TokenStore
     tests: dict[str, TokenStore]
     tokenizer: Tokenizer
     report: dict[str, Any]
+    sha256: str
 
 
 @dataclass
@@ -89,7 +94,8 @@ def load_prepared(data_dir: Path) -> PreparedData:
         return store
 
     tests = {name: open_store(test_store(name)) for name in report["tests"]}
-    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report)
+    sha256 = files.sha256(data_dir / MANIFEST)
+    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256)
 
 
 def prepare(config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None) -> None:

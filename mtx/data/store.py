@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from mtx import disk
 from mtx.errors import DamagedFileError
 from mtx.files import FORMAT
 
@@ -69,7 +70,7 @@ class StoreWriter:
     def __init__(self, path: Path, num_ids: int, weights: list[float]):
         self._num_ids = num_ids
         self._schema = _schema(num_ids, weights)
-        self._file = path.open("wb")
+        self._file = disk.create(path)
         self._writer = pa.ipc.new_file(self._file, self._schema)
         self._pending: list[Any] = []
         self._num_pending = 0
@@ -178,6 +179,11 @@ class TokenStore:
         """The target text of every pair, as a new list."""
         texts: list[str] = self._table["tgt_text"].to_pylist()
         return texts
+
+    def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
+        """The source and the target text of some pairs."""
+        src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
+        return src, tgt
 
     def lines(self) -> NDArray[np.int64]:
         """The line of its corpus's file that each pair came from."""

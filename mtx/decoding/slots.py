@@ -5,9 +5,10 @@ step is recorded once as a graph for each shape and replayed, and the host sees 
 that a finished sentence takes meanwhile changes nothing.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -72,6 +73,7 @@ class Jobs:
     Attributes:
         num_slots: how many are decoded at once.
         num_workers: that share them.
+        given_up: set where the rest is not wanted any more.
     """
 
     waiting: deque[Job]
@@ -79,6 +81,7 @@ class Jobs:
     max_length: int
     prefix_width: int
     num_workers: int = 1
+    given_up: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def of(cls, jobs: Sequence[Job], num_slots: int, num_workers: int = 1) -> "Jobs":
@@ -132,7 +135,7 @@ class _Search:
         self.step: Callable[[], None] = Recorded(self._step, self.cache.prepare) if self.on_cuda else self._plain_step
 
     def run(self) -> dict[int, list[Candidate]]:
-        while self._fill():
+        while not self.jobs.given_up.is_set() and self._fill():
             self.step()
             self.cache.stepped()
             self.num_steps += 1

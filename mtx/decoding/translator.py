@@ -143,7 +143,12 @@ class Translator(LineTranslator):
 
         with ThreadPoolExecutor(self.num_workers, "mtx-search") as pool:
             parts = [pool.submit(work) for _ in range(self.num_workers)]
-            found = {k: v for part in parts for k, v in part.result().items()}
+            try:
+                found = {k: v for part in parts for k, v in part.result().items()}
+            except BaseException:  # an interruption, or a worker's error: the others need not go on
+                for group in groups:
+                    group.given_up.set()
+                raise
         torch.set_num_threads(torch.get_num_threads())  # this thread's, which threads to come take over
         return found
 

@@ -1,18 +1,20 @@
 """Checkpoints: written whole or not at all, verified before use, pruned by what resume and averaging still need."""
 
+import logging
 import math
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mtx import bundle, files
+from mtx import bundle, disk, files
 from mtx.data.packing import Position
-from mtx.errors import DamagedFileError
+from mtx.errors import DamagedFileError, MtxError
 from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths, checkpoint_step
+
+logger = logging.getLogger(__name__)
 
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of each parameter
 
@@ -29,6 +31,7 @@ class State:
         elapsed_s: seconds of training so far, over all starts.
         validation_s: seconds that the last validation took.
         init_sha256: of the weights that training started from, where these were a model's.
+        data_sha256: of the manifest of the prepared data, which the position is a place in.
     """
 
     step: int = 0
@@ -40,6 +43,7 @@ class State:
     elapsed_s: float = 0.0
     validation_s: float = 0.0
     init_sha256: str | None = None
+    data_sha256: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
@@ -48,7 +52,7 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """What `as_dict` gave; raises KeyError or TypeError where it is something else."""
-        value = {"init_sha256": None, **value}  # runs of mtx 0.1 do not have it
+        value = {"init_sha256": None, "data_sha256": None, **value}  # older runs do not have them
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)
@@ -74,70 +78,91 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
 
 
 def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
-    """Write the full checkpoint of `state.step`; one that is there is replaced."""
-    with files.new_directory(paths.checkpoint(state.step), replace=True) as new:
+    """Write the full checkpoint of `state.step`; one that is there is replaced.
+
+    Raises:
+        MtxError: where a tensor is not finite.
+        OSError: where it cannot be written; what was there before stays.
+    """
+    path = paths.checkpoint(state.step)
+    _check_finite(taken, state.step)
+    files.check_space(path, num_bytes(taken))
+    with files.new_directory(path, replace=True) as new:
         bundle.save_tensors(new / WEIGHTS, taken.weights)
         bundle.save_tensors(new / OPTIMIZER, taken.moments)
         files.write_json(new / STATE, state.as_dict())
 
 
-class Writer:
-    """Writes on a thread of its own, one checkpoint at a time, so that training does not wait for the disk."""
+def check_space(paths: RunPaths, model: torch.nn.Module, num_saves: int, average_last: int) -> None:
+    """Refuse to begin where the disk has no room for what a run keeps at once: see `prune`, and the one being written.
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
-        self._last: Future[None] | None = None
+    Args:
+        num_saves: at most so many checkpoints are yet to be written.
 
-    def write(self, *calls: Callable[[], None]) -> None:
-        """Make these calls in order, after the ones before are done; raises what those raised."""
-        self.wait()
-        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        on_cuda = torch.cuda.current_stream().record_event() if in_use else None
-        self._last = self._thread.submit(_make, calls, on_cuda)
-
-    def check(self) -> None:
-        """Raise what a finished write raised."""
-        if self._last is not None and self._last.done():
-            self.wait()
-
-    def wait(self) -> None:
-        """Return when everything is written; raises what the write raised."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def close(self) -> None:
-        """End the thread when it is done."""
-        self._thread.shutdown()
+    Raises:
+        MtxError: saying how much is needed and how much is free.
+    """
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    full, alone = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
+    needed = 3 * full * weights + alone * weights + 2 * weights  # the last for model/, which may be replaced
+    if num_saves > 4:
+        needed -= sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
+    free = disk.free_bytes(paths.root)
+    if free < needed:
+        raise MtxError(
+            f"{paths.root}: {free / 1e6:,.0f} MB are free on its disk, this run needs {needed / 1e6:,.0f} MB",
+            "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
+        )
 
 
-def _make(calls: tuple[Callable[[], None], ...], on_cuda: torch.cuda.Event | None) -> None:
-    """Make the calls; where there is CUDA, on a stream beside that of training, after the event."""
-    if on_cuda is None:
-        for call in calls:
-            call()
-        return
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_event(on_cuda)
-    with torch.cuda.stream(stream):
-        _make(calls, None)
+def num_bytes(taken: Snapshot) -> int:
+    """What the checkpoint of a snapshot takes on the disk, nearly."""
+    return sum(tensor.nbytes for tensors in (taken.weights, taken.moments) for tensor in tensors.values())
+
+
+def _check_finite(taken: Snapshot, step: int) -> None:
+    for tensors in (taken.weights, taken.moments):
+        for name, tensor in tensors.items():
+            if not bool(tensor.isfinite().all()):
+                raise MtxError(
+                    f"step {step}: {name} holds numbers that are not finite; this state is not saved",
+                    "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
+                )
+
+
+def load_newest(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+    """Restore `model` and `optimizer` from the newest checkpoint that is whole; damaged newer ones are set aside.
+
+    Raises:
+        DamagedFileError: where there are checkpoints and none is whole, naming the newest one's file.
+    """
+    damaged: list[DamagedFileError] = []
+    steps = full_steps(paths.checkpoints)[::-1]
+    for step in steps:
+        try:
+            state = load(paths.checkpoint(step), model, optimizer)
+        except DamagedFileError as error:
+            damaged.append(error)
+            continue
+        for bad, why in zip(steps, damaged, strict=False):
+            aside = files.set_aside(paths.checkpoint(bad))
+            logger.warning("%s; going on from step %d instead, and %s keeps the damaged one", why, step, aside)
+        return state
+    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", "another run_dir=DIR starts anew")
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """Verify a full checkpoint and restore `model` and `optimizer` from it.
 
     Raises:
-        DamagedFileError: naming the file, with what to do about it.
+        DamagedFileError: naming the file.
     """
-    try:
-        files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
-        bundle.load_weights(model, path / WEIGHTS)
-        moments = _load_moments(path / OPTIMIZER, model)
-        state = _load_state(path / STATE)
-    except DamagedFileError as error:
-        others = [other for other in full_steps(path.parent) if other != checkpoint_step(path)]
-        older = f"to go on from step {others[-1]} instead" if others else "to start anew"
-        raise DamagedFileError(str(error), f"remove the directory {path} {older}") from None
+    files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
+    state = _load_state(path / STATE)
+    if state.step != checkpoint_step(path):
+        raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
+    moments = _load_moments(path / OPTIMIZER, model)
+    bundle.load_weights(model, path / WEIGHTS)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
     return state
@@ -167,8 +192,15 @@ def all_steps(checkpoints: Path) -> list[int]:
 
 
 def full_steps(checkpoints: Path) -> list[int]:
-    """The steps from which training can go on."""
-    return [step for step in all_steps(checkpoints) if (checkpoints / f"step-{step:08d}" / OPTIMIZER).exists()]
+    """The steps from which training can go on, if what their manifests list is whole."""
+    return [step for step in all_steps(checkpoints) if _is_full(checkpoints / f"step-{step:08d}")]
+
+
+def _is_full(path: Path) -> bool:
+    try:
+        return OPTIMIZER in files.listed(path)
+    except DamagedFileError:  # `load` will tell
+        return True
 
 
 def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: int) -> None:
@@ -182,7 +214,7 @@ def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: in
             continue
         if step not in weights:
             files.remove_directory(path)
-        elif (path / OPTIMIZER).exists():
+        elif _is_full(path):
             files.remove_member(path, OPTIMIZER)
 
 
@@ -194,11 +226,24 @@ def averaged_steps(paths: RunPaths, checkpoint_every: int, average_last: int) ->
 
 
 def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
-    """The mean of the weights of several checkpoints (6.1), accumulated in fp64."""
+    """The mean of the weights of several checkpoints (6.1), accumulated in fp64; damaged ones are left out, loudly.
+
+    Raises:
+        DamagedFileError: where none is whole.
+    """
     total: dict[str, torch.Tensor] = {}
+    num_whole, damaged = 0, None
     for step in steps:
         path = paths.checkpoint(step)
-        files.verify(path, (WEIGHTS,))
+        try:
+            files.verify(path, (WEIGHTS,))
+        except DamagedFileError as error:
+            damaged = error
+            logger.warning("%s; the average is made without it", error)
+            continue
+        num_whole += 1
         for name, tensor in bundle.load_tensors(path / WEIGHTS).items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
+    if damaged and not num_whole:
+        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
+    return {name: (tensor / num_whole).float() for name, tensor in total.items()}

@@ -1,22 +1,18 @@
 """What a run tells while it trains: a JSON object per event in metrics.jsonl, a bar on a terminal, lines elsewhere."""
 
-import contextlib
 import json
 import logging
 import math
 import sys
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from mtx import files, settings
-from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import SCORES, RunPaths
+from mtx import disk, files
+from mtx.training.lost import Lost
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +37,15 @@ class Monitor:
     Args:
         done: steps that earlier starts did.
         ends_at: when a time limit ends training, on the monotonic clock.
+        lost: is told of what cannot be written.
         utilisation_per_rate: share of the device's peak that one target token a second is, where that is known.
     """
 
     def __init__(
-        self, metrics: Path, done: int, max_steps: int, ends_at: float = math.inf,
+        self, metrics: Path, done: int, max_steps: int, lost: Lost, ends_at: float = math.inf,
         utilisation_per_rate: float | None = None,
     ):  # fmt: skip
+        self._lost = lost
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
         self._timed_from: tuple[float, int] | None = None  # after the first step, which is slow
         self._timed_tokens, self._is_said = 0, False
@@ -58,9 +56,9 @@ class Monitor:
         self._bar: Any = None
 
     def __enter__(self) -> "Monitor":
-        self._file = self._metrics.open("a", encoding="utf-8", newline="\n")
+        self._file = disk.append(self._metrics)
         if not files.ends_in_newline(self._metrics):  # a killed process left half a line
-            self._file.write("\n")
+            self._write("\n")
         terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=self._max_steps, initial=self._done, unit="step", disable=not terminal, dynamic_ncols=True
@@ -75,8 +73,14 @@ class Monitor:
 
     def event(self, name: str, **values: Any) -> None:
         """Append one object to metrics.jsonl."""
-        self._file.write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
-        self._file.flush()
+        self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
+
+    def _write(self, text: str) -> None:
+        """Training is worth more than its figures: where they cannot be written, it goes on."""
+        try:
+            self._file.write(text.encode())
+        except OSError as error:
+            self._lost.add(f"{self._metrics}: an event", error)
 
     def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:
         """Report one update; `loss` and `nll` are means per target token."""
@@ -130,89 +134,3 @@ class Monitor:
     def restart_window(self) -> None:
         """Begin a new window of the speed figure, so that validation and saving do not count in it."""
         self._window_started, self._window_tokens = time.monotonic(), 0
-
-
-@dataclass(frozen=True)
-class Status:
-    """What `mtx status` tells of a run.
-
-    Attributes:
-        state: running, finished, stopped (training can go on), prepared, or new.
-        left_s: seconds of training that are left, as last measured; None where nothing was.
-    """
-
-    run: str
-    state: str
-    step: int
-    max_steps: int
-    best_bleu: float | None
-    best_step: int | None
-    left_s: float | None
-    scores: dict[str, float]
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def text(self) -> str:
-        lines = [f"state:     {self.state}", f"step:      {self.step:,} of {self.max_steps:,}"]
-        best = (
-            "none yet"
-            if self.best_bleu is None
-            else f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
-        )
-        left = (
-            "none" if self.state == "finished" else "unknown" if self.left_s is None else format_duration(self.left_s)
-        )
-        lines += [f"best:      {best}", f"time left: {left}"]
-        return "\n".join(lines + [f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()])
-
-
-def read_status(root: Path) -> Status:
-    """Read a run's state from its files, without disturbing it."""
-    paths = RunPaths(root)
-    if not paths.config.is_file():
-        raise UsageError(f"{root}: is not a run directory")
-    events = _events(paths.metrics)
-    step = next((event["step"] for event in reversed(events) if "step" in event), 0)
-    left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
-    validations = [event for event in events if event["event"] == "validation"]
-    best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
-    scores = _bleu_scores(paths.model / SCORES)
-    finished = bool(scores and events and events[-1]["event"] == "end")
-    max_steps = settings.load(paths.config).training.max_steps
-    return Status(str(root), _state(paths, step, finished), step, max_steps, best["bleu"], best["step"], left, scores)
-
-
-def _events(metrics: Path) -> list[dict[str, Any]]:
-    """The events of a run so far, without the half-written line that a killed process can leave."""
-    events = []
-    for line in files.read_lines(metrics) if metrics.exists() else ():
-        with contextlib.suppress(ValueError):
-            event = json.loads(line)
-            if isinstance(event, dict) and "event" in event:
-                events.append(event)
-    return events
-
-
-def _bleu_scores(path: Path) -> dict[str, float]:
-    stored = files.read_json(path) if path.exists() else {}
-    try:
-        return {name: value["bleu"]["score"] for name, value in stored.items() if name not in ("run", "format")}
-    except (KeyError, TypeError):
-        raise DamagedFileError(f"{path}: does not hold scores") from None
-
-
-def _state(paths: RunPaths, step: int, finished: bool) -> str:
-    if paths.lock.exists() and _is_locked(paths.lock):
-        return "running"
-    return "finished" if finished else "stopped" if step else "prepared" if paths.data.exists() else "new"
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        with FileLock(lock, timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # a run that only its owner may write; nobody else can work on it
-        return False

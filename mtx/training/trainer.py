@@ -6,15 +6,13 @@ for within a step: its figures are read when they are there.
 """
 
 import contextlib
+import gc
 import logging
 import math
-import signal
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, replace
-from functools import partial
-from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,16 +24,20 @@ from mtx.config import Config
 from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import Position, StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
-from mtx.errors import MtxError, StoppedError
+from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
 from mtx.model.device import peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from mtx.training.chosen import Chosen
 from mtx.training.initial import Initial
+from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor, format_duration
+from mtx.training.saving import Saver
 from mtx.training.schedule import learning_rate
+from mtx.training.signals import InterruptedValidationError, Signals
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
@@ -43,50 +45,12 @@ logger = logging.getLogger(__name__)
 _MAX_UNREAD = 8  # steps that CUDA may be behind
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """What `auto` became at the first start, kept in chosen.json and reused."""
-
-    device: str
-    precision: str
-    micro_batch_tokens: int
-    kernel: str
-    threads: int
-    compile: bool
-
-
-class Stop:
-    """Turns SIGTERM and SIGINT into a request that is polled between micro-steps; a second signal acts at once."""
-
-    def __init__(self) -> None:
-        self.signal_number: int | None = None
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal_number is not None:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.signal_number = number
-        logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
-
-    def is_asked(self) -> bool:
-        """Whether a signal came."""
-        return self.signal_number is not None
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator["Stop"]:
-        old = {number: signal.signal(number, self._handle) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield self
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
-
-
 class Trainer:
     """Trains one model from `state` on. `run` returns when training is over and its last checkpoint is written."""
 
-    def __init__(self, config: Config, chosen: Chosen, data: PreparedData, paths: RunPaths):
+    def __init__(self, config: Config, chosen: Chosen, data: PreparedData, paths: RunPaths, lost: Lost | None = None):
         self.config, self.chosen, self.data, self.paths = config, chosen, data, paths
+        self.lost = lost or Lost()
         self.device = torch.device(chosen.device)
         torch.manual_seed(config.seed)
         self.model = Transformer(config.model, data.tokenizer.num_ids).to(self.device)
@@ -97,28 +61,53 @@ class Trainer:
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
         tokens = config.training.batch_tokens
         self.planner = StepPlanner(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
-        self.num_micro_steps, self.shape = micro_batch_shape(
-            tokens, chosen.micro_batch_tokens, self.planner.ratio, config.data.max_tokens
-        )
-        self.micro_step = MicroStep(self.model, config.training.label_smoothing, chosen.precision, chosen.compile)
+        self._cut(chosen)
         self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._unread: deque[_Update] = deque()
-        self._writer = checkpoint.Writer()
-        self.state = self._saved = State()
-        self._stop = Stop()
+        self._saver = Saver(paths, config.training, self.lost)
+        self.state = State(data_sha256=data.sha256)
+        self._signals = Signals()
+
+    def _cut(self, chosen: Chosen) -> None:
+        """Decide how a step is cut into micro-batches, and make ready what runs one."""
+        training, longest = self.config.training, self.config.data.max_tokens
+        self.chosen = chosen
+        self.num_micro_steps, self.shape = micro_batch_shape(
+            training.batch_tokens, chosen.micro_batch_tokens, self.planner.ratio, longest
+        )
+        self.micro_step = MicroStep(self.model, training.label_smoothing, chosen.precision, chosen.compile)
 
     def resume(self, initial: Initial | None = None) -> None:
-        """Go on from the newest full checkpoint, or start from `initial`, or from random weights."""
-        files.remove_temporaries(self.paths.checkpoints)
-        steps = checkpoint.full_steps(self.paths.checkpoints)
-        assert steps or (initial is None) == (self.config.training.init_from is None)
-        if steps:
-            self.state = self._saved = checkpoint.load(self.paths.checkpoint(steps[-1]), self.model, self.optimizer)
+        """Go on from the newest whole checkpoint, or start from `initial`, or from random weights.
+
+        Raises:
+            DamagedFileError: where no checkpoint is whole, or the data is not what the run was trained on.
+        """
+        has_checkpoint = bool(checkpoint.full_steps(self.paths.checkpoints))
+        assert has_checkpoint or (initial is None) == (self.config.training.init_from is None)
+        if has_checkpoint:
+            self.state = self._saver.saved = checkpoint.load_newest(self.paths, self.model, self.optimizer)
+            if self.state.data_sha256 not in (None, self.data.sha256):
+                raise DamagedFileError(
+                    f"{self.paths.data}: is not the data that step {self.state.step} of this run was trained on",
+                    "put back what was there; another run_dir=DIR starts anew",
+                )
             logger.info("going on from step %d", self.state.step)
         elif initial is not None:
             logger.info("starting from the weights of %s", initial.name)
             self.model.load_state_dict(initial.loaded.model.state_dict())
-            self.state = self._saved = State(validated_step=-1, init_sha256=initial.sha256)  # it is validated first
+            self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # it is validated first
+
+    def check_space(self) -> None:
+        """Refuse to begin where the disk has no room for what this run will keep.
+
+        Raises:
+            MtxError: saying how much is needed and how much is free.
+        """
+        training = self.config.training
+        steps_left = max(0, training.max_steps - self.state.step)
+        num_saves = -(-steps_left // min(training.checkpoint_every, training.validate_every)) + 1
+        checkpoint.check_space(self.paths, self.model, num_saves, training.average_last)
 
     def run(self, started: float) -> None:
         """Train until max_steps, the time limit or early stopping.
@@ -132,21 +121,17 @@ class Trainer:
         """
         max_steps = self.config.training.max_steps
         self._clock = started - self.state.elapsed_s
-        num_steps, pin = max(0, max_steps - self.state.step), self.device.type == "cuda"
-        loaded = load_steps(
-            self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
-        )
         ends_at = self._clock + (self.config.training.time_limit or math.inf)
-        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, ends_at, self._utilisation_per_rate())
-        with self._stop.listening(), monitor, contextlib.closing(self._writer):
+        known = self._utilisation_per_rate()
+        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, self.lost, ends_at, known)
+        with self._signals.listening(), monitor, contextlib.closing(self._saver):
             monitor.event("start", step=self.state.step, **vars(self.chosen))
-            with contextlib.closing(loaded):
-                while (reason := self._after_step(monitor)) is None:
-                    self._step(next(loaded), monitor)
-            if self._stop.is_asked():
+            self._saver.status.write("running", "training", self.state.step)
+            reason = self._steps(monitor)
+            if self._signals.stop is not None:
                 self._leave(monitor)
             self._save(monitor)
-            self._writer.wait()
+            self._saver.finish(self.state)
             monitor.event("end", step=self.state.step, reason=reason)
             logger.info("training ends at step %d (%s)", self.state.step, reason)
         if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
@@ -154,6 +139,54 @@ class Trainer:
                 "no validation was better than that of the model to start from, BLEU %.2f; a smaller "
                 "training.learning_rate may be", self.state.best_bleu,
             )  # fmt: skip
+
+    def _steps(self, monitor: Monitor) -> str:
+        """Take steps until there is a reason to end; where memory is short, once, with halved micro-batches."""
+        halved = False
+        while True:
+            with contextlib.closing(self._loaded()) as loaded:
+                short: str | None = None
+                while short is None:
+                    if (reason := self._after_step(monitor)) is not None:
+                        return reason
+                    short = self._step_or_shortage(next(loaded), monitor)
+            self._halve(halved, short)
+            halved = True
+
+    def _step_or_shortage(self, loaded: LoadedStep, monitor: Monitor) -> str | None:
+        """Take one step; where memory is short for it, what torch said, and nothing is changed."""
+        try:
+            self._step(loaded, monitor)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                return str(error).split("\n")[0][:200] or type(error).__name__
+            raise
+        return None
+
+    def _loaded(self) -> Generator[LoadedStep, None, None]:
+        num_steps, pin = max(0, self.config.training.max_steps - self.state.step), self.device.type == "cuda"
+        return load_steps(
+            self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
+        )
+
+    def _halve(self, halved: bool, text: str) -> None:
+        """Go on with half the micro-batch; what a step learns from, and its normalisation, stay the same."""
+        size, longest = self.chosen.micro_batch_tokens, self.config.data.max_tokens
+        if halved or size <= longest:
+            smaller = (
+                f"training.micro_batch_tokens={max(longest, size // 2)} in a new run_dir, or a smaller model.preset"
+            )
+            raise MtxError(
+                f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {text}", smaller
+            )
+        logger.warning("step %d: out of memory; micro-batches are halved from now on (%s)", self.state.step + 1, text)
+        self.optimizer.zero_grad()
+        del self.micro_step  # a recorded graph holds memory
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self._cut(replace(self.chosen, micro_batch_tokens=max(longest, -(-size // 2))))
+        files.write_json(self.paths.chosen, vars(self.chosen))
 
     def _utilisation_per_rate(self) -> float | None:
         """The share of the device's peak that one target token a second is; None where the peak is not known."""
@@ -164,12 +197,13 @@ class Trainer:
     def _after_step(self, monitor: Monitor) -> str | None:
         """Validate and save where that is due; the reason to end, if there is one."""
         training, step = self.config.training, self.state.step
-        self._writer.check()
+        self._saver.settle()
         reason = self._reason_to_end()
         due = reason or step % training.validate_every == 0 or self._needs_measure()
         if due and self.state.validated_step != step:
             self._validate(monitor)
-        if step and (step % training.checkpoint_every == 0 or self.state.best_step == step):
+        asked = self._signals.takes_save()
+        if step and (asked or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save(monitor)
         return reason or self._reason_to_end()
 
@@ -235,8 +269,8 @@ class Trainer:
     def _leave(self, monitor: Monitor) -> NoReturn:
         """Save and leave, as a signal asked."""
         self._save(monitor)
-        self._writer.wait()
-        number = self._stop.signal_number
+        self._saver.finish(self.state)
+        number = self._signals.stop
         assert number is not None
         text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
         raise StoppedError(text, number, "the same command goes on from there")
@@ -252,7 +286,7 @@ class Trainer:
         self.model.train()
         self.micro_step.start_step()
         for micro_step, batch in enumerate(loaded.micro_batches):
-            if self._stop.is_asked():
+            if self._signals.stop is not None:
                 return None
             _seed_all(self.config.seed, step, micro_step)
             self.micro_step(batch, 1 / loaded.num_tgt_tokens)
@@ -268,20 +302,34 @@ class Trainer:
         return figures
 
     def _refuse(self, update: "_Update", loss: float, norm: float) -> NoReturn:
-        pairs = self.planner.step(update.position).pairs
+        pairs, place = self.planner.step(update.position).pairs, update.position
         lines = ", ".join(str(line) for line in self.data.train.lines()[pairs[:10]])
         raise MtxError(
-            f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step holds {len(pairs)} "
-            f"pairs of the training text, lines {lines}, …",
+            f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
+            f"pairs from place {place.index} of epoch {place.epoch} on, lines {lines}, … of the training text"
+            f"{self._written_out(pairs)}",
             "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
         )
+
+    def _written_out(self, pairs: Any) -> str:
+        """Where the sentences of a refused step can be read: line, source and target."""
+        rows = zip(self.data.train.lines()[pairs], *self.data.train.texts(pairs), strict=True)
+        text = "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows)
+        try:
+            files.write_text(self.paths.refused, text)
+        except OSError as error:
+            self.lost.add(str(self.paths.refused), error)
+            return ""
+        return f", see {self.paths.refused}"
 
     def _validate(self, monitor: Monitor) -> None:
         """Validate, and keep count of the best; after a signal save and leave instead."""
         self._read(monitor)
         data = self.config.data
-        found = validate(self.model, self.data, data.max_tokens, data.tgt, self._stop.is_asked)
-        if found is None:
+        try:
+            with self._signals.interrupting():
+                found = validate(self.model, self.data, data.max_tokens, data.tgt)
+        except InterruptedValidationError:
             self._leave(monitor)
         state, step = self.state, self.state.step
         better = found.bleu > state.best_bleu
@@ -300,18 +348,13 @@ class Trainer:
         )  # fmt: skip
 
     def _save(self, monitor: Monitor) -> None:
-        """Have the checkpoint of this step written, and what is no longer needed removed."""
+        """Have the checkpoint of this step written, unless it is."""
         self._read(monitor)
-        if not self.state.step or self.state == self._saved:
-            return
         started = time.monotonic()
-        self.state = self._saved = replace(self.state, elapsed_s=round(started - self._clock, 3))
-        training = self.config.training
-        self._writer.write(
-            partial(checkpoint.save, self.paths, checkpoint.snapshot(self.model, self.optimizer), self.state),
-            partial(checkpoint.prune, self.paths, self.state, training.checkpoint_every, training.average_last),
-        )
-        monitor.event("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
+        state = replace(self.state, elapsed_s=round(started - self._clock, 3))
+        if self._saver.save(self.model, self.optimizer, self.state, state):
+            self.state = state
+            monitor.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,17 @@ def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.Comp
 
 
 def start(*arguments: Any) -> "subprocess.Popen[bytes]":
-    """Start one command and do not wait."""
+    """Start one command and do not wait; Ctrl-C reaches it also where the tests run in the background."""
     command = [*MTX, *map(str, arguments)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=hears_ctrl_c,
+    )  # fmt: skip
+
+
+def hears_ctrl_c() -> None:
+    """In a new process: a shell's background jobs, and what they start, would else ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:
@@ -78,8 +86,8 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory with its content."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    """Every file below a directory with its content, but for the lock, which names its last owner."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != "run.lock")
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 

@@ -13,8 +13,10 @@ from mtx.data.packing import Position
 from mtx.data.prepare import load_prepared
 from mtx.errors import MtxError
 from mtx.paths import RunPaths
+from mtx.training.chosen import Chosen
+from mtx.training.lost import Lost
 from mtx.training.monitor import Monitor
-from mtx.training.trainer import Chosen, Trainer
+from mtx.training.trainer import Trainer
 
 
 def test_a_run_that_overflows_names_the_step_and_its_lines(
@@ -36,7 +38,7 @@ def trainer(trained: Path, tmp_path: Path) -> Trainer:
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
     steps = load_steps(trainer.data.train, trainer.planner, Position(), 4, trainer.num_micro_steps, trainer.shape)
-    with Monitor(tmp_path / "metrics.jsonl", 0, 4) as monitor:
+    with Monitor(tmp_path / "metrics.jsonl", 0, 4, Lost()) as monitor:
         trainer._step(next(steps), monitor)
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx import files
+from mtx import disk, files
 from mtx.errors import DamagedFileError, DataError, UsageError
 
 
@@ -77,16 +77,16 @@ def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_replacement_that_fails_puts_the_old_directory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, rename = tmp_path / "directory", Path.rename
+    path, rename = tmp_path / "directory", disk.rename
     with files.new_directory(path) as new:
         (new / "a").write_text("first")
 
-    def fail_second(self: Path, target: Path) -> Path:
-        if target == path and "old-" not in self.name:
+    def fail_second(old: Path, new: Path) -> None:
+        if new == path and "old-" not in old.name:
             raise OSError(28, "No space left on device")
-        return rename(self, target)
+        rename(old, new)
 
-    monkeypatch.setattr(Path, "rename", fail_second)
+    monkeypatch.setattr(disk, "rename", fail_second)
     with pytest.raises(OSError), files.new_directory(path, replace=True) as new:
         (new / "a").write_text("second")
     assert (path / "a").read_text() == "first" and list(tmp_path.iterdir()) == [path]
@@ -100,7 +100,7 @@ def test_a_replacement_that_was_killed_is_mended(directory: Path, monkeypatch: p
     files.remove_temporaries(directory.parent)
     assert list(directory.parent.iterdir()) == [directory]
     with monkeypatch.context() as patch:  # killed while it is removed on purpose
-        patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)
+        patch.setattr(files, "_remove_tree", lambda path: None)
         files.remove_directory(directory)
     files.remove_temporaries(directory.parent)
     assert not list(directory.parent.iterdir())

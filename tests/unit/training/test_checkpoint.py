@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtx import bundle, files
+from mtx import bundle, disk, files
 from mtx.data.packing import Position
-from mtx.errors import DamagedFileError
+from mtx.errors import DamagedFileError, MtxError
 from mtx.model.transformer import Transformer
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
-from mtx.training import checkpoint
+from mtx.paths import MANIFEST, OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.training import checkpoint, saving
 from mtx.training.checkpoint import State
 from mtx.training.objective import smoothed_loss
 from tests.models import random_batch, tiny_model
@@ -167,7 +167,9 @@ def flip(path: Path, place: int) -> None:
 
 @pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, STATE])
 @pytest.mark.parametrize("damage", ["flipped", "short", "missing"])
-def test_a_damaged_checkpoint_is_refused_by_name_with_what_to_do(paths: RunPaths, name: str, damage: str) -> None:
+def test_a_damaged_checkpoint_is_refused_by_name_and_an_older_one_taken(
+    paths: RunPaths, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     save_steps(paths, 10, 20)
     path = paths.checkpoint(20) / name
     if damage == "flipped":
@@ -180,18 +182,56 @@ def test_a_damaged_checkpoint_is_refused_by_name_with_what_to_do(paths: RunPaths
     with pytest.raises(DamagedFileError, match=name) as error:
         checkpoint.load(paths.checkpoint(20), model, optimizer)
     assert str(path) in str(error.value)
-    assert error.value.help is not None
-    assert str(paths.checkpoint(20)) in error.value.help
-    assert "step 10" in error.value.help
     same_weights(model, fresh(2)[0])
+    assert checkpoint.load_newest(paths, model, optimizer) == State(10)
+    assert f"{path}: " in caplog.text and "going on from step 10 instead" in caplog.text
+    assert checkpoint.all_steps(paths.checkpoints) == [10]
+    assert (paths.checkpoints / "damaged-step-00000020" / MANIFEST).exists(), "it is kept, under another name"
 
 
-def test_the_only_checkpoint_damaged_means_to_start_anew(paths: RunPaths) -> None:
+def test_no_whole_checkpoint_is_never_a_new_start(paths: RunPaths) -> None:
+    save_steps(paths, 10, 20)
+    for step in (10, 20):
+        flip(paths.checkpoint(step) / WEIGHTS, -2)
+    before = sorted(paths.checkpoints.rglob("*"))
+    with pytest.raises(DamagedFileError, match="step-00000020/model.safetensors: .*no checkpoint of this run is whole"):
+        checkpoint.load_newest(paths, *fresh(2))
+    assert sorted(paths.checkpoints.rglob("*")) == before
+
+
+def test_a_checkpoint_under_the_name_of_another_is_refused(paths: RunPaths) -> None:
     save_steps(paths, 10)
-    flip(paths.checkpoint(10) / WEIGHTS, -2)
-    with pytest.raises(DamagedFileError) as error:
-        checkpoint.load(paths.checkpoint(10), *fresh(2))
-    assert "anew" in str(error.value.help)
+    paths.checkpoint(10).rename(paths.checkpoint(20))
+    with pytest.raises(DamagedFileError, match="step-00000020/state.json: is of step 10"):
+        checkpoint.load(paths.checkpoint(20), *fresh(2))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("which", ["weights", "moments"])
+def test_what_is_not_finite_is_never_written(paths: RunPaths, which: str, value: float) -> None:
+    save_steps(paths, 10)
+    model, optimizer = fresh(1)
+    train(model, optimizer, 1)
+    taken = checkpoint.snapshot(model, optimizer)
+    name, tensor = next(iter(getattr(taken, which).items()))
+    tensor.view(-1)[-1] = value
+    with pytest.raises(MtxError, match=f"step 20: {name} holds numbers that are not finite"):
+        checkpoint.save(paths, taken, State(20))
+    assert checkpoint.all_steps(paths.checkpoints) == [10]
+
+
+def test_without_room_nothing_is_begun(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 1)
+    taken = checkpoint.snapshot(model, optimizer)
+    paths.root.mkdir()
+    monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
+    monkeypatch.setattr(disk, "create", None)
+    with pytest.raises(OSError, match="No space left on device: 1 MB are free"):
+        checkpoint.save(paths, taken, State(20))
+    with pytest.raises(MtxError, match="1 MB are free on its disk, this run needs"):
+        checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, 5)
+    checkpoint.check_space(paths, model, 10, 5)
 
 
 def test_a_checkpoint_of_another_model_is_refused(paths: RunPaths) -> None:
@@ -201,11 +241,16 @@ def test_a_checkpoint_of_another_model_is_refused(paths: RunPaths) -> None:
         checkpoint.load(paths.checkpoint(10), model, adam(model))
 
 
-def test_damaged_weights_are_not_averaged(paths: RunPaths) -> None:
+def test_damaged_weights_are_not_averaged(paths: RunPaths, caplog: pytest.LogCaptureFixture) -> None:
     save_steps(paths, 10, 20)
+    good = checkpoint.average(paths, [20])
     flip(paths.checkpoint(10) / WEIGHTS, -2)
+    mean = checkpoint.average(paths, [10, 20])
+    assert "step-00000010/model.safetensors" in caplog.text
+    for name, tensor in mean.items():
+        assert torch.equal(tensor, good[name])
     with pytest.raises(DamagedFileError, match="step-00000010/model.safetensors"):
-        checkpoint.average(paths, [10, 20])
+        checkpoint.average(paths, [10])
 
 
 def test_a_failed_write_is_raised_once_and_the_next_is_made() -> None:
@@ -214,7 +259,7 @@ def test_a_failed_write_is_raised_once_and_the_next_is_made() -> None:
     def fail() -> None:
         raise OSError(28, "No space left on device")
 
-    writer = checkpoint.Writer()
+    writer = saving._Writer()
     writer.write(fail, lambda: made.append(1))
     with pytest.raises(OSError, match="No space"):
         writer.wait()
@@ -228,7 +273,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(paths: RunPaths) -> None
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    writer, may_write = checkpoint.Writer(), threading.Event()
+    writer, may_write = saving._Writer(), threading.Event()
     taken = checkpoint.snapshot(model, optimizer)
     writer.write(lambda: assert_in_time(may_write), lambda: checkpoint.save(paths, taken, STATE_30))
     train(model, optimizer, 3)

@@ -7,7 +7,9 @@ from filelock import FileLock
 
 from mtx import settings
 from mtx.errors import DamagedFileError, UsageError
-from mtx.training.monitor import Monitor, format_duration, read_status
+from mtx.training.lost import Lost
+from mtx.training.monitor import Monitor, format_duration
+from mtx.training.status import read_status
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
 def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "start"}\n{"event": "tr')
-    with Monitor(path, done=0, max_steps=20) as monitor:
+    with Monitor(path, done=0, max_steps=20, lost=Lost()) as monitor:
         for step in range(1, 21):
             monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     lines = path.read_text().split("\n")
@@ -85,7 +87,7 @@ def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
     clock = iter(range(10_000))
     monkeypatch.setattr("mtx.training.monitor.time.monotonic", lambda: next(clock))  # a second passes at every look
     caplog.set_level("INFO")
-    with Monitor(tmp_path / "metrics.jsonl", done=0, max_steps=607, utilisation_per_rate=0.004) as monitor:
+    with Monitor(tmp_path / "metrics.jsonl", done=0, max_steps=607, lost=Lost(), utilisation_per_rate=0.004) as monitor:
         for step in range(1, 30):
             monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     said = [record.message for record in caplog.records if "will take" in record.message]

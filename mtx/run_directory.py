@@ -1,0 +1,116 @@
+"""A run directory and its one owner: opened with a configuration that fits it, left as it was where nothing was made.
+
+The lock is the kernel's, so it is free when its owner is dead, however it died.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from mtx import disk, files, settings
+from mtx.config import Config, differences, may_change
+from mtx.data import prepare
+from mtx.errors import MtxError, UsageError
+from mtx.paths import RunPaths, checkpoint_step
+
+_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
+
+
+@contextlib.contextmanager
+def open_run(wanted: Config) -> Iterator[RunPaths]:
+    """Own the run directory of `wanted` while the context lasts.
+
+    Raises:
+        UsageError: where the directory holds a run with other fixed settings.
+        MtxError: where another process works on it.
+    """
+    paths = RunPaths(Path(wanted.run_dir))
+    new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
+    if paths.config.exists() and not paths.lock.exists() and not is_begun(paths):
+        raise UsageError(
+            f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
+        )
+    with owned(paths):
+        try:
+            sign(paths.lock)
+            _settle_config(paths, wanted)
+            files.remove_temporaries(paths.root)
+            files.remove_temporaries(paths.checkpoints)
+            files.remove_temporaries(paths.evaluation)
+            yield paths
+        except BaseException:
+            if not is_begun(paths):
+                _leave_nothing(paths, new)
+            raise
+
+
+def owned(paths: RunPaths) -> AbstractContextManager[object]:
+    """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
+    try:
+        files.make_directories(paths.root)
+        return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
+    except Timeout:
+        raise MtxError(
+            f"{paths.root}: another process works on this run{_owner(paths.lock)}",
+            "wait for it, or use another run_dir",
+        ) from None
+    except OSError as error:
+        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+
+
+def sign(lock: Path) -> None:
+    """Tell others who holds a lock that is held."""
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+    with disk.create(lock) as file:
+        file.write(owner.encode())
+
+
+def _owner(lock: Path) -> str:
+    """What the process that holds a lock wrote into it, for a message."""
+    with contextlib.suppress(OSError):
+        return "".join(f": {line}" for line in files.read_lines(lock) if line.isprintable())[:200]
+    return ""
+
+
+def is_begun(paths: RunPaths) -> bool:
+    """Whether a run holds what was made with its configuration, which it is then bound to."""
+    return prepare.is_prepared(paths.data) or paths.chosen.exists() or has_checkpoints(paths)
+
+
+def has_checkpoints(paths: RunPaths) -> bool:
+    return paths.checkpoints.is_dir() and any(checkpoint_step(path) is not None for path in paths.checkpoints.iterdir())
+
+
+def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
+    """Remove what a start that made nothing has left, so that a corrected call does not trip over it.
+
+    Args:
+        new: the lock and the directories that were not there before, innermost first.
+    """
+    paths.config.unlink(missing_ok=True)
+    paths.status.unlink(missing_ok=True)
+    if paths.lock in new or set(paths.root.iterdir()) <= {paths.lock}:
+        paths.lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody else put something there
+        for path in new:
+            if path != paths.lock:
+                path.rmdir()
+
+
+def _settle_config(paths: RunPaths, wanted: Config) -> None:
+    """Keep the configuration of a new run; for one that is begun allow only what may change."""
+    if paths.config.exists() and is_begun(paths):
+        fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
+        if fixed:
+            listed = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
+            raise UsageError(
+                f"{paths.root} holds a run with another configuration: {listed}",
+                f"mtx train {paths.root} goes on with it as it is; another run_dir=DIR starts anew",
+            )
+    files.write_text(paths.config, settings.dump(wanted))

@@ -1,0 +1,160 @@
+"""The state of a run as others see it: status.json for a scheduler, and what `mtx status` tells."""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mtx import files, settings
+from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
+from mtx.paths import SCORES, RunPaths
+from mtx.training.lost import Lost
+from mtx.training.monitor import format_duration
+
+
+class StatusFile:
+    """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
+
+    def __init__(self, path: Path, lost: Lost):
+        self._path, self._lost, self._step = path, lost, 0
+
+    def write(
+        self, state: str, stage: str, step: int | None = None, exit_code: int | None = None, reason: str = ""
+    ) -> None:
+        """Replace the file; the step stays where none is given.
+
+        Args:
+            exit_code: of the process, where it is about to end.
+        """
+        self._step = self._step if step is None else step
+        value = {
+            "state": state, "stage": stage, "step": self._step, "reason": reason, "exit_code": exit_code,
+            "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
+        }  # fmt: skip
+        try:
+            files.write_json(self._path, value)
+        except OSError as error:
+            self._lost.add(str(self._path), error)
+
+
+@contextlib.contextmanager
+def reporting(path: Path, lost: Lost) -> Iterator[StatusFile]:
+    """Tell in status.json that a run is worked on, and in the end how that went."""
+    status = StatusFile(path, lost)
+    status.write("running", "preparing")
+    try:
+        yield status
+    except BaseException as error:
+        stopped = isinstance(error, StoppedError | KeyboardInterrupt)
+        reason = str(error) or type(error).__name__
+        status.write("stopped" if stopped else "failed", "", exit_code=exit_code(error), reason=reason)
+        raise
+    status.write("finished", "", exit_code=1 if lost.told else 0, reason="finished")
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `mtx status` tells of a run.
+
+    Attributes:
+        state: running, finished, stopped (training can go on), prepared, or new.
+        left_s: seconds of training that are left, as last measured; None where nothing was.
+        reason: why it does not run, where that is known.
+    """
+
+    run: str
+    state: str
+    step: int
+    max_steps: int
+    best_bleu: float | None
+    best_step: int | None
+    left_s: float | None
+    scores: dict[str, float]
+    reason: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def text(self) -> str:
+        lines = [f"state:     {self.state}", f"step:      {self.step:,} of {self.max_steps:,}"]
+        best = (
+            "none yet"
+            if self.best_bleu is None
+            else f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
+        )
+        left = (
+            "none" if self.state == "finished" else "unknown" if self.left_s is None else format_duration(self.left_s)
+        )
+        lines += [f"best:      {best}", f"time left: {left}"]
+        lines += [f"reason:    {self.reason}"] if self.reason else []
+        return "\n".join(lines + [f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()])
+
+
+def read_status(root: Path) -> Status:
+    """Read a run's state from its files, without disturbing it."""
+    paths = RunPaths(root)
+    if not paths.config.is_file():
+        raise UsageError(f"{root}: is not a run directory")
+    events = _events(paths.metrics)
+    step = next((event["step"] for event in reversed(events) if "step" in event), 0)
+    left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
+    validations = [event for event in events if event["event"] == "validation"]
+    best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
+    scores = _bleu_scores(paths.model / SCORES)
+    finished = bool(scores and events and events[-1]["event"] == "end")
+    max_steps = settings.load(paths.config).training.max_steps
+    state = _state(paths, step, finished)
+    reason = None if state in ("running", "finished") else _reason(paths.status)
+    return Status(str(root), state, step, max_steps, best["bleu"], best["step"], left, scores, reason)
+
+
+def _reason(status: Path) -> str | None:
+    """Why a run does not run, as its last process left it."""
+    if not status.exists():
+        return None
+    stored = files.read_json(status)
+    if stored.get("state") == "running":
+        return "killed, or its machine went down"
+    return str(stored.get("reason") or "") or None
+
+
+def _events(metrics: Path) -> list[dict[str, Any]]:
+    """The events of a run so far, without the half-written line that a killed process can leave."""
+    events = []
+    for line in files.read_lines(metrics) if metrics.exists() else ():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                events.append(event)
+    return events
+
+
+def _bleu_scores(path: Path) -> dict[str, float]:
+    stored = files.read_json(path) if path.exists() else {}
+    try:
+        return {name: value["bleu"]["score"] for name, value in stored.items() if name not in ("run", "format")}
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{path}: does not hold scores") from None
+
+
+def _state(paths: RunPaths, step: int, finished: bool) -> str:
+    if paths.lock.exists() and _is_locked(paths.lock):
+        return "running"
+    return "finished" if finished else "stopped" if step else "prepared" if paths.data.exists() else "new"
+
+
+def _is_locked(lock: Path) -> bool:
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a run that only its owner may write; nobody else can work on it
+        return False
