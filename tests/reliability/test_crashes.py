@@ -1,0 +1,120 @@
+"""A crash or a power cut at any moment of a save leaves the new checkpoint or the one before, whole."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtx import files
+from mtx.errors import MtxError
+from mtx.paths import RunPaths
+from mtx.training import checkpoint
+from mtx.training.checkpoint import State
+from tests.reliability import journal
+from tests.reliability.conftest import size
+from tests.reliability.journal import Op, Recorder
+
+Tally = Callable[[str, int, int], None]
+STEPS = [1, 2, 3, 3, 4, 5]  # the first, later ones, one that is replaced, and what is removed from the third on
+
+
+def fresh() -> tuple[torch.nn.Linear, torch.optim.Adam]:
+    model = torch.nn.Linear(2, 1)
+    return model, torch.optim.Adam(model.parameters(), fused=True)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
+    """The operations of some saves and of what is removed after each."""
+    root = tmp_path_factory.mktemp("disk")
+    with pytest.MonkeyPatch.context() as patch:
+        recorder = Recorder(root, patch)
+        paths = RunPaths(root / "run")
+        for number, step in enumerate(STEPS):
+            recorder.mark("begin", number)
+            save(paths, number, step)
+            recorder.mark("done", number)
+            checkpoint.prune(paths, State(step, best_step=1), checkpoint_every=1, average_last=3)
+    return recorder.ops
+
+
+def save(paths: RunPaths, number: int, step: int) -> None:
+    """The checkpoint of a state whose numbers all say which save it is."""
+    model, optimizer = fresh()
+    model(torch.ones(2)).sum().backward()
+    optimizer.step()
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, float(number))
+    checkpoint.save(paths, checkpoint.snapshot(model, optimizer), State(step, bad_validations=number))
+
+
+def found(root: Path) -> int | None:
+    """The save that a start finds, after it has mended what was left; None where there is none."""
+    paths = RunPaths(root / "run")
+    files.remove_temporaries(paths.checkpoints)
+    if not checkpoint.full_steps(paths.checkpoints):
+        return None
+    model, optimizer = fresh()
+    state = checkpoint.load_newest(paths, model, optimizer)
+    assert not list(paths.checkpoints.glob("damaged-*")), "what is there is whole"
+    assert not list(paths.checkpoints.glob(".tmp-*"))
+    for parameter in model.parameters():
+        assert bool((parameter == state.bad_validations).all())
+    assert state.step == STEPS[state.bad_validations]
+    return state.bad_validations
+
+
+def is_right(found: int | None, ops: list[Op]) -> bool:
+    """Whether the newest save that was done is found, or one that is under way."""
+    done = max((int(op.path.name) for op in ops if op.kind == "done"), default=None)
+    begun = max((int(op.path.name) for op in ops if op.kind == "begin"), default=None)
+    return found in (done, begun)
+
+
+def holds(write: Callable[[Path], Any], ops: list[Op], path: Path) -> bool:
+    write(path)
+    try:
+        return is_right(found(path), ops)
+    except (MtxError, AssertionError):
+        return False
+    finally:
+        shutil.rmtree(path)
+
+
+def test_killed_before_in_the_middle_of_and_after_every_operation(
+    recorded: list[Op], tmp_path: Path, tally: Tally
+) -> None:
+    tried = held = 0
+    for end in range(len(recorded) + 1):
+        for left in journal.killed(recorded[:end]):
+            tried += 1
+            held += holds(lambda path, left=left: journal.write_out(left, path), recorded[:end], tmp_path / "disk")
+    tally("killed at an operation of a save", tried, held)
+
+
+def outcomes(ops: list[Op], most: int, path: Path, seed: int = 1) -> Iterator[bool]:
+    """For power cuts after each of the operations: whether what is left is right."""
+    rng = random.Random(seed)
+    for end in range(len(ops) + 1):
+        for left in journal.cut(ops[:end], most, rng):
+            yield holds(left, ops[:end], path)
+
+
+def test_power_cut_at_every_operation(recorded: list[Op], tmp_path: Path, tally: Tally) -> None:
+    all_of = list(outcomes(recorded, size(6, 100), tmp_path / "disk"))
+    tally("power cut at an operation of a save", len(all_of), sum(all_of))
+
+
+def test_each_sync_is_needed(recorded: list[Op], tmp_path: Path, tally: Tally) -> None:
+    """Without the syncs of any one place in the code, power cuts do damage."""
+    sites = sorted({op.site for op in recorded if op.kind == "sync"})
+    assert {"new_file", "new_directory", "write_manifest", "make_directories"} == {site.split(":")[0] for site in sites}
+    caught = 0
+    for site in sites:
+        without = [op for op in recorded if op.kind != "sync" or op.site != site]
+        caught += any(not right for right in outcomes(without, 30, tmp_path / "disk"))
+    tally("places in the code that sync, each left out and noticed", len(sites), caught)
