@@ -77,7 +77,10 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote; refuses other formats and damaged files by name."""
     try:
-        value = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):
+            raise DamagedFileError(f"{path}: is cut short")
+        value = json.loads(data)
     except FileNotFoundError:
         raise DamagedFileError(f"{path}: is missing") from None
     except (ValueError, RecursionError) as error:  # the latter from deep nesting

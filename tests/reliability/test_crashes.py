@@ -45,7 +45,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
 def save(paths: RunPaths, number: int, step: int) -> None:
     """The checkpoint of a state whose numbers all say which save it is."""
     model, optimizer = fresh()
-    model(torch.ones(2)).sum().backward()
+    model(torch.full((2,), number + 1.0)).sum().backward()
     optimizer.step()
     for parameter in model.parameters():
         torch.nn.init.constant_(parameter, float(number))
@@ -105,7 +105,7 @@ def outcomes(ops: list[Op], most: int, path: Path, seed: int = 1) -> Iterator[bo
 
 
 def test_power_cut_at_every_operation(recorded: list[Op], tmp_path: Path, tally: Tally) -> None:
-    all_of = list(outcomes(recorded, size(6, 100), tmp_path / "disk"))
+    all_of = list(outcomes(recorded, size(8, 300), tmp_path / "disk"))
     tally("power cut at an operation of a save", len(all_of), sum(all_of))
 
 
@@ -116,5 +116,5 @@ def test_each_sync_is_needed(recorded: list[Op], tmp_path: Path, tally: Tally) -
     caught = 0
     for site in sites:
         without = [op for op in recorded if op.kind != "sync" or op.site != site]
-        caught += any(not right for right in outcomes(without, 30, tmp_path / "disk"))
+        caught += any(not right for right in outcomes(without, 16, tmp_path / "disk"))
     tally("places in the code that sync, each left out and noticed", len(sites), caught)
