@@ -1,0 +1,219 @@
+"""A number that is not finite stops before the update; memory that is short halves the micro-batch, once."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtx import files, pipeline, settings
+from mtx.data.packing import Position, steps
+from mtx.data.prepare import PreparedData, load_prepared
+from mtx.errors import MtxError
+from mtx.paths import RunPaths
+from mtx.training import checkpoint
+from mtx.training.chosen import Chosen
+from mtx.training.micro_step import MicroStep
+from mtx.training.trainer import Trainer
+from tests.integration.commands import TINY, write_tsv
+
+Tally = Callable[[str, int, int], None]
+SETTINGS = [
+    *TINY,
+    "model.dropout=0.0",
+    "training.max_steps=9",
+    "training.checkpoint_every=2",
+    "training.validate_every=50",
+]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    directory = tmp_path_factory.mktemp("prepared")
+    corpus = write_tsv(directory / "digits.tsv", range(1000, 1300))
+    wanted = settings.resolve(None, [f"data.train={corpus}", *SETTINGS, f"run_dir={directory / 'run'}"])
+    return pipeline.prepare_only(wanted.config)
+
+
+def trainer(prepared: RunPaths, root: Path, micro_batch_tokens: int = 96) -> Trainer:
+    """A run of steps of 256 tokens, in three micro-batches each."""
+    data: PreparedData = load_prepared(prepared.data)
+    chosen = Chosen("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
+    root.mkdir(exist_ok=True)
+    return Trainer(settings.load(prepared.config), chosen, data, RunPaths(root))
+
+
+def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def before_step(number: int, act: Callable[[Trainer], None], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Have something done just before an update; the result is filled with the weights at that time."""
+    real, seen = Trainer.update, dict[str, Any]()
+
+    def update(self: Trainer, loaded: Any, step: int, rate: float) -> Any:
+        if step == number and not seen:
+            seen.update(weights(self.model))
+            act(self)
+        return real(self, loaded, step, rate)
+
+    monkeypatch.setattr(Trainer, "update", update)
+    return seen
+
+
+def spoil_loss(value: float, at: int) -> Callable[[Trainer], None]:
+    """The loss of one of the micro-batches, and its gradient."""
+
+    def act(self: Trainer) -> None:
+        real, count = self.micro_step._forward, [0]
+
+        def forward(batch: Any, scale: Any) -> Any:
+            count[0] += 1
+            loss, nll = real(batch, scale)
+            return (loss * value, nll) if count[0] == at else (loss, nll)
+
+        self.micro_step._forward = forward
+
+    return act
+
+
+def spoil_one_gradient(value: float) -> Callable[[Trainer], None]:
+    """One element of one gradient; the loss stays as it is."""
+
+    def act(self: Trainer) -> None:
+        parameter = list(self.model.parameters())[-1]
+
+        def hook(gradient: torch.Tensor) -> torch.Tensor:
+            spoilt = gradient.clone()
+            spoilt.view(-1)[3] = value
+            return spoilt
+
+        parameter.register_hook(hook)
+
+    return act
+
+
+WAYS = {
+    "loss is nan": spoil_loss(math.nan, 1), "loss is inf": spoil_loss(math.inf, 1),
+    "an accumulated micro-batch is nan": spoil_loss(math.nan, 3), "the second is -inf": spoil_loss(-math.inf, 2),
+    "one gradient element is nan": spoil_one_gradient(math.nan), "one is inf": spoil_one_gradient(math.inf),
+}  # fmt: skip
+
+
+def test_stopped_before_the_update(
+    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
+) -> None:
+    cases = [(way, step) for way in WAYS for step in (1, 4, 5)]
+    held = 0
+    for number, (way, step) in enumerate(cases):
+        run = trainer(prepared, tmp_path / f"run-{number}")
+        with monkeypatch.context() as patch:
+            seen = before_step(step, WAYS[way], patch)
+            with pytest.raises(MtxError, match=rf"^step {step}: loss .*nothing was updated") as error:
+                run.run(0.0)
+        pairs = list(steps(run.planner, Position(), step))[-1].pairs
+        place = list(steps(run.planner, Position(), step - 1))[-1].after if step > 1 else Position()
+        assert f"takes {len(pairs)} pairs from place {place.index} of epoch {place.epoch} on" in str(error.value)
+        texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
+        assert list(files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
+        saved = [before for before in (2, 4) if before < step]
+        assert checkpoint.full_steps(run.paths.checkpoints) == saved, "what came before it, and nothing else"
+        held += all(torch.equal(tensor, seen[name]) for name, tensor in run.model.state_dict().items())
+    tally("a loss or a gradient that is not finite", len(cases), held)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_weights_that_are_not_finite_are_never_saved(
+    value: float, prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path / "run")
+    real = Trainer.update
+
+    def update(self: Trainer, loaded: Any, step: int, rate: float) -> Any:
+        figures = real(self, loaded, step, rate)
+        if step == 4:
+            with torch.no_grad():
+                next(iter(self.model.parameters())).view(-1)[0] = value
+        return figures
+
+    monkeypatch.setattr(Trainer, "update", update)
+    with pytest.raises(MtxError, match="not finite|loss nan"):
+        run.run(0.0)
+    assert checkpoint.full_steps(run.paths.checkpoints) == [2]
+
+
+def short_of_memory(times: int, at: int, where: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a micro-step, or the update after all of them, run out of memory."""
+    made = [0]
+    owner: Any = MicroStep if where == "micro-step" else torch.optim.Adam
+    name = "__call__" if where == "micro-step" else "step"
+    real, calls = getattr(owner, name), [0]
+
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] >= at and made[0] < times:
+            made[0] += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.\nmore")
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(owner, name, call)
+    return made
+
+
+def gradients(step: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Tensor]:
+    """Filled with the gradients that a step ends with."""
+    real, found = Trainer.update, dict[str, torch.Tensor]()
+
+    def update(self: Trainer, loaded: Any, number: int, rate: float) -> Any:
+        figures = real(self, loaded, number, rate)
+        if number == step:
+            found.update({name: p.grad.clone() for name, p in self.model.named_parameters() if p.grad is not None})
+        return figures
+
+    monkeypatch.setattr(Trainer, "update", update)
+    return found
+
+
+def test_memory_that_is_short_once_halves_the_micro_batch(
+    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tally: Tally
+) -> None:
+    cases = [("micro-step", 1, 1), ("micro-step", 8, 3), ("update", 3, 3)]
+    held = 0
+    for number, (where, at, step) in enumerate(cases):
+        found = []
+        for is_short in (False, True):
+            run = trainer(prepared, tmp_path / f"run-{number}-{is_short}")
+            with monkeypatch.context() as patch:
+                made = short_of_memory(int(is_short), at, where, patch)
+                found.append(gradients(step, patch))
+                run.run(0.0)
+            assert made == [int(is_short)] and run.state.step == 9
+        assert f"step {step}: out of memory; micro-batches are halved from now on (CUDA out of memory" in caplog.text
+        assert run.chosen.micro_batch_tokens == files.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
+        assert run.num_micro_steps == 6
+        far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())
+        held += far < 1e-5
+    tally("memory that is short once: the gradient of the step", len(cases), held)
+
+
+def test_memory_that_is_short_again_stops_with_what_to_set(
+    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = trainer(prepared, tmp_path / "run")
+    short_of_memory(99, 5, "micro-step", monkeypatch)
+    with pytest.raises(MtxError, match="step 2: out of memory with micro-batches of 48 target tokens: CUDA") as error:
+        run.run(0.0)
+    assert error.value.help and "training.micro_batch_tokens=32" in error.value.help
+
+
+def test_an_error_that_is_not_memory_is_told_as_it_is(
+    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Any, *arguments: Any) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(MicroStep, "__call__", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        trainer(prepared, tmp_path / "run").run(0.0)
