@@ -31,10 +31,12 @@ from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.chosen import Chosen
+from mtx.training.ending import Ending
 from mtx.training.initial import Initial
 from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor, format_duration
+from mtx.training.refusal import refusal
 from mtx.training.saving import Saver
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedValidationError, Signals
@@ -120,10 +122,9 @@ class Trainer:
             MtxError: where a loss or gradient is not finite; nothing was updated by it.
         """
         max_steps = self.config.training.max_steps
-        self._clock = started - self.state.elapsed_s
-        ends_at = self._clock + (self.config.training.time_limit or math.inf)
+        self._ending = Ending(self.config, self.data, started, self.state.elapsed_s)
         known = self._utilisation_per_rate()
-        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, self.lost, ends_at, known)
+        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, self.lost, self._ending.at, known)
         with self._signals.listening(), monitor, contextlib.closing(self._saver):
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             self._saver.status.write("running", "training", self.state.step)
@@ -198,40 +199,14 @@ class Trainer:
         """Validate and save where that is due; the reason to end, if there is one."""
         training, step = self.config.training, self.state.step
         self._saver.settle()
-        reason = self._reason_to_end()
-        due = reason or step % training.validate_every == 0 or self._needs_measure()
+        reason = self._ending.reason(self.state)
+        due = reason or step % training.validate_every == 0 or self._ending.needs_measure(self.state)
         if due and self.state.validated_step != step:
             self._validate(monitor)
         asked = self._signals.takes_save()
         if step and (asked or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save(monitor)
-        return reason or self._reason_to_end()
-
-    def _reason_to_end(self) -> str | None:
-        training, state = self.config.training, self.state
-        if state.step >= training.max_steps:
-            return "max_steps"
-        if training.patience is not None and state.bad_validations >= training.patience:
-            return "patience"
-        limit = training.time_limit
-        if limit is not None and state.step and self._elapsed_s() > limit - self._reserve_s(limit):
-            return "time_limit"
-        return None
-
-    def _elapsed_s(self) -> float:
-        return time.monotonic() - self._clock
-
-    def _needs_measure(self) -> bool:
-        """Whether a time limit is set and nobody knows yet how long decoding takes."""
-        limit = self.config.training.time_limit
-        return limit is not None and not self.state.validation_s and self._elapsed_s() > 0.2 * limit
-
-    def _reserve_s(self, limit: float) -> float:
-        """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
-        num_lines = sum(store.num_pairs for store in self.data.tests.values())
-        validation_s = self.state.validation_s
-        per_line = validation_s / max(1, self.data.valid.num_pairs)
-        return 0.03 * limit + 10 + validation_s + 2 * self.config.decoding.beam_size * per_line * num_lines
+        return reason or self._ending.reason(self.state)
 
     def _step(self, loaded: LoadedStep, monitor: Monitor) -> None:
         training, step = self.config.training, self.state.step + 1
@@ -262,7 +237,7 @@ class Trainer:
                 update.ready.synchronize()
             loss, nll, norm = update.figures.tolist()
             if not all(map(math.isfinite, (loss, nll, norm))):
-                self._refuse(update, loss, norm)
+                raise refusal(update.step, loss, norm, update.position, self.planner, self.data.train, self.paths)
             tokens = update.num_tgt_tokens
             monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 
@@ -301,27 +276,6 @@ class Trainer:
         self.optimizer.step()
         return figures
 
-    def _refuse(self, update: "_Update", loss: float, norm: float) -> NoReturn:
-        pairs, place = self.planner.step(update.position).pairs, update.position
-        lines = ", ".join(str(line) for line in self.data.train.lines()[pairs[:10]])
-        raise MtxError(
-            f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
-            f"pairs from place {place.index} of epoch {place.epoch} on, lines {lines}, … of the training text"
-            f"{self._written_out(pairs)}",
-            "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
-        )
-
-    def _written_out(self, pairs: Any) -> str:
-        """Where the sentences of a refused step can be read: line, source and target."""
-        rows = zip(self.data.train.lines()[pairs], *self.data.train.texts(pairs), strict=True)
-        text = "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows)
-        try:
-            files.write_text(self.paths.refused, text)
-        except OSError as error:
-            self.lost.add(str(self.paths.refused), error)
-            return ""
-        return f", see {self.paths.refused}"
-
     def _validate(self, monitor: Monitor) -> None:
         """Validate, and keep count of the best; after a signal save and leave instead."""
         self._read(monitor)
@@ -344,14 +298,14 @@ class Trainer:
         logger.info(
             "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps,
             found.nll, found.ppl, found.bleu, " (best)" if better else "",
-            format_duration(self._elapsed_s()),
+            format_duration(self._ending.elapsed_s()),
         )  # fmt: skip
 
     def _save(self, monitor: Monitor) -> None:
         """Have the checkpoint of this step written, unless it is."""
         self._read(monitor)
         started = time.monotonic()
-        state = replace(self.state, elapsed_s=round(started - self._clock, 3))
+        state = replace(self.state, elapsed_s=round(self._ending.elapsed_s(), 3))
         if self._saver.save(self.model, self.optimizer, self.state, state):
             self.state = state
             monitor.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))

@@ -118,7 +118,7 @@ def test_a_description_that_does_not_fit_is_refused(
 ) -> None:
     tokenizer.save(tmp_path)
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}) + "\n")
     with pytest.raises(DamagedFileError, match=r"tokenizer\.json"):
         Tokenizer.load(tmp_path)
 
@@ -262,7 +262,7 @@ NUMBERED = {piece: number for number, piece in enumerate(PIECES)}
 def test_a_vocabulary_that_does_not_fit_is_refused(split: Tokenizer, tmp_path: Path, key: str, value: object) -> None:
     split.save(tmp_path)
     path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}) + "\n")
     with pytest.raises(DamagedFileError, match=r"tokenizer\.json: "):
         Tokenizer.load(tmp_path)
 

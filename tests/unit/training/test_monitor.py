@@ -61,12 +61,12 @@ def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
 def test_finished_means_scored_and_ended(run: Path) -> None:
     scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}}, "run": {}}
     (run / "model").mkdir()
-    (run / "model" / "scores.json").write_text(json.dumps(scores))
+    (run / "model" / "scores.json").write_text(json.dumps(scores) + "\n")
     _write(run, {"event": "end", "step": 100, "reason": "max_steps"})
     assert read_status(run).state == "finished" and read_status(run).scores == {"t": 30.0}
     _write(run, {"event": "end", "step": 100}, {"event": "start", "step": 100})
     assert read_status(run).state == "stopped"
-    (run / "model" / "scores.json").write_text('{"format": 1, "t": 3}')
+    (run / "model" / "scores.json").write_text('{"format": 1, "t": 3}' + "\n")
     with pytest.raises(DamagedFileError, match=r"scores\.json"):
         read_status(run)
 
