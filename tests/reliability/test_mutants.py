@@ -1,0 +1,130 @@
+"""Faults put into mtx's own code, one at a time, each of which other tests must notice. At night only."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.reliability.conftest import NIGHTLY
+
+Tally = Callable[[str, int, int], None]
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault: `old` becomes `new` in a file below mtx/, and one of `tests` must fail."""
+
+    what: str
+    path: str
+    old: str
+    new: str
+    tests: str
+
+
+CRASHES = "tests/reliability/test_crashes.py"
+KILLS = "tests/reliability/test_kills.py"
+CHECKPOINT = "tests/unit/training/test_checkpoint.py"
+POLL = "            if self._signals.stop is not None:\n                return None\n"
+SEED = "            _seed_all(self.config.seed, step, micro_step)\n"
+DECODE = 'yield line.decode("utf-8", errors="replace")'
+LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
+UNEQUAL = "        if len(src) != len(tgt):\n"
+RENAME = "        disk.rename(temporary, path)\n"
+PARENT = "        disk.sync(path.parent)\n"
+
+MUTANTS = [
+    Mutant("a new file is not synced", "files.py", f"        disk.sync(temporary)\n{RENAME}", RENAME, CRASHES),
+    Mutant("a rename is not synced", "files.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
+    Mutant(
+        "the files of a checkpoint are not synced", "files.py",
+        "        disk.sync(path)\n        entries", "        entries", CRASHES,
+    ),
+    Mutant(
+        "the old is removed before the new is there", "files.py",
+        "            disk.rename(path, old)\n", "            _remove_tree(path)\n", CRASHES,
+    ),
+    Mutant(
+        "sha256 is not compared", "files.py",
+        'if sha256(path) != entry.get("sha256"):', "if False:", "tests/reliability/test_damage.py",
+    ),
+    Mutant(
+        "a damaged checkpoint is the end", "training/checkpoint.py",
+        "            continue\n        for bad", "            break\n        for bad",
+        f"tests/reliability/test_machine.py {CHECKPOINT}",
+    ),
+    Mutant("random numbers are not seeded anew", "training/trainer.py", SEED, "", KILLS),
+    Mutant(
+        "a resume begins the epoch anew", "training/checkpoint.py",
+        'position=Position(**fields["position"])', 'position=Position(fields["position"]["epoch"], 0)', KILLS,
+    ),
+    Mutant(
+        "lines end at U+2028 too", "files.py",
+        DECODE, f'{DECODE.replace("yield", "yield from")}.splitlines() or [""]', "tests/reliability/test_lines.py",
+    ),
+    Mutant(
+        "the longer side is cut", "data/formats.py",
+        UNEQUAL, f"        src, tgt = src[: len(tgt)], tgt[: len(src)]\n{UNEQUAL}", "tests/reliability/test_hygiene.py",
+    ),
+    Mutant(
+        "numbers are not looked at before the update", "training/trainer.py",
+        "(~figures.isfinite().all()).float()", "torch.zeros(())", "tests/reliability/test_numbers.py",
+    ),
+    Mutant(
+        "what is not finite is saved", "training/checkpoint.py",
+        "    _check_finite(taken, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
+    ),
+    Mutant("no lock", "run_directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant(
+        "messages go to stdout", "cli.py",
+        "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
+    ),
+    Mutant("signals are not looked at", "training/trainer.py", POLL, "", "tests/reliability/test_signals.py"),
+    Mutant(
+        "a failed save is not told", "training/saving.py",
+        "            self._lost.add(", "            print(", "tests/reliability/test_disk.py",
+    ),
+    Mutant(
+        "weights of any shape are taken", "bundle.py",
+        "tensors[name].shape != wanted[name].shape", "False", "tests/unit/test_bundle.py",
+    ),
+]  # fmt: skip
+
+
+def run_tests(copy: Path, tests: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests.split()]
+    environment = {**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("MTX_RELIABILITY", None)
+    return subprocess.run(command, cwd=copy, env=environment, capture_output=True, check=False, timeout=900)
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="runs other tests many times")
+def test_every_fault_is_noticed(tmp_path: Path, tally: Tally) -> None:
+    copy = tmp_path / "mtx"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", ".git", "__pycache__", "runs", ".*_cache"))
+    sound = run_tests(copy, " ".join(sorted({path for mutant in MUTANTS for path in mutant.tests.split()})))
+    assert sound.returncode == 0, sound.stdout.decode()[-2000:]
+    missed = []
+    for mutant in MUTANTS:
+        path = copy / "mtx" / mutant.path
+        text = path.read_text(encoding="utf-8")
+        assert text.count(mutant.old) == 1, f"{mutant.what}: {mutant.path} has changed"
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        result = run_tests(copy, mutant.tests)
+        if result.returncode != 1:  # 1: tests ran, and one failed
+            missed.append(f"{mutant.what}: {result.stdout.decode()[-300:]}")
+        path.write_text(text, encoding="utf-8")
+    print(*missed, sep="\n")
+    tally("faults put into mtx's own code", len(MUTANTS), len(MUTANTS) - len(missed))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.what for mutant in MUTANTS])
+def test_the_line_is_there(mutant: Mutant) -> None:
+    """In every run: what a fault replaces stands in the code once, and its tests exist."""
+    assert (ROOT / "mtx" / mutant.path).read_text(encoding="utf-8").count(mutant.old) == 1
+    assert all((ROOT / path).is_file() for path in mutant.tests.split())
