@@ -103,7 +103,7 @@ def _to_yaml(value: Any, default_flow_style: bool = False) -> str:
 
 def _on_one_line(value: Any) -> str:
     """A single value as YAML."""
-    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip()
+    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
 
 
 def explain(resolved: Resolved) -> str:

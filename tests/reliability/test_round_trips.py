@@ -192,6 +192,13 @@ def nested(keys: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
+def come_back(resolved: settings.Resolved, directory: Path) -> None:
+    """Check that a run's file and what `mtx config` prints are read as the same configuration."""
+    for text in (settings.dump(resolved.config), settings.explain(resolved)):
+        files.write_text(directory / "written.yaml", text)
+        assert settings.load(directory / "written.yaml") == resolved.config
+
+
 def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
     assert {key.partition(".hub.")[0] + ".hub" * (".hub." in key) for key in key_names()} == set(VALUES)
 
@@ -201,11 +208,9 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
         except ValidationError as error:  # such as equal languages
             assert all(problem["type"] == "value_error" for problem in error.errors()), error
             assume(False)
-        files.write_text(tmp_path / "config.yaml", settings.dump(config))
-        assert settings.load(tmp_path / "config.yaml") == config
-        again = settings.resolve(str(tmp_path / "config.yaml"), [])
-        files.write_text(tmp_path / "explained.yaml", settings.explain(again))
-        assert settings.load(tmp_path / "explained.yaml") == again.config
+        files.write_text(tmp_path / "given.yaml", settings.dump(config))
+        assert settings.load(tmp_path / "given.yaml") == config
+        come_back(settings.resolve(str(tmp_path / "given.yaml"), []), tmp_path)
 
     hold(tally, "H15 configurations written and read", check, CONFIGS)
 
@@ -270,9 +275,7 @@ def likeness(first: str, second: str) -> float:
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_configuration_that_did_not_come_back(path: Path, tmp_path: Path) -> None:
-    config = settings.load(path)
-    files.write_text(tmp_path / "config.yaml", settings.dump(config))
-    assert settings.load(tmp_path / "config.yaml") == config
+    come_back(settings.resolve(str(path), []), tmp_path)
 
 
 @pytest.mark.parametrize("setting", (CORPUS / "settings-in-latin-1.txt").read_bytes().split())
