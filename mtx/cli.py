@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 
@@ -63,7 +63,6 @@ def _fail(error: MtxError) -> int:
     line = " ".join(str(error).split())
     with contextlib.suppress(OSError):  # nobody reads it any more, such as a `tee` that the same Ctrl-C ended
         sys.stderr.write(f"error: {line}\n" + (f"help: {error.help}\n" if error.help else ""))
-    _discard_unwritable(sys.stderr)
     return error.exit_code
 
 
@@ -102,14 +101,13 @@ def _explained(error: BaseException) -> MtxError:
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
 
 
-def _discard_unwritable(stream: TextIO | None) -> None:
-    """Where what is still buffered cannot be written, let the interpreter not try at exit, which would end in 120."""
-    if stream is None:
-        return
+def _discard_stdout() -> None:
+    """Where what is still buffered cannot be written, let the interpreter not try again at exit."""
     try:
-        stream.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(arguments: list[str]) -> int:
@@ -124,12 +122,12 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as error:
         return error.exit_code
     except BrokenPipeError:
-        _discard_unwritable(sys.stdout)
+        _discard_stdout()
         return 128 + 13  # SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("MTX_DEBUG"):
             raise
-        _discard_unwritable(sys.stdout)
+        _discard_stdout()
         return _fail(_explained(error))
 
 
