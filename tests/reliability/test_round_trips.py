@@ -103,7 +103,7 @@ def test_the_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path: Path, tally: 
         mean = checkpoint.average(paths, write(paths, [vector]) * count)["x"]
         assert bits(mean) == bits(torch.tensor(vector))
 
-    hold(tally, "H11 means of equal checkpoints", check, VECTORS, st.integers(1, 200))
+    hold(tally, "H11 means of equal checkpoints", check, VECTORS, st.integers(1, 200), push=60)
 
 
 def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> None:
@@ -212,7 +212,7 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
         assert settings.load(tmp_path / "given.yaml") == config
         come_back(settings.resolve(str(tmp_path / "given.yaml"), []), tmp_path)
 
-    hold(tally, "H15 configurations written and read", check, CONFIGS)
+    hold(tally, "H15 configurations written and read", check, CONFIGS, push=100)
 
 
 def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tally) -> None:
