@@ -212,7 +212,7 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
         assert settings.load(tmp_path / "given.yaml") == config
         come_back(settings.resolve(str(tmp_path / "given.yaml"), []), tmp_path)
 
-    hold(tally, "H15 configurations written and read", check, CONFIGS, push=100)
+    hold(tally, "H15 configurations written and read", check, CONFIGS, push=100, nightly=2000)
 
 
 def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tally) -> None:
