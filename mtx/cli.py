@@ -3,6 +3,7 @@
 stdout carries results; everything else goes to stderr. Nothing heavy is imported before a command needs it.
 """
 
+import contextlib
 import io
 import logging
 import os
@@ -56,7 +57,8 @@ def _set_up_logging() -> None:
 
 def _fail(error: MtxError) -> int:
     line = " ".join(str(error).split())
-    sys.stderr.write(f"error: {line}\n" + (f"help: {error.help}\n" if error.help else ""))
+    with contextlib.suppress(OSError):  # nobody reads it any more, such as a `tee` that the same Ctrl-C ended
+        sys.stderr.write(f"error: {line}\n" + (f"help: {error.help}\n" if error.help else ""))
     return error.exit_code
 
 

@@ -23,7 +23,7 @@ def _read_bool(value: object) -> object:
     return value
 
 
-_NUMBER = r"\d+(?:\.\d+)?"
+_NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
 _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 
 
@@ -56,7 +56,10 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 class Section(BaseModel):
     """A frozen part of the configuration that refuses unknown keys and reads text values by the field's type."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(),
+        str_min_length=0,  # text with any limit has to be UTF-8: a name that is not could not be recorded
+    )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod

@@ -35,7 +35,7 @@ _EXPECTED = {
     "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
     "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
     "finite_number": "a finite number", "bool_type": "true or false", "string_type": "text",
-    "string_unicode": "text", "string_too_short": "at least {min_length} character", "tuple_type": "a list",
+    "string_unicode": "text in UTF-8", "string_too_short": "at least {min_length} character", "tuple_type": "a list",
     "greater_than": "more than {gt:.15g}", "greater_than_equal": "at least {ge:.15g}",
     "less_than": "less than {lt:.15g}", "less_than_equal": "at most {le:.15g}", "literal_error": "{expected}",
 }  # fmt: skip

@@ -61,7 +61,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     _refuse_unread_text(config.data, given)
     if not config.run_dir:
         stem = path.stem if path else f"{config.data.src}-{config.data.tgt}"
-        config = config.model_copy(update={"run_dir": f"runs/{stem}"})
+        config = _validate({**values, "run_dir": f"runs/{stem}"}, [], {})
     file_origin = f"recipe {name}" if name in recipe_names() else str(path)
     origins = {}
     for key, _ in leaves(config.model_dump()):
@@ -103,7 +103,7 @@ def _to_yaml(value: Any, default_flow_style: bool = False) -> str:
 
 def _on_one_line(value: Any) -> str:
     """A single value as YAML."""
-    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip()
+    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
 
 
 def explain(resolved: Resolved) -> str:

@@ -1,0 +1,89 @@
+"""Standard streams as shells leave them: closed, full, without a reader, and what else may not change an exit code."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, MTX, check_error
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_bytes(b"one two\n" * 6000)
+    return path
+
+
+def shell(script: str, run: Path, text: Path, **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    """Run a line of bash in which `mtx` is the command, $RUN a run and $TEXT a text of 6,000 lines."""
+    values = {**ENVIRONMENT, "PYTHON": MTX[0], "RUN": str(run), "TEXT": str(text), **environment}
+    script = f'mtx() {{ "$PYTHON" -m mtx "$@"; }}; {script}'
+    return subprocess.run(["bash", "-c", script], env=values, capture_output=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("command", [
+    "mtx translate $RUN $TEXT --max-length 3",
+    "mtx translate $RUN --max-length 3 --json < $TEXT",
+    "mtx logprob $RUN $TEXT $TEXT",
+])  # fmt: skip
+def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) -> None:
+    result = shell(f'{command} | head -1 | wc -l; echo "${{PIPESTATUS[0]}}"', trained, text)
+    assert (result.stdout.split(), result.stderr) == ([b"1", b"141"], b"")
+
+
+@needs_full
+@pytest.mark.parametrize("command", [
+    "mtx translate $RUN $TEXT --max-length 3 > /dev/full",
+    "mtx translate $RUN $TEXT --max-length 3 -o /dev/full",
+    "mtx logprob $RUN $TEXT $TEXT > /dev/full",
+    "mtx evaluate $RUN > /dev/full",
+    "mtx status $RUN > /dev/full",
+    "mtx config demo > /dev/full",
+    "mtx --help > /dev/full",
+])  # fmt: skip
+def test_a_full_disk_is_one_line_and_no_success(command: str, trained: Path, text: Path) -> None:
+    result = shell(command, trained, text)
+    check_error(result.returncode, result.stderr.decode(), 1, "No space left")
+
+
+@needs_full
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", "2> >(exec true)"])
+def test_an_error_that_nobody_can_read_keeps_its_code(stream: str, trained: Path, text: Path) -> None:
+    script = f"mtx translate $RUN nowhere {stream}; echo $?; mtx translate $RUN < $TEXT >&- {stream}; echo $?"
+    assert shell(script, trained, text).stdout.split() == [b"2", b"2"]
+
+
+def test_a_signal_that_ends_the_reader_of_messages_too_keeps_its_code(trained: Path) -> None:
+    """Ctrl-C in `mtx ... 2>&1 | tee log` ends `tee` first."""
+    process = subprocess.Popen(
+        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin and process.stdout and process.stderr
+    process.stdin.write(b"one\n")
+    process.stdin.flush()
+    assert process.stdout.readline()
+    process.stderr.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 143
+
+
+def test_warnings_that_nobody_can_read_are_no_failure(trained: Path, text: Path) -> None:
+    result = shell(r"printf '\xff\n' | mtx translate $RUN 2> >(exec true); echo ${PIPESTATUS[1]}", trained, text)
+    assert result.stdout.split(b"\n")[1:] == [b"0", b""]
+
+
+def test_no_input_at_all(trained: Path, text: Path) -> None:
+    result = shell("mtx translate $RUN < /dev/null && mtx logprob $RUN /dev/null /dev/null", trained, text)
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+
+
+def test_stdout_holds_translations_alone_whatever_is_told_on_stderr(trained: Path, text: Path) -> None:
+    script = r"{ printf '\xff two\n\n'; head -5 $TEXT; } | mtx translate $RUN"
+    plain, debug = shell(script, trained, text), shell(script, trained, text, MTX_DEBUG="1", PYTHONWARNINGS="always")
+    assert plain.returncode == debug.returncode == 0
+    assert plain.stdout == debug.stdout and plain.stdout.count(b"\n") == 7 and b"invalid UTF-8" in debug.stderr
