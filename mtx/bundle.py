@@ -38,7 +38,14 @@ class Bundle:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    data = safetensors.torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    alone: dict[str, torch.Tensor] = {}
+    seen = set[int]()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        alone[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        seen.add(memory)
+    data = safetensors.torch.save(alone)
     with disk.create(path) as file:
         file.write(data)
 

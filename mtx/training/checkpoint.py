@@ -241,9 +241,18 @@ def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
             damaged = error
             logger.warning("%s; the average is made without it", error)
             continue
+        tensors = bundle.load_tensors(path / WEIGHTS)
+        if num_whole:
+            _check_alike(total, tensors, path / WEIGHTS)
+        for name, tensor in tensors.items():
+            total[name] = total[name] + tensor if num_whole else tensor.double()
         num_whole += 1
-        for name, tensor in bundle.load_tensors(path / WEIGHTS).items():
-            total[name] = total[name] + tensor.double() if name in total else tensor.double()
     if damaged and not num_whole:
         raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
     return {name: (tensor / num_whole).float() for name, tensor in total.items()}
+
+
+def _check_alike(total: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], path: Path) -> None:
+    for name in sorted({*total, *tensors}):
+        if name not in total or name not in tensors or total[name].shape != tensors[name].shape:
+            raise DamagedFileError(f"{path}: {name} is not as in the other checkpoints")
