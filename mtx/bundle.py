@@ -22,6 +22,8 @@ from mtx.paths import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPa
 
 logger = logging.getLogger(__name__)
 
+_MAX_HEADER_BYTES = 1 << 24  # 2,000 layers and what Adam keeps of them have 14 MB
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -52,23 +54,51 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; a damaged one is refused by name."""
+    files.require_file(path)
     try:
-        tensors: dict[str, torch.Tensor] = safetensors.torch.load(path.read_bytes())
+        content = path.read_bytes()
+        _check_header(content)
+        tensors: dict[str, torch.Tensor] = safetensors.torch.load(content)
         return tensors
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # last of odd shapes
         raise DamagedFileError(f"{path}: cannot be read: {error}") from None
 
 
+def _check_header(content: bytes) -> None:
+    """Raise ValueError at what the library lets through: a name that stands twice, and a header for its own sake."""
+    size = int.from_bytes(content[:8], "little")
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"a header of {size:,} bytes")
+    files.parse_json(content[8 : 8 + size])
+
+
 def load_weights(model: torch.nn.Module, path: Path) -> None:
-    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's."""
-    tensors, wanted = load_tensors(path), model.state_dict()
+    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's, numbers finite."""
+    tensors = load_tensors(path)
+    _check_tensors(path, tensors, model.state_dict())
+    model.load_state_dict(tensors)
+
+
+def _check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
     for name in sorted({*tensors, *wanted}):
         if name not in tensors or name not in wanted:
             raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
         if tensors[name].shape != wanted[name].shape or tensors[name].dtype != wanted[name].dtype:
             got, expected = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], wanted[name]))
             raise DamagedFileError(f"{path}: {name} is {got}, expected {expected}")
+        if not bool(tensors[name].isfinite().all()):
+            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+
+
+def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
+    """The model of a weights file. What `config` asks for takes no memory before the file is seen to hold it."""
+    tensors = load_tensors(path)
+    with torch.device("meta"):
+        wanted = Transformer(config, num_ids).state_dict()
+    _check_tensors(path, tensors, wanted)
+    model = Transformer(config, num_ids)
     model.load_state_dict(tensors)
+    return model.eval()
 
 
 def write(
@@ -103,9 +133,8 @@ def load(directory: Path) -> Bundle:
     if (directory / EXPORT_CONFIG).is_file():
         raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
     described = bundle_info.read(directory, (WEIGHTS,))
-    model = Transformer(described.config, described.tokenizer.num_ids)
-    load_weights(model, directory / WEIGHTS)
-    return Bundle(model.eval(), described.tokenizer, described.info)
+    model = _load_model(described.config, described.tokenizer.num_ids, directory / WEIGHTS)
+    return Bundle(model, described.tokenizer, described.info)
 
 
 def describe(wanted: Config) -> dict[str, Any]:
@@ -131,6 +160,5 @@ def _load_checkpoint(paths: RunPaths) -> Bundle:
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
-    model = Transformer(wanted.model, tokenizer.num_ids)
-    load_weights(model, paths.checkpoint(step) / WEIGHTS)
-    return Bundle(model.eval(), tokenizer, describe(wanted))
+    model = _load_model(wanted.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
+    return Bundle(model, tokenizer, describe(wanted))

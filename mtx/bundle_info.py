@@ -3,7 +3,7 @@
 `bundle` adds the weights; engines that bring their own weights need no more than this.
 """
 
-import math
+import reprlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mtx import files
-from mtx.config import ModelConfig
+from mtx.config import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import MANIFEST, MODEL_CONFIG
@@ -57,10 +57,22 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
         raise DamagedFileError(f"{path}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
     if info.get("num_ids") != tokenizer.num_ids:
         raise DamagedFileError(
-            f"{directory}: the model has {info.get('num_ids')} outputs, the tokenizer {tokenizer.num_ids}"
+            f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
         )
-    if wrong := [key for key, kind in _INFO.items() if not isinstance(info.get(key), kind)]:
-        raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
-    if info["max_tokens"] < 2 or info["beam_size"] < 1 or not 0 <= info["length_penalty"] < math.inf:
-        raise DamagedFileError(f"{path}: max_tokens, beam_size or length_penalty cannot be meant")
+    _check_info(path, info)
     return Description(config, tokenizer, info)
+
+
+def _check_info(path: Path, info: Mapping[str, Any]) -> None:
+    if wrong := [key for key, kind in _INFO.items() if type(info.get(key)) is not kind]:
+        raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
+    meant = {
+        "src": LANGUAGE.fullmatch(info["src"]),
+        "tgt": LANGUAGE.fullmatch(info["tgt"]),
+        "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
+        "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
+        "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
+    }
+    for key, is_meant in meant.items():
+        if not is_meant:
+            raise DamagedFileError(f"{path}: {key} cannot be meant: {reprlib.repr(info[key])}")

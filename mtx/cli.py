@@ -32,6 +32,7 @@ for command in (train, prepare, download, translate, evaluate, logprob, export, 
     app.command()(command)
 app.command("import")(import_)
 logger = logging.getLogger("mtx")
+_LONGEST_LINE = 5000  # characters of a message
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a step is half as fast as this
@@ -56,10 +57,18 @@ def _set_up_logging() -> None:
 
 
 def _fail(error: MtxError) -> int:
-    line = " ".join(str(error).split())
+    text = f"error: {_shown(str(error))}\n" + (f"help: {_shown(error.help)}\n" if error.help else "")
     with contextlib.suppress(OSError):  # nobody reads it any more, such as a `tee` that the same Ctrl-C ended
-        sys.stderr.write(f"error: {line}\n" + (f"help: {error.help}\n" if error.help else ""))
+        sys.stderr.write(text)
     return error.exit_code
+
+
+def _shown(text: str) -> str:
+    """On one line of bounded length, without the control characters that a stranger's file can bring to a terminal."""
+    line = " ".join(text.split())
+    if len(line) > _LONGEST_LINE:
+        line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 def _usage_error(error: Any) -> UsageError:

@@ -46,10 +46,17 @@ def _matching(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+MAX_TOKENS = 4096  # of a sentence
+MAX_BEAM_SIZE = 1000
+MAX_LENGTH_PENALTY = 50.0  # with more, the penalty of a long sentence is no number any more
+LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # it becomes the ending of file names
+TAG = re.compile("[A-Za-z0-9_]+")
+Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(ge=1)]
+NumLayers = Annotated[int, Field(ge=1, le=1000)]  # as deep as Transformers for translation have been trained
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -98,7 +105,7 @@ class TrainText(Section):
 
     name: str = Field(description="local name or file")
     weight: Annotated[float, Field(gt=0)] = Field(1.0, description="how often each pair is seen per epoch")
-    tag: Annotated[str, _matching("[A-Za-z0-9_]+", "letters, digits and _")] | None = Field(
+    tag: Annotated[str, _matching(TAG.pattern, "letters, digits and _")] | None = Field(
         None, description="a mark put before each source sentence, such as BT"
     )
 
@@ -117,15 +124,15 @@ TrainItem = Annotated[
 class DataConfig(Section):
     """What the text is and where it comes from."""
 
-    src: str = Field("src", min_length=1, description="source language; the ending of local file names")
-    tgt: str = Field("tgt", min_length=1, description="target language")
+    src: Language = Field("src", description="source language; the ending of local file names")
+    tgt: Language = Field("tgt", description="target language")
     dir: str | None = Field(None, description="where local names are looked up; null means the current folder")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used when data.dir is not given")
     generator: Literal["grammar"] | None = Field(None, description="text that mtx makes itself (the demo)")
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: str | None = Field(None, description="local name or file; none holds out a part of the training text")
     test: tuple[str, ...] = Field((), description="local names or files; none holds out a part of the training text")
-    max_tokens: Annotated[int, Field(ge=8, le=4096)] = Field(
+    max_tokens: Annotated[int, Field(ge=8, le=MAX_TOKENS)] = Field(
         256, description="longest sentence, in pieces, </s> included"
     )
     max_length_ratio: Annotated[float, Field(gt=1)] = Field(
@@ -171,10 +178,10 @@ class ModelConfig(Section):
     """The architecture; the keys without a default get theirs from the preset."""
 
     preset: Literal["tiny", "small", "base", "big"] = Field("base", description="fills the six keys below it")
-    num_encoder_layers: PositiveInt = Field(description="layers of the encoder")
-    num_decoder_layers: PositiveInt = Field(description="layers of the decoder")
-    d_model: PositiveInt = Field(description="width of the model")
-    d_ff: PositiveInt = Field(description="inner width of the feed-forward layers")
+    num_encoder_layers: NumLayers = Field(description="layers of the encoder")
+    num_decoder_layers: NumLayers = Field(description="layers of the decoder")
+    d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="width of the model")
+    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner width of the feed-forward layers")
     num_heads: PositiveInt = Field(description="attention heads")
     dropout: Probability = Field(description="on sub-layer outputs and embedding sums (5.4)")
     norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each residual sum (the paper) or before")
@@ -233,8 +240,10 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a model translates."""
 
-    beam_size: PositiveInt = Field(4, description="1 is greedy search")
-    length_penalty: Annotated[float, Field(ge=0)] = Field(0.6, description="alpha of ((5+|Y|)/6)^alpha (6.1)")
+    beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = Field(4, description="1 is greedy search")
+    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = Field(
+        0.6, description="alpha of ((5+|Y|)/6)^alpha (6.1)"
+    )
     batch_tokens: PositiveInt = Field(4096, description="source tokens that are decoded at once")
 
 

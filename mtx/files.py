@@ -12,8 +12,10 @@ import gzip
 import hashlib
 import json
 import os
+import reprlib
 import secrets
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from mtx.paths import MANIFEST
 
 FORMAT = 1
 TEMPORARY_PREFIX = ".tmp-"
+_MAX_JSON_BYTES = 1 << 24  # vocabularies of 60,000 pieces have about 1.5 MB; of nothing but braces it takes 400 MB
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # of a directory that steps aside until its replacement has its name
 _SPACE_LEFT = 1_000_000  # bytes, for what else is written while a checkpoint is
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
@@ -74,20 +77,52 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_text(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n")
 
 
+def require_file(path: Path) -> None:
+    """Refuse what is no regular file, or a link that leads out of its directory.
+
+    The snapshots of a Hugging Face cache consist of links to the `blobs` beside them; those are read.
+    """
+    if not path.is_file():
+        raise DamagedFileError(f"{path}: is missing")
+    home = path.parent.resolve()
+    if path.is_symlink() and path.resolve().parent not in (home, home.parent.parent / "blobs"):
+        help = "cp -rL makes a copy without links"
+        raise DamagedFileError(f"{path}: is a link that leads out of its directory", help)
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of JSON text; raises ValueError where it is none, is nested too deeply, or names a key twice."""
+    try:
+        return json.loads(data, object_pairs_hook=_with_each_key_once)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {reprlib.repr(twice)} stands twice")
+    return values
+
+
+def read_foreign_json(path: Path) -> Any:
+    """The value of a JSON file that need not be mtx's own; a damaged or a huge one is refused by name."""
+    require_file(path)
+    if (size := path.stat().st_size) > _MAX_JSON_BYTES:
+        raise DamagedFileError(f"{path}: {size:,} bytes are too many for this file")
+    try:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
+        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote; refuses other formats and damaged files by name."""
-    try:
-        data = path.read_bytes()
-        if not data.endswith(b"\n"):
-            raise DamagedFileError(f"{path}: is cut short")
-        value = json.loads(data)
-    except FileNotFoundError:
-        raise DamagedFileError(f"{path}: is missing") from None
-    except (ValueError, RecursionError) as error:  # the latter from deep nesting
-        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
+    value = read_foreign_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        found = value.get("format") if isinstance(value, dict) else None
-        raise DamagedFileError(f"{path}: format {found!r}, this version of mtx reads format {FORMAT}")
+        found = reprlib.repr(value.get("format")) if isinstance(value, dict) else None
+        raise DamagedFileError(f"{path}: format {found}, this version of mtx reads format {FORMAT}")
     return value
 
 
@@ -175,6 +210,8 @@ def write_manifest(directory: Path) -> None:
 def listed(directory: Path) -> dict[str, Any]:
     """What the manifest of `directory` lists: file name to size and sha256."""
     entries = read_json(directory / MANIFEST).get("files")
+    if not (directory / MANIFEST).read_bytes().endswith(b"\n"):
+        raise DamagedFileError(f"{directory / MANIFEST}: is cut short")
     if not isinstance(entries, dict):
         raise DamagedFileError(f"{directory / MANIFEST}: lists no files")
     return entries
@@ -195,11 +232,12 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
             continue
         path = directory / name
         if Path(name).name != name or not isinstance(entry, dict):
-            raise DamagedFileError(f"{manifest}: {name!r} is not the name of a file in this directory")
-        if not path.is_file():
-            raise DamagedFileError(f"{path}: is missing")
+            raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
+        require_file(path)
         if path.stat().st_size != entry.get("bytes"):
-            raise DamagedFileError(f"{path}: {path.stat().st_size} bytes, its manifest says {entry.get('bytes')}")
+            raise DamagedFileError(
+                f"{path}: {path.stat().st_size} bytes, its manifest says {reprlib.repr(entry.get('bytes'))}"
+            )
         if sha256(path) != entry.get("sha256"):
             raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from mtx.config import PRESETS, Config, DataConfig, ModelConfig, Section, key_names, leaves, section_of
 from mtx.config_problems import describe_problems, did_you_mean, nearest, unknown_key
 from mtx.errors import UsageError
-from mtx.files import read_lines
+from mtx.files import read_lines, require_file
 from mtx.yaml_text import read_yaml
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
@@ -85,6 +85,7 @@ def replaced(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Reso
 
 def load(path: Path) -> Config:
     """Read a `config.yaml` that `dump` wrote."""
+    require_file(path)
     values, lines = read_yaml(path)
     return _validate(values, [], lines)
 

@@ -12,6 +12,8 @@ import yaml
 from mtx.errors import UsageError
 from mtx.files import read_lines
 
+_MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML takes 10 s for a megabyte
+
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of a YAML file, and for each key (`""` is the file itself) where it stands, as path:line.
@@ -20,6 +22,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         UsageError: at path:line, where the file is no YAML, a key stands twice, or an alias is used.
     """
     lines: dict[str, str] = {}
+    if path.exists() and (size := path.stat().st_size) > _MAX_BYTES:
+        raise UsageError(f"{path}: {size:,} bytes are too many for a configuration")
     try:
         root = yaml.compose("\n".join(read_lines(path)), Loader=yaml.SafeLoader)
         values = _text_of(root, "", str(path), lines, set()) if root is not None else {}

@@ -10,13 +10,14 @@ from typing import Any
 import sentencepiece
 
 from mtx.errors import DamagedFileError
+from mtx.files import require_file
 from mtx.paths import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
 EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 
-_MAX_MODEL_BYTES = 1 << 28  # published models have about 800 kB
+_MAX_MODEL_BYTES = 1 << 25  # published models have about 800 kB
 _MAX_PIECES = 1 << 20  # published vocabularies have about 60,000
 
 
@@ -128,13 +129,18 @@ class SplitModel:
 def _processor(model: bytes) -> Any:
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
+    if (size := processor.get_piece_size()) > _MAX_PIECES:
+        raise RuntimeError(f"{size:,} pieces are too many")
+    try:
+        processor.id_to_piece(list(range(size)))
+    except UnicodeDecodeError:
+        raise RuntimeError("a piece is not UTF-8") from None
     return processor
 
 
 def read_model(path: Path) -> bytes:
     """The bytes of a file that may be a SentencePiece model."""
-    if not path.is_file():
-        raise DamagedFileError(f"{path}: is missing")
+    require_file(path)
     if path.stat().st_size > _MAX_MODEL_BYTES:
         raise DamagedFileError(f"{path}: {path.stat().st_size:,} bytes are too many for a SentencePiece model")
     return path.read_bytes()

@@ -12,13 +12,13 @@ five characters. NFC is applied here and not inside SentencePiece, whose own rul
 import io
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import sentencepiece
 
-from mtx.config import TokenizerConfig
+from mtx.config import TAG, TokenizerConfig
 from mtx.data import piece_models
 from mtx.data.piece_models import PAD, JointModel, SplitModel
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -132,7 +132,7 @@ class Tokenizer:
         description = read_json(json_path)
         normalization: Any = description.get("normalization")
         tags = description.get("tags")
-        if normalization not in get_args(Form) or not isinstance(tags, dict) or len(tags) > NUM_RESERVED:
+        if normalization not in get_args(Form) or not isinstance(tags, dict) or not _are_tags(tags):
             raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in names:
@@ -149,6 +149,10 @@ class Tokenizer:
 
     def _description(self) -> dict[str, Any]:
         return {"normalization": self.normalization, "tags": self.tags, "pieces": self.models.described_pieces()}
+
+
+def _are_tags(names: Collection[str]) -> bool:
+    return len(names) <= NUM_RESERVED and all(TAG.fullmatch(name) for name in names)
 
 
 def _load_joint(directory: Path) -> JointModel:

@@ -14,6 +14,7 @@ from typing import Any
 
 from mtx import bundle_info
 from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.lines import LineTranslator, Splitter
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.errors import DamagedFileError, MtxError, UsageError
@@ -97,6 +98,7 @@ class CTranslate2Translator(LineTranslator):
         info = described.info
         if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
             raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")
+        check_export(path, described.config, described.tokenizer.vocabulary(), info["num_positions"])
         options = SearchOptions(
             beam_size or int(info["beam_size"]),
             float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,

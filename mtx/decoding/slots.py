@@ -17,6 +17,7 @@ from torch import Tensor
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.sampling import Sampler
 from mtx.decoding.search import Beams, trace
+from mtx.errors import MtxError
 
 _PLAIN_STEPS = 2  # before a step is recorded: libraries allocate in the first what they keep
 _LAG = 2  # steps that the host is behind CUDA
@@ -238,6 +239,8 @@ class _Search:
                 event.synchronize()
             for number, history, finished, ends in zip(numbers, *rows, strict=True):
                 self.results[number] = trace(history, finished, ends)
+                if not self.results[number]:
+                    raise MtxError("the model gives no numbers as scores: its weights are damaged or far too large")
 
 
 def _to_host(tensor: Tensor) -> Tensor:

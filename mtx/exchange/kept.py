@@ -25,6 +25,7 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
 
     Raises:
         UsageError: where there is no such model.
+        DamagedFileError: where a stranger made what should be a lock.
         MtxError: where CTranslate2 is not installed, or the export cannot be written inside the model directory.
     """
     if (model / EXPORT_CONFIG).is_file():
@@ -34,6 +35,8 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     if _source_of(kept) == source:
         return kept
     lock = root / f"{files.TEMPORARY_PREFIX}{kept.name}.lock"
+    if lock.is_symlink():  # taking the lock would empty what it leads to
+        raise DamagedFileError(f"{lock}: is a link, which no lock is")
     try:
         with FileLock(lock):
             if _source_of(kept) != source:  # another process may have made it meanwhile

@@ -5,8 +5,6 @@ under their fixed names. Anything that mtx cannot represent exactly is refused b
 tensors; the result translates as any model of mtx does.
 """
 
-import json
-import math
 import re
 import reprlib
 from pathlib import Path
@@ -14,8 +12,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtx import bundle
-from mtx.config import ModelConfig
+from mtx import bundle, files
+from mtx.config import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
 from mtx.data.piece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
@@ -25,8 +23,6 @@ from mtx.exchange.marian_weights import read_weights
 
 short = reprlib.repr
 
-_MAX_JSON_BYTES = 1 << 26  # published vocabularies have about 1.5 MB
-_MAX_TOKENS = 4096  # the largest data.max_tokens
 _DEFAULT_MODEL_MAX_LENGTH = 512  # MarianTokenizer's
 _DEFAULT_BEAM_SIZE = 4
 
@@ -83,16 +79,9 @@ def _check_places(source: Path, target: Path) -> None:
 
 def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
     """A JSON object of another program, which has no format number of mtx."""
-    if not path.is_file():
-        if optional:
-            return {}
-        raise DamagedFileError(f"{path}: is missing")
-    if path.stat().st_size > _MAX_JSON_BYTES:
-        raise DamagedFileError(f"{path}: {path.stat().st_size:,} bytes are too many for this file")
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
+    if optional and not path.is_file():
+        return {}
+    value = files.read_foreign_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: holds no JSON object")
     return value
@@ -184,7 +173,7 @@ def _info(source: Path, described: dict[str, Any]) -> dict[str, Any]:
     return {
         "src": _language(path, about_text, "source_lang", "src"),
         "tgt": _language(path, about_text, "target_lang", "tgt"),
-        "max_tokens": int(min(longest, limit, _MAX_TOKENS)),
+        "max_tokens": int(min(longest, limit, MAX_TOKENS)),
         **_search(source, described),
     }
 
@@ -206,6 +195,7 @@ def _search(source: Path, described: dict[str, Any]) -> dict[str, Any]:
     if values.get("num_beams") is None:
         values["num_beams"] = _DEFAULT_BEAM_SIZE
     penalty = values.get("length_penalty", 1.0)
-    if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
-        raise UsageError(f"{path}: length_penalty is {short(penalty)}, mtx needs a number from 0 on")
-    return {"beam_size": _integer(path, values, "num_beams", 1, 1000), "length_penalty": float(penalty)}
+    if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty <= MAX_LENGTH_PENALTY:
+        got = short(penalty)
+        raise UsageError(f"{path}: length_penalty is {got}, mtx needs a number from 0 to {MAX_LENGTH_PENALTY}")
+    return {"beam_size": _integer(path, values, "num_beams", 1, MAX_BEAM_SIZE), "length_penalty": float(penalty)}

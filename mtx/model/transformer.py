@@ -173,7 +173,8 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(d_model) if pre else None
         self.decoder_norm = nn.LayerNorm(d_model) if pre else None
         self._sinusoids = torch.empty(0, d_model)
-        self.reset_parameters()
+        if not self.embedding.is_meta:  # to do nothing there, torch would load 800 modules first
+            self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:

@@ -177,7 +177,7 @@ def test_empty_sections(tmp_path: Path) -> None:
         ("data.max_tokens=5", "data.max_tokens: expected at least 8, got 5"),
         ("data.max_tokens=5000", "data.max_tokens: expected at most 4096, got 5000"),
         ("data.max_length_ratio=1", "data.max_length_ratio: expected more than 1, got 1"),
-        ("data.src=", "data.src: expected at least 1 character, got ''"),
+        ("data.src=", "data.src: expected 1 to 100 characters without /, got ''"),
         ("model.dropout=1", "model.dropout: expected less than 1, got 1"),
         ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),
         ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),
@@ -428,14 +428,15 @@ def test_explain_and_dump_read_back(name: str | None, tmp_path: Path) -> None:
 
 
 LINES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+LANGUAGES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=30)
 CONFIGS = st.builds(
     lambda data, run_dir, rate, limit: Config.model_validate(
         {"data": data, "run_dir": run_dir, "training": {"learning_rate": rate, "time_limit": limit}}
     ),
     st.fixed_dictionaries(
         {
-            "src": LINES.map(lambda text: f"a{text}"),
-            "tgt": LINES.map(lambda text: f"b{text}"),
+            "src": LANGUAGES.map(lambda text: f"a{text}"),
+            "tgt": LANGUAGES.map(lambda text: f"b{text}"),
             "train": st.lists(
                 LINES | st.fixed_dictionaries({"name": LINES, "weight": st.floats(1e-9, 1e9), "tag": st.just("x_1")})
             ),

@@ -1,0 +1,130 @@
+"""What a stranger can do to a run, a published model, a model to start from, and an export: as `hostile_models`."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtx.paths import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from tests.reliability.hostile_changes import Change, config, link, pipe, put, weights
+from tests.reliability.hostile_files import PICKLE, model_bin, safetensors, torch_pickle
+from tests.reliability.hostile_models import MATRIX
+
+Cases = dict[str, tuple[Change, str]]
+RUN_CONFIG, CHECKPOINT = "config.yaml", "checkpoints/step-00000001"
+
+
+def run_text(old: bytes, new: bytes) -> Change:
+    return lambda run: put(RUN_CONFIG, (run / RUN_CONFIG).read_bytes().replace(old, new))(run)
+
+
+def elsewhere(run: Path) -> None:
+    outside = run.parent.parent / "config.yaml"
+    shutil.move(run / RUN_CONFIG, outside)
+    (run / RUN_CONFIG).symlink_to(outside)
+
+
+def laughs() -> bytes:
+    """Lists of nine aliases of lists of nine aliases, 30 deep."""
+    lines = [b"a%d: &a%d [%s]\n" % (i, i, b"*a%d," % (i - 1) * 9) for i in range(1, 30)]
+    return b"a0: &a0 [x]\n" + b"".join(lines)
+
+
+RUNS: Cases = {
+    "a tag": (put(RUN_CONFIG, b"model: !!python/object/apply:os.system ['touch canary']\n"), "expected a section"),
+    "a tag in a value": (put(RUN_CONFIG, b"seed: !!python/object/apply:os.getpid []\n"), "seed"),
+    "a module": (put(RUN_CONFIG, b"data: !!python/module:os\n  src: !!python/name:os.system\n"), "data"),
+    "an alias": (put(RUN_CONFIG, b"data: &a\n  src: de\nmodel: *a\n"), "alias"),
+    "a billion laughs": (put(RUN_CONFIG, laughs()), "alias"),
+    "100,000 lists": (put(RUN_CONFIG, b"[" * 100_000), "nested too deeply"),
+    "a megabyte": (put(RUN_CONFIG, b"#" * (1 << 20)), "too many for a configuration"),
+    "10^9 layers": (run_text(b"encoder_layers: 1", b"encoder_layers: 1000000000"), "num_encoder_layers"),
+    "a width of 65,536": (run_text(b"d_model: 16", b"d_model: 65536"), "expected torch.float32 [65536]"),
+    "a configuration elsewhere": (elsewhere, "leads out"),
+    "pickled weights": (put(f"{CHECKPOINT}/{WEIGHTS}", torch_pickle()), WEIGHTS),
+    "not a number": (weights(lambda t: t[MATRIX].fill_(torch.nan), f"{CHECKPOINT}/{WEIGHTS}"), "not finite"),
+    "a pickled state": (put(f"{CHECKPOINT}/state.json", PICKLE), "not JSON"),
+    "a state that is /dev/zero": (link(f"{CHECKPOINT}/state.json", "/dev/zero"), "is missing"),
+    "a state that is a pipe": (lambda run: pipe(f"{CHECKPOINT}/state.json")(run) and None, "is missing"),
+    "weights elsewhere": (link(f"{CHECKPOINT}/{WEIGHTS}", "/etc/passwd"), "leads out"),
+    "a pickled tokenizer": (put(f"data/{TOKENIZER_MODEL}", PICKLE), "not a SentencePiece model"),
+}  # fmt: skip
+RUNS_ASKED_WRONGLY = (  # exit code 2: a configuration is what a user writes
+    "a tag", "a tag in a value", "a module", "an alias", "a billion laughs", "100,000 lists", "a megabyte",
+    "10^9 layers",
+)  # fmt: skip
+
+
+def published_config(**values: Any) -> Change:
+    def change(directory: Path) -> None:
+        path = directory / MODEL_CONFIG
+        path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+    return change
+
+
+PUBLISHED: Cases = {
+    "pickled weights": (put(WEIGHTS, torch_pickle()), WEIGHTS),
+    "a header of 2^63 bytes": (put(WEIGHTS, safetensors({}, length=1 << 63)), "a header of"),
+    "not a number": (weights(lambda tensors: tensors["model.shared.weight"].fill_(torch.nan)), "not finite"),
+    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
+    "a configuration elsewhere": (link(MODEL_CONFIG, "/etc/passwd"), "leads out"),
+    "a model elsewhere": (link("source.spm", "/etc/passwd"), "leads out"),
+    "a width of 10^9": (published_config(d_model=10**9), "d_model"),
+    "10^9 layers": (published_config(encoder_layers=10**9), "encoder_layers"),
+    "256 layers of 16,384": (published_config(encoder_layers=256, d_model=1 << 14), "expected"),
+    "heads of text": (published_config(encoder_attention_heads="os.system('touch canary')"), "heads"),
+    "code to run": (published_config(auto_map={"AutoModel": "evil.Model"}, d_model=-1), "d_model"),
+    "a pickled configuration": (put(MODEL_CONFIG, PICKLE), "not JSON"),
+    "a million lists": (put("generation_config.json", b"[" * (1 << 20)), "nested too deeply"),
+    "20 MB of vocabulary": (put("vocab.json", b" " * (20 << 20)), "too many"),
+    "a vocabulary of huge ids": (put("vocab.json", b'{"a": 1' + b"0" * 4000 + b', "b": 2, "c": 3}'), "vocab.json"),
+    "a pickled tokenizer": (put("source.spm", PICKLE), "not a SentencePiece model"),
+    "a pipe": (lambda directory: pipe("target.spm")(directory) and None, "target.spm: is missing"),
+    "a path for a language": (put("tokenizer_config.json", b'{"source_lang": "../../x"}'), "source_lang"),
+}  # fmt: skip
+
+STARTS: Cases = {
+    "pickled weights": (put(WEIGHTS, torch_pickle()), WEIGHTS),
+    "not a number": (weights(lambda tensors: tensors[MATRIX].fill_(torch.nan)), "not finite"),
+    "1,000 layers": (config(num_encoder_layers=1000), "lacks encoder"),
+    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
+    "a path for a language": (config(src="../../x"), "src cannot be meant"),
+    "a pickled tokenizer": (put(TOKENIZER_MODEL, PICKLE), "not a SentencePiece model"),
+    "a tokenizer elsewhere": (link(TOKENIZER_JSON, "/etc/passwd"), "leads out"),
+}
+
+
+def in_bin(change: Callable[[str, list[int], bytes], tuple[list[int], bytes] | None]) -> Change:
+    return lambda directory: put("model.bin", model_bin((directory / "model.bin").read_bytes(), change))(directory)
+
+
+def setting(wanted: str, value: bytes) -> Change:
+    return in_bin(lambda name, shape, old: (shape, value) if name == wanted else None)
+
+
+def of_shape(wanted: str, shape: list[int], size: int) -> Change:
+    return in_bin(lambda name, old_shape, old: (shape, old[:size]) if name == wanted else None)
+
+
+EXPORTS: Cases = {  # each of the first six ended CTranslate2 by a signal or made it read what is not the model's
+    "no heads": (setting("encoder/num_heads", b"\0\0"), "encoder/num_heads is 0"),
+    "no heads in the decoder": (setting("decoder/num_heads", b"\0\0"), "decoder/num_heads is 0"),
+    "attention of layer 32,639": (setting("decoder/alignment_layer", b"\x7f\x7f"), "decoder/alignment_layer is 32639"),
+    "an embedding of one word": (of_shape("decoder/embeddings/weight", [1, 16], 16), "is [1, 16], expected"),
+    "a bias of one number": (of_shape("encoder/layer_0/ffn/linear_0/bias", [1], 4), "is [1], expected [32]"),
+    "one position": (of_shape("decoder/position_encodings/encodings", [1, 16], 64), "is [1, 16], expected"),
+    "an activation that there is not": (setting("decoder/activation", b"\x7f"), "decoder/activation is 127"),
+    "other positions": (setting("decoder/alibi", b"\1"), "decoder/alibi is 1"),
+    "fewer bytes than the shape": (of_shape("encoder/layer_0/ffn/linear_0/bias", [32], 4), "has 4 bytes"),
+    "pickle": (put("model.bin", torch_pickle()), "model.bin"),
+    "nothing in it": (put("model.bin", b""), "ends too early"),
+    "half of it": (lambda d: put("model.bin", (d / "model.bin").read_bytes()[:20_000])(d), "ends too early"),
+    "a smaller vocabulary": (put("shared_vocabulary.json", b'["</s>", "<unk>"]'), "is not the vocabulary"),
+    "other control tokens": (put("config.json", b'{"unk_token": "nothing"}'), "does not name"),
+    "weights elsewhere": (link("model.bin", "/etc/passwd"), "leads out"),
+    "a description that is a pipe": (lambda d: pipe("tokenizer.json")(d), "is missing"),
+}  # fmt: skip
