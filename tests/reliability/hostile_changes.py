@@ -110,6 +110,7 @@ def manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
         values = json.loads((directory / MANIFEST).read_text())
         result = change(values)
         content = result if isinstance(result, bytes) else json.dumps(values).encode()
+        content = content if content.endswith(b"\n") else content + b"\n"  # as a manifest must end
         (directory / MANIFEST).write_bytes(content)
         return True
 
