@@ -231,6 +231,7 @@ class TrainingConfig(Section):
     clip_norm: Annotated[float, Field(gt=0)] | None = Field(
         None, description="largest gradient norm; null: no clipping"
     )
+    deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, more slowly")
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (6.1)")

@@ -23,7 +23,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
-from mtx.model.device import find_device, keep_freed_memory
+from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.paths import (
     HYPOTHESIS_TEXT,
     MANIFEST,
@@ -88,6 +88,8 @@ def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) 
     """All that comes before the first step, or the next one."""
     initial = _initial(wanted, paths)
     data = _prepared(wanted, paths, initial)
+    if device.type == "cuda" and wanted.training.deterministic:
+        make_deterministic()
     chosen = choose(paths, wanted, device, data)
     torch.set_num_threads(chosen.threads)
     if device.type == "cpu":

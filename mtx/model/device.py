@@ -68,11 +68,20 @@ def repays_compiling(flops: float) -> bool:
     return flops > 5e16
 
 
-def attention_kernel(device: torch.device, precision: str, head_size: int) -> Kernel:
-    """`varlen` for bf16 on CUDA from compute capability 8.0 with a head size it takes, `padded` everywhere else."""
-    if device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
+def attention_kernel(device: torch.device, precision: str, head_size: int, deterministic: bool = False) -> Kernel:
+    """`varlen` for bf16 on CUDA from compute capability 8.0 with a head size it takes, `padded` everywhere else.
+
+    The backward pass of `varlen` sums in any order, so that it is not `deterministic`.
+    """
+    if deterministic or device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
         return "padded"
     return "varlen" if torch.cuda.get_device_capability(device) >= (8, 0) else "padded"
+
+
+def make_deterministic() -> None:
+    """Have CUDA give the same bits again, and torch refuse what cannot; call it before the first product."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 def keep_freed_memory() -> None:

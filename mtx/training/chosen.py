@@ -37,10 +37,10 @@ def choose(paths: RunPaths, wanted: Config, device: torch.device, data: Prepared
                 f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
                 f"device={device.type} goes on without it, not bit for bit",
             )
-        kernel = attention_kernel(device, chosen.precision, head_size)
+        kernel = attention_kernel(device, chosen.precision, head_size, wanted.training.deterministic)
         return Chosen(**{**asdict(chosen), "device": str(device), "kernel": kernel})
     precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
-    kernel = attention_kernel(device, precision, head_size)
+    kernel = attention_kernel(device, precision, head_size, wanted.training.deterministic)
     micro = wanted.training.micro_batch_tokens
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
     if micro == "auto":

@@ -166,7 +166,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tokenizer.vocab_size": st.just("auto") | st.integers(270, 10**9),
     "tokenizer.normalization": st.sampled_from(["nfc", "nmt_nfkc", "none"]),
     "model.preset": st.sampled_from(["tiny", "small", "base", "big"]),
-    "model.num_encoder_layers": MANY, "model.num_decoder_layers": MANY, "model.d_ff": MANY, "model.dropout": SHARE,
+    "model.num_encoder_layers": st.integers(1, 1000), "model.num_decoder_layers": st.integers(1, 1000),
+    "model.d_ff": st.integers(1, 1 << 18), "model.dropout": SHARE,
     "model.d_model": st.integers(1, 9).map(lambda n: 16 * n), "model.num_heads": st.sampled_from([1, 2, 4, 8, 16]),
     "model.norm": st.sampled_from(["post", "pre"]), "model.activation": st.sampled_from(["relu", "swish", "gelu"]),
     "model.tie": st.sampled_from(["all", "target", "none"]), "model.output_bias": st.booleans(),
@@ -175,8 +176,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.batch_tokens": st.integers(4096, 10**9), "training.warmup_steps": MANY, "training.clip_norm": POSITIVE,
     "training.micro_batch_tokens": st.just("auto") | st.integers(4096, 10**9), "training.learning_rate": POSITIVE,
     "training.label_smoothing": SHARE, "training.validate_every": MANY, "training.checkpoint_every": MANY,
-    "training.average_last": MANY, "training.patience": MANY,
-    "decoding.beam_size": MANY, "decoding.length_penalty": st.floats(0, allow_infinity=False),
+    "training.average_last": MANY, "training.patience": MANY, "training.deterministic": st.booleans(),
+    "decoding.beam_size": st.integers(1, 1000), "decoding.length_penalty": st.floats(0, 50),
     "decoding.batch_tokens": MANY,
 }  # fmt: skip
 CONFIGS = st.fixed_dictionaries({}, optional=VALUES)

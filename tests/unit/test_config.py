@@ -25,7 +25,8 @@ FIXED = """seed precision data.src data.tgt data.hub.name data.hub.subset data.h
     tokenizer.vocab_size tokenizer.normalization model.preset model.num_encoder_layers model.num_decoder_layers
     model.d_model model.d_ff model.num_heads model.dropout model.norm model.activation model.tie model.positions
     model.output_bias training.init_from training.batch_tokens training.micro_batch_tokens training.learning_rate
-    training.warmup_steps training.label_smoothing training.clip_norm"""
+    training.warmup_steps training.label_smoothing training.clip_norm
+    training.deterministic"""
 
 
 def value_of(config: Config, key: str) -> Any:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtx.model.attention import Layout, attention, make_layout
+from mtx.model.device import attention_kernel
 from mtx.model.transformer import MultiHeadAttention
 
 HEADS, SIZE = 3, 5
@@ -127,3 +128,12 @@ def test_bf16_is_fp32_to_its_precision_forward_and_backward() -> None:
     for a, b in zip(rounded, exact, strict=True):
         assert a.grad is not None and b.grad is not None
         torch.testing.assert_close(a.grad.double(), b.grad, rtol=0, atol=0.05 * float(b.grad.abs().max()))
+
+
+def test_the_kernel_is_another_where_bits_must_be_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    cuda = torch.device("cuda")
+    assert attention_kernel(cuda, "bf16", 64) == "varlen"
+    assert attention_kernel(cuda, "bf16", 64, deterministic=True) == "padded"
