@@ -40,9 +40,8 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
         try:
             sign(paths.lock)
             _settle_config(paths, wanted)
-            files.remove_temporaries(paths.root)
-            files.remove_temporaries(paths.checkpoints)
-            files.remove_temporaries(paths.evaluation)
+            for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
+                files.remove_temporaries(directory)
             yield paths
         except BaseException:
             if not is_begun(paths):

@@ -17,6 +17,7 @@ import pytest
 
 from tests.reliability import tiny
 from tests.reliability.conftest import size
+from tests.reliability.marks import num_marks, slow_within
 from tests.reliability.rig import Rig, Start
 
 KILLS = 5  # of each run
@@ -70,7 +71,8 @@ class Kill:
 def plan(whole: Whole, draw: random.Random) -> list[Kill]:
     """The kills of one run: two after different steps of one epoch, the others anywhere, in order."""
     epoch = draw.randrange(whole.epochs[-1] + 1)
-    steps = [number for number, found in enumerate(whole.epochs, 1) if found == epoch][:-2]  # a kill is never early
+    steps = [number for number, found in enumerate(whole.epochs, 1) if found == epoch]
+    steps = steps[: len(steps) // 2]  # a kill is never early, and late where the machine is busy
     kills = [Kill(whole.ends[step - 1] + draw.uniform(0, 0.02), step) for step in draw.sample(steps, 2)]
     kills += [Kill(draw.uniform(0, whole.duration_s)) for _ in range(KILLS - 2)]
     return sorted(kills, key=lambda kill: kill.at)
@@ -82,7 +84,7 @@ class Killed:
     def __init__(self, rig: Rig, whole: Whole, run: Path):
         self.rig, self.whole, self.run, self.log = rig, whole, run, run.with_name(f"{run.name}.log")
         self.num_kills = 0
-        self.epochs: list[int] = []  # in which the kills after a step fell, as recorded
+        self.epochs: list[int] = []  # in which the kills fell, as recorded; of those before the first step none
 
     def start(self) -> Start:
         return self.rig.start(
@@ -101,8 +103,8 @@ class Killed:
             killed = started.kill_at(started.began + max(kill.at - done_s, 0.0) + before_steps)
         assert killed or started.code == 0, started.err()
         self.num_kills += killed
-        if kill.step is not None and killed:
-            self.epochs.append(tiny.steps_done(self.log)[-1].epoch)
+        if killed and (done := tiny.steps_done(self.log)):
+            self.epochs.append(done[-1].epoch)
 
     def finish(self) -> None:
         last = self.start()
@@ -160,3 +162,15 @@ def test_a_run_copied_to_another_place_goes_on_to_the_same_bits(
     assert moved.code == 0, moved.err()
     assert not tiny.same_bits(there, whole.run) and not tiny.left_over(there)
     assert tiny.steps_done(log)[0].step > 1
+
+
+def test_killed_while_a_checkpoint_is_thinned_nothing_is_left_over(rig: Rig, whole: Whole, tmp_path: Path) -> None:
+    run, marks = tmp_path / "run", tmp_path / "marks"
+    arguments = ["train", *whole.settings, f"run_dir={run}", "training.average_last=60"]
+    slow_sync = partial(slow_within, marks, "mtx.files:remove_member", "mtx.disk:sync", 20.0)
+    started = rig.start(*arguments, first=slow_sync)
+    assert started.wait_until(lambda: num_marks(marks, "mtx.disk:sync"))
+    assert started.kill_at(time.monotonic()) and tiny.left_over(run)
+    again = rig.run(*arguments)
+    assert again.code == 0, again.err()
+    assert not tiny.left_over(run)

@@ -107,7 +107,7 @@ def check_lineage(log: Path, run: Path) -> None:
     """Every step learned from the same sentences whenever it was done, and each epoch from every pair exactly once."""
     by_step: dict[int, tuple[Any, ...]] = {}
     for done in steps_done(log):
-        assert by_step.setdefault(done.step, done.sentences) == done.sentences, f"step {done.step} differs when repeated"
+        assert by_step.setdefault(done.step, done.sentences) == done.sentences, f"step {done.step} differs"
     assert sorted(by_step) == list(range(1, MAX_STEPS + 1))
     everything = all_pairs(run)
     missing = Counter(everything)
@@ -129,7 +129,10 @@ def all_pairs(run: Path) -> list[Any]:
 
     store = TokenStore.open(run / "data" / "train.arrow")
     sides = [
-        [tuple(side.tokens[start : start + length].tolist()) for start, length in zip(side.starts, side.lengths, strict=True)]
+        [
+            tuple(side.tokens[start : start + length].tolist())
+            for start, length in zip(side.starts, side.lengths, strict=True)
+        ]
         for side in (store.src, store.tgt)
     ]
     pairs = list(zip(*sides, strict=True))
