@@ -84,7 +84,7 @@ class Trial:
         time.sleep(self.delay_s)
         self.step_sent = len(tiny.steps_done(self.log))
         started.send(self.number)
-        sent = time.monotonic()
+        self.sent = sent = time.monotonic()
         code = started.wait()
         ended = mark_times(self.marks, END)
         self.was_over = code == 0 and ended[0] < sent + 0.02  # it came as all was done
@@ -100,6 +100,8 @@ class Trial:
             assert not done and not saved and not self.run.exists()
             return
         assert max(saved, default=0) >= max(done, default=0) - 1, f"{done[-1:]} was done, {saved[-1:]} is saved"
+        later = [s.step for s in tiny.steps_done(self.log) if s.time > self.sent]
+        assert len(later) <= 1, f"went on with steps {later}"
         status = json.loads((self.run / "status.json").read_text())
         found = status["state"], status["step"], status["exit_code"]
         assert found == ("stopped", max(saved, default=0), CODES[self.number]), status
