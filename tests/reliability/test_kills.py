@@ -4,11 +4,10 @@ Kills fall anywhere in the time that a run takes: preparation, steps, saves, val
 fall into one epoch, where the place in the data would be lost first.
 """
 
+import bisect
 import random
 import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,63 +18,19 @@ from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.reliability.marks import num_marks, slow_within
 from tests.reliability.rig import Rig, Start
+from tests.reliability.tiny import Whole
 
 KILLS = 5  # of each run
 SEED = 7
 
 
-@dataclass(frozen=True)
-class Whole:
-    """A run that nothing interrupted.
-
-    Attributes:
-        settings: of any run on its text, without run_dir.
-        ends: seconds from its start to each step's end.
-        epochs: the epoch that each step began in.
-        duration_s: of all of it.
-    """
-
-    run: Path
-    settings: list[str]
-    ends: list[float]
-    epochs: list[int]
-    duration_s: float
-
-
-@pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with Rig(tmp_path_factory.mktemp("starts")) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="module")
-def whole(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    directory = tmp_path_factory.mktemp("whole")
-    settings, run, log = tiny.write_text(directory), directory / "run", directory / "log"
-    assert rig.run("train", *settings, f"run_dir={directory / 'warm'}").code == 0
-    started = rig.run("train", *settings, f"run_dir={run}", first=partial(tiny.log_steps, log))
-    assert started.code == 0, started.err()
-    duration_s, steps = time.monotonic() - started.began, tiny.steps_done(log)
-    tiny.check_lineage(log, run)
-    return Whole(run, settings, [s.time - started.began for s in steps], [s.epoch for s in steps], duration_s)
-
-
-@dataclass(frozen=True)
-class Kill:
-    """When to kill, in the time of the whole run; and for those in one epoch, after which step."""
-
-    at: float
-    step: int | None = None
-
-
-def plan(whole: Whole, draw: random.Random) -> list[Kill]:
-    """The kills of one run: two after different steps of one epoch, the others anywhere, in order."""
+def plan(whole: Whole, draw: random.Random, num_kills: int) -> list[float]:
+    """When to kill one run, in seconds of the whole one: twice after steps of one epoch, else at any time, in order."""
     epoch = draw.randrange(whole.epochs[-1] + 1)
     steps = [number for number, found in enumerate(whole.epochs, 1) if found == epoch]
     steps = steps[: len(steps) // 2]  # a kill is never early, and late where the machine is busy
-    kills = [Kill(whole.ends[step - 1] + draw.uniform(0, 0.02), step) for step in draw.sample(steps, 2)]
-    kills += [Kill(draw.uniform(0, whole.duration_s)) for _ in range(KILLS - 2)]
-    return sorted(kills, key=lambda kill: kill.at)
+    kills = [whole.ends[step - 1] + draw.uniform(0, 0.02) for step in draw.sample(steps, 2)]
+    return sorted(kills + [draw.uniform(0, whole.duration_s) for _ in range(num_kills - 2)])
 
 
 class Killed:
@@ -91,16 +46,12 @@ class Killed:
             "train", *self.whole.settings, f"run_dir={self.run}", first=partial(tiny.log_steps, self.log)
         )
 
-    def kill(self, kill: Kill) -> None:
-        """Start, and kill at that place of the run's time, as far as the last checkpoint lets one go back to it."""
-        saved = max((int(path.name[5:]) for path in self.run.glob("checkpoints/step-*")), default=0)
+    def kill(self, at: float) -> None:
+        """Start, and kill as long after the same step as the whole run was then, or after the start."""
+        step = bisect.bisect_right(self.whole.ends, at)
+        since_s = at - self.whole.ends[step - 1] if step else at
         started = self.start()
-        if kill.step is not None:
-            killed = started.wait_until(lambda: _reached(self.log, kill.step)) and started.kill_at(time.monotonic())
-        else:
-            before_steps = self.whole.ends[0] if saved else 0.0
-            done_s = self.whole.ends[saved - 1] if saved else 0.0
-            killed = started.kill_at(started.began + max(kill.at - done_s, 0.0) + before_steps)
+        killed = started.wait_until(lambda: _reached(self.log, step)) and started.kill_at(time.monotonic() + since_s)
         assert killed or started.code == 0, started.err()
         self.num_kills += killed
         if killed and (done := tiny.steps_done(self.log)):
@@ -111,8 +62,8 @@ class Killed:
         assert last.wait() == 0, last.err()
 
 
-def _reached(log: Path, step: int | None) -> bool:
-    return log.exists() and step is not None and tiny.count_steps(log) >= step
+def _reached(log: Path, step: int) -> bool:
+    return not step or (log.exists() and tiny.count_steps(log) >= step)
 
 
 def test_killed_at_random_times_a_run_ends_with_the_same_bits(
@@ -123,8 +74,9 @@ def test_killed_at_random_times_a_run_ends_with_the_same_bits(
     while runs < wanted or kills < wanted * KILLS:
         seed = SEED * 1000 + runs
         killed = Killed(rig, whole, tmp_path / f"run{runs}")
-        for kill in plan(whole, random.Random(seed)):
-            killed.kill(kill)
+        missed = max(0, runs * KILLS - kills)  # a kill that comes when all is done is made up for by the next run
+        for at in plan(whole, random.Random(seed), KILLS + missed):
+            killed.kill(at)
         killed.finish()
         runs, kills = runs + 1, kills + killed.num_kills
         assert runs <= 2 * wanted + 2, "kills come too late"
@@ -152,7 +104,7 @@ def test_a_run_copied_to_another_place_goes_on_to_the_same_bits(
     killed = Killed(rig, whole, tmp_path / "here" / "run")
     killed.run.parent.mkdir()
     step = draw.randrange(4, tiny.MAX_STEPS - 10)
-    killed.kill(Kill(0.0, step))
+    killed.kill(whole.ends[step - 1])
     assert killed.num_kills == 1
     there = tmp_path / "there"
     shutil.copytree(killed.run, there)

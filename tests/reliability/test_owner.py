@@ -7,7 +7,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,11 @@ from tests.reliability.marks import mark_calls, num_marks, slow
 from tests.reliability.rig import Rig
 
 OPENED = "mtx.run_directory:_settle_config"
-SHORT = "training.max_steps=6"
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with Rig(tmp_path_factory.mktemp("starts")) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return [*tiny.write_text(tmp_path_factory.mktemp("text")), SHORT]
+def settings(whole: tiny.Whole) -> list[str]:
+    return [*whole.settings, "training.max_steps=2"]
 
 
 def at_once(barrier: Path) -> None:
@@ -70,7 +62,7 @@ def test_of_two_starts_at_once_one_wins(rig: Rig, settings: list[str], tmp_path:
 
 
 def _slow_and_held(barrier: Path) -> None:
-    slow("mtx.data.prepare:prepare", 1.0)
+    slow("mtx.data.prepare:prepare", 0.8)
     at_once(barrier)
 
 
@@ -91,7 +83,7 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
     text, out = tmp_path / "text", tmp_path / "out"
     text.write_text("one two\n")
     first = partial(_mark_and_slow, marks)
-    owner = rig.start("train", run, "training.max_steps=7", first=first)
+    owner = rig.start("train", run, "training.max_steps=3", first=first)
     assert owner.wait_until(lambda: num_marks(marks, OPENED)), owner.err()
     starts = [rig.start("status", run, "--json") for _ in range(2)]
     starts += [rig.start("translate", run / "model", text, "-o", out.with_name(f"out{i}")) for i in range(2)]
@@ -162,7 +154,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
 
 
 def test_starts_that_fail_side_by_side_leave_nothing_and_take_nothing(rig: Rig, tmp_path: Path, tally: Any) -> None:
-    times, others = size(100, 1000), tmp_path / "others"
+    times, others = size(40, 1000), tmp_path / "others"
     run = tmp_path / "above" / "runs" / "run"
     starts = [rig.start(first=partial(open_and_fail, run, number, times, others)) for number in (1, 2, 3)]
     codes = [started.wait(300) for started in starts]

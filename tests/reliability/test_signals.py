@@ -8,7 +8,6 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from signal import SIGINT, SIGTERM, SIGUSR1, Signals
@@ -24,6 +23,7 @@ from tests.reliability.rig import Rig, Start
 
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate"
+LEAVE = "mtx.run_directory:_leave_nothing"
 PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.pipeline:finished"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there
 PHASES: list[tuple[str, range, float]] = [
@@ -37,21 +37,8 @@ MARKED = sorted({*(name for name, _, _ in PHASES), END})
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with Rig(tmp_path_factory.mktemp("starts")) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    return tiny.write_text(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
-def whole(rig: Rig, settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("whole") / "run"
-    assert rig.run("train", *settings, f"run_dir={run}").code == 0
-    return run
+def settings(whole: tiny.Whole) -> list[str]:
+    return whole.settings
 
 
 class Trial:
@@ -120,7 +107,9 @@ def _saved_steps(run: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in run.glob("checkpoints/step-*") if (path / "state.json").exists())
 
 
-def test_signals_anywhere_in_a_run(rig: Rig, settings: list[str], whole: Path, tmp_path: Path, tally: Any) -> None:
+def test_signals_anywhere_in_a_run(
+    rig: Rig, settings: list[str], whole: tiny.Whole, tmp_path: Path, tally: Any
+) -> None:
     tried, failures = size(6, 50), []
     for seed in range(tried):
         trial = Trial(rig, settings, tmp_path / str(seed), seed)
@@ -133,7 +122,7 @@ def test_signals_anywhere_in_a_run(rig: Rig, settings: list[str], whole: Path, t
                 again = trial.start()
                 assert again.wait() == 0, again.err()
             tiny.check_lineage(trial.log, trial.run)
-            assert not tiny.same_bits(trial.run, whole) and not tiny.left_over(trial.run)
+            assert not tiny.same_bits(trial.run, whole.run) and not tiny.left_over(trial.run)
             shutil.rmtree(trial.run)
         except AssertionError as error:
             failures.append(f"{trial}: {error}")
@@ -142,7 +131,7 @@ def test_signals_anywhere_in_a_run(rig: Rig, settings: list[str], whole: Path, t
     assert not failures
 
 
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+@pytest.mark.parametrize("number", NUMBERS[: size(1, 2)])
 def test_a_long_validation_ends_at_once(rig: Rig, settings: list[str], tmp_path: Path, number: Signals) -> None:
     write_sides(tmp_path, "long", range(10**25, 10**25 + size(1500, 6000)))
     run, marks = tmp_path / "run", tmp_path / "marks"
@@ -158,9 +147,9 @@ def test_a_long_validation_ends_at_once(rig: Rig, settings: list[str], tmp_path:
     assert _saved_steps(run)[-1] == 15 and "validation" not in {event["event"] for event in events(run)}
 
 
-@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+@pytest.mark.parametrize("number", NUMBERS[: size(1, 2)])
 def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
-    rig: Rig, settings: list[str], whole: Path, tmp_path: Path, number: Signals
+    rig: Rig, settings: list[str], whole: tiny.Whole, tmp_path: Path, number: Signals
 ) -> None:
     run, log = tmp_path / "run", tmp_path / "slow"
     slow_save = partial(slow_within, log, SAVE, "mtx.disk:write", 20.0)
@@ -174,7 +163,7 @@ def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
     assert started.wait() == CODES[number]
     assert time.monotonic() - sent < 1
     assert rig.run("train", *settings, f"run_dir={run}").code == 0
-    assert not tiny.same_bits(run, whole) and not tiny.left_over(run)
+    assert not tiny.same_bits(run, whole.run) and not tiny.left_over(run)
 
 
 def test_sigusr1_while_torch_is_loaded_does_not_end_the_command(rig: Rig, settings: list[str], tmp_path: Path) -> None:
@@ -197,3 +186,26 @@ def test_a_signal_in_the_last_save_stops_before_the_scoring(rig: Rig, settings: 
     assert started.wait() == 143, started.err()
     assert _saved_steps(run) == [2] and not (run / "model").exists()
     check_error(143, started.err(), 143, "signal 15", "step 2")
+
+
+@pytest.mark.parametrize("place", [LEAVE, "mtx.cli:_fail"])
+def test_the_same_signal_twice_while_it_prepares(
+    rig: Rig, settings: list[str], tmp_path: Path, tally: Any, place: str
+) -> None:
+    """Ctrl-C is often pressed twice: the second one may meet the tidying up after the first, or its message."""
+    tried, failures, draw = size(2, 20), [], random.Random(SEED)
+    for number in range(tried):
+        run, marks, signal = tmp_path / f"run{number}", tmp_path / f"marks{number}", NUMBERS[number % 2]
+        first = partial(together, partial(slow, place, 0.02), partial(mark_calls, marks, PREPARE, place))
+        started = rig.start("train", *settings, f"run_dir={run}", first=first)
+        assert started.wait_until(lambda log=marks: num_marks(log, PREPARE))
+        started.send(signal)
+        assert started.wait_until(lambda log=marks: num_marks(log, place))
+        time.sleep(draw.uniform(0, 0.02))
+        started.send(signal)
+        if started.wait() != CODES[signal] or "Traceback" in started.err():
+            failures.append(f"{number}: code {started.code}, {started.err()}")
+    print(failures)
+    again = rig.run("train", *settings, f"run_dir={run}", "training.max_steps=1")
+    assert again.code == 0 and not tiny.left_over(run), again.err()
+    tally(f"a signal twice, the second in {place}: the exit code", tried, tried - len(failures))

@@ -1,7 +1,6 @@
 """T15: a run goes on with the data that it was trained on, to the byte, or says by name what is another."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,10 @@ GOES_ON = "training.max_steps=7"
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with Rig(tmp_path_factory.mktemp("starts")) as rig:
-        yield rig
-
-
-@pytest.fixture(scope="module")
-def pair(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def pair(rig: Rig, whole: tiny.Whole, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run of six steps, and one that is prepared with other training text."""
     directory = tmp_path_factory.mktemp("pair")
-    settings, other = tiny.write_text(directory), write_tsv(directory / "other.tsv", range(3000, 3400))
+    settings, other = whole.settings, write_tsv(directory / "other.tsv", range(3000, 3400))
     assert rig.run("train", *settings, "training.max_steps=6", f"run_dir={directory / 'run'}").code == 0
     assert rig.run("prepare", *settings, f"data.train={other}", f"run_dir={directory / 'other'}").code == 0
     return directory / "run", directory / "other"

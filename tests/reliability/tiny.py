@@ -16,17 +16,36 @@ from typing import Any
 from tests.integration.commands import write_tsv
 
 MAX_STEPS = 60
+MICRO_BATCH_TOKENS = 120 if os.environ.get("MTX_RELIABILITY") == "nightly" else 240  # two a step, or one
 _SETTINGS = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300", "precision=fp32",
     "model.preset=tiny", "model.d_model=32", "model.d_ff=64", "model.num_heads=2", "model.dropout=0.1",
     "model.num_encoder_layers=2", "model.num_decoder_layers=2",
-    "training.batch_tokens=240", "training.micro_batch_tokens=120", "training.warmup_steps=20",
+    "training.batch_tokens=240", f"training.micro_batch_tokens={MICRO_BATCH_TOKENS}", "training.warmup_steps=20",
     "training.learning_rate=0.01", f"training.max_steps={MAX_STEPS}", "training.checkpoint_every=3",
     "training.validate_every=15", "training.average_last=3",
 ]  # fmt: skip
 WEIGHTS = Path("model", "model.safetensors")
 _LAST = Path("checkpoints", f"step-{MAX_STEPS:08d}")
 COMPARED = (WEIGHTS, _LAST / "model.safetensors", _LAST / "optimizer.safetensors")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A run that nothing interrupted.
+
+    Attributes:
+        settings: of any run on its text, without run_dir.
+        ends: seconds from its start to each step's end.
+        epochs: the epoch that each step began in.
+        duration_s: of all of it.
+    """
+
+    run: Path
+    settings: list[str]
+    ends: list[float]
+    epochs: list[int]
+    duration_s: float
 
 
 def write_text(directory: Path) -> list[str]:
