@@ -18,6 +18,8 @@ from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
 from mtx.training.monitor import format_duration
 
+_LOOK_TIMEOUT_S = 0.1  # another `mtx status` may hold the lock for a moment
+
 
 class StatusFile:
     """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
@@ -158,7 +160,7 @@ def _state(paths: RunPaths, step: int, finished: bool) -> str:
 
 def _is_locked(lock: Path) -> bool:
     try:
-        with FileLock(lock, timeout=0):
+        with FileLock(lock).acquire(timeout=_LOOK_TIMEOUT_S, poll_interval=_LOOK_TIMEOUT_S / 20):
             return False
     except Timeout:
         return True

@@ -95,9 +95,17 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
     assert json.loads(starts[0].out())["state"] == json.loads(starts[1].out())["state"] == "running"
     owner.send(signal.SIGKILL)
     owner.wait()
-    looking = [rig.start("status", run, "--json") for _ in range(4)]
-    assert [started.wait() for started in looking] == [0] * 4
-    assert {json.loads(started.out())["state"] for started in looking} == {"finished"}
+    looking = [rig.start(first=partial(look, run, "finished", 100)) for _ in range(4)]
+    assert [started.wait() for started in looking] == [0] * 4, looking[0].err()
+
+
+def look(run: Path, state: str, times: int) -> None:
+    """In a new process: what `mtx status` tells, many times."""
+    from mtx.training.status import read_status
+
+    found = [read_status(run).state for _ in range(times)]
+    assert found == [state] * times, found
+    sys.exit(0)
 
 
 def _mark_and_slow(marks: Path) -> None:
@@ -135,6 +143,14 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
     from mtx import config, run_directory, settings
     from mtx.errors import MtxError
 
+    exists = Path.exists
+
+    def slow_exists(path: Path) -> bool:  # so that others come between looking and doing
+        found = exists(path)
+        time.sleep(random.uniform(0, 0.002))
+        return found
+
+    Path.exists = slow_exists  # type: ignore[method-assign]
     wanted = config.Config.model_validate({"run_dir": str(run), "seed": number})
     owned = 0
     while owned < times:
