@@ -20,7 +20,7 @@ from mtx.commands.evaluate import evaluate
 from mtx.commands.exchange import export, import_
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
-from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, is_out_of_memory
+from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
 
 app = typer.Typer(
     add_completion=False,
@@ -158,4 +158,10 @@ def main() -> None:
     _set_up_logging()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt as error:  # a second signal, before the first was told
+        if os.environ.get("MTX_DEBUG"):
+            raise
+        code = exit_code(error)
+    sys.exit(code)

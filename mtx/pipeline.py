@@ -39,7 +39,6 @@ from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
 from mtx.training.lost import Lost
-from mtx.training.signals import ignore_save
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
 
@@ -69,7 +68,6 @@ def train(wanted: Config) -> Result:
     """Everything from text to a scored model, or what of it is not done yet."""
     started = time.monotonic()
     device = find_device(wanted.device)
-    ignore_save()
     lost = Lost()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):

@@ -32,17 +32,13 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
     """
     paths = RunPaths(Path(wanted.run_dir))
     new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
-    if paths.config.exists() and not paths.lock.exists() and not is_begun(paths):
-        raise UsageError(
-            f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
-        )
     with owned(paths):
+        _refuse_foreign(paths)
         try:
             sign(paths.lock)
             _settle_config(paths, wanted)
-            files.remove_temporaries(paths.root)
-            files.remove_temporaries(paths.checkpoints)
-            files.remove_temporaries(paths.evaluation)
+            for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
+                files.remove_temporaries(directory)
             yield paths
         except BaseException:
             if not is_begun(paths):
@@ -52,16 +48,29 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
 
 def owned(paths: RunPaths) -> AbstractContextManager[object]:
     """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
-    try:
-        files.make_directories(paths.root)
-        return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
-    except Timeout:
-        raise MtxError(
-            f"{paths.root}: another process works on this run{_owner(paths.lock)}",
-            "wait for it, or use another run_dir",
-        ) from None
-    except OSError as error:
-        raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+    ends = time.monotonic() + _LOCK_TIMEOUT_S
+    while True:
+        try:
+            files.make_directories(paths.root)
+            return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
+        except Timeout:
+            raise MtxError(
+                f"{paths.root}: another process works on this run{_owner(paths.lock)}",
+                "wait for it, or use another run_dir",
+            ) from None
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and time.monotonic() < ends:
+                continue  # a start that failed has just removed the directory that it had made
+            raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+
+
+def _refuse_foreign(paths: RunPaths) -> None:
+    """Refuse to overwrite a configuration that is not of a run: whoever writes one has signed the lock before."""
+    if paths.config.exists() and not paths.lock.stat().st_size and not is_begun(paths):
+        paths.lock.unlink()
+        raise UsageError(
+            f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
+        )
 
 
 def sign(lock: Path) -> None:

@@ -17,6 +17,9 @@ logger = logging.getLogger("mtx")
 
 def train(settings: Settings = None) -> None:
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command goes on after a stop."""
+    from mtx.training.signals import ignore_save
+
+    ignore_save()  # before torch is loaded, which takes seconds
     wanted = resolve(settings).config
     from mtx import pipeline
 

@@ -18,30 +18,38 @@ from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
 from mtx.training.monitor import format_duration
 
+_LOOK_TIMEOUT_S = 0.1  # another `mtx status` may hold the lock for a moment
+
 
 class StatusFile:
     """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
 
     def __init__(self, path: Path, lost: Lost):
-        self._path, self._lost, self._step = path, lost, 0
+        self._path, self._lost = path, lost
 
     def write(
         self, state: str, stage: str, step: int | None = None, exit_code: int | None = None, reason: str = ""
     ) -> None:
-        """Replace the file; the step stays where none is given.
+        """Replace the file; the step that it tells stays where none is given.
 
         Args:
             exit_code: of the process, where it is about to end.
         """
-        self._step = self._step if step is None else step
         value = {
-            "state": state, "stage": stage, "step": self._step, "reason": reason, "exit_code": exit_code,
+            "state": state, "stage": stage, "step": self._told_step() if step is None else step, "reason": reason,
+            "exit_code": exit_code,
             "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
         }  # fmt: skip
         try:
             files.write_json(self._path, value)
         except OSError as error:
             self._lost.add(str(self._path), error)
+
+    def _told_step(self) -> int:
+        with contextlib.suppress(OSError, DamagedFileError):
+            step = files.read_json(self._path).get("step")
+            return step if isinstance(step, int) else 0
+        return 0
 
 
 @contextlib.contextmanager
@@ -152,7 +160,7 @@ def _state(paths: RunPaths, step: int, finished: bool) -> str:
 
 def _is_locked(lock: Path) -> bool:
     try:
-        with FileLock(lock, timeout=0):
+        with FileLock(lock).acquire(timeout=_LOOK_TIMEOUT_S, poll_interval=_LOOK_TIMEOUT_S / 20):
             return False
     except Timeout:
         return True

@@ -129,12 +129,13 @@ class Trainer:
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             self._saver.status.write("running", "training", self.state.step)
             reason = self._steps(monitor)
-            if self._signals.stop is not None:
-                self._leave(monitor)
             self._save(monitor)
             self._saver.finish(self.state)
-            monitor.event("end", step=self.state.step, reason=reason)
-            logger.info("training ends at step %d (%s)", self.state.step, reason)
+            if self._signals.stop is None:
+                monitor.event("end", step=self.state.step, reason=reason)
+                logger.info("training ends at step %d (%s)", self.state.step, reason)
+        if self._signals.stop is not None:
+            raise self._stopped(self._signals.stop)
         if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
             logger.warning(
                 "no validation was better than that of the model to start from, BLEU %.2f; a smaller "
@@ -245,10 +246,12 @@ class Trainer:
         """Save and leave, as a signal asked."""
         self._save(monitor)
         self._saver.finish(self.state)
-        number = self._signals.stop
-        assert number is not None
+        assert self._signals.stop is not None
+        raise self._stopped(self._signals.stop)
+
+    def _stopped(self, number: int) -> StoppedError:
         text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
-        raise StoppedError(text, number, "the same command goes on from there")
+        return StoppedError(text, number, "the same command goes on from there")
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor | None:
         """One optimizer update from k micro-batches; on CUDA it returns before it is done.

@@ -4,9 +4,14 @@
 """
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
+
+from tests.reliability import tiny
+from tests.reliability.rig import Rig
 
 NIGHTLY = os.environ.get("MTX_RELIABILITY") == "nightly"
 _ROWS: list[tuple[str, int, int]] = []
@@ -15,6 +20,24 @@ _ROWS: list[tuple[str, int, int]] = []
 def size(push: int, nightly: int) -> int:
     """How many of something to try: a few in `make test`, all of them at night."""
     return nightly if NIGHTLY else push
+
+
+@pytest.fixture(scope="session")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with Rig(tmp_path_factory.mktemp("starts")) as rig:
+        yield rig
+
+
+@pytest.fixture(scope="session")
+def whole(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tiny.Whole:
+    """A run to compare with."""
+    directory = tmp_path_factory.mktemp("whole")
+    settings, run, log = tiny.write_text(directory), directory / "run", directory / "log"
+    started = rig.run("train", *settings, f"run_dir={run}", first=partial(tiny.log_steps, log))
+    assert started.code == 0, started.err()
+    duration_s, steps = time.monotonic() - started.began, tiny.steps_done(log)
+    tiny.check_lineage(log, run)
+    return tiny.Whole(run, settings, [s.time - started.began for s in steps], [s.epoch for s in steps], duration_s)
 
 
 @pytest.fixture

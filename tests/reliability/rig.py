@@ -1,0 +1,204 @@
+"""Starts of the `mtx` command that cost milliseconds: forks of a process that holds torch and mtx already.
+
+    a test -> `Rig.start` -> the server, a process of its own with one thread -> fork -> what `mtx` does -> os._exit
+
+A start is a process like any other: it can be sent signals by its id, writes to files, and installs the handlers that
+the command installs. What a test wants to see or to slow down inside it is a function that runs there first. The tests
+keep a `Rig` for a module; it ends, and what it started with it, when its connection closes.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from tests.integration.commands import ENVIRONMENT
+
+Prepare = Callable[[], object]
+ROOT = Path(__file__).parents[2]
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class Start:
+    """One start of the command; `code` is None until `wait` saw its end, negative where a signal killed it."""
+
+    def __init__(self, rig: "Rig", pid: int, directory: Path):
+        self._rig, self.pid, self._directory = rig, pid, directory
+        self.began = time.monotonic()
+        self.code: int | None = None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; it is never sent to another process, for the server keeps this one's id until `wait`."""
+        os.kill(self.pid, number)
+
+    def ended(self) -> bool:
+        """Whether it has ended by now."""
+        if self.code is None:
+            self.code = self._rig.ask("wait", self.pid, 0.0)
+        return self.code is not None
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """Its exit code; it is killed where it takes too long."""
+        if self.code is None:
+            self.code = self._rig.ask("wait", self.pid, timeout_s)
+        if self.code is None:
+            self.send(signal.SIGKILL)
+            self.code = self._rig.ask("wait", self.pid, 10.0)
+            raise AssertionError(f"no end within {timeout_s} s: {self.err()}")
+        return self.code
+
+    def kill_at(self, moment: float) -> bool:
+        """Send SIGKILL at a moment of the monotonic clock; False where it had ended by itself before."""
+        while (left := moment - time.monotonic()) > 0:
+            time.sleep(min(left, 0.01))
+            if left > 0.02 and self.ended():
+                return False
+        if self.ended():
+            return False
+        self.send(signal.SIGKILL)
+        return self.wait() == -signal.SIGKILL
+
+    def wait_until(self, done: Callable[[], object], timeout_s: float = 60.0) -> bool:
+        """Return when `done()` is true; False where it ended before."""
+        ends = time.monotonic() + timeout_s
+        while not done():
+            if self.ended():
+                return bool(done())
+            assert time.monotonic() < ends, f"it never came: {self.err()}"
+            time.sleep(0.001)
+        return True
+
+    def out(self) -> str:
+        return (self._directory / "stdout").read_text(encoding="utf-8")
+
+    def err(self) -> str:
+        return (self._directory / "stderr").read_text(encoding="utf-8")
+
+
+class Rig:
+    """The server and what it started. A context manager.
+
+    Args:
+        directory: where each start gets a directory of its own for what it prints.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory, self._num_starts = directory, 0
+        self._connection, theirs = multiprocessing.Pipe()
+        code = f"from tests.reliability.rig import serve; serve({theirs.fileno()})"
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+
+    def __enter__(self) -> "Rig":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        self._process.wait(timeout=30)
+
+    def ask(self, *request: Any) -> Any:
+        self._connection.send(request)
+        return self._connection.recv()
+
+    def start(self, *arguments: Any, first: Prepare | None = None, cwd: Path = ROOT) -> Start:
+        """Start `mtx ARGUMENTS` and do not wait.
+
+        Args:
+            first: called in the new process before the command; a function of a module, or a `partial` of one.
+        """
+        self._num_starts += 1
+        directory = self._directory / f"{self._num_starts:04d}"
+        directory.mkdir(parents=True)
+        return Start(self, self.ask("start", [str(a) for a in arguments], directory, cwd, first), directory)
+
+    def run(self, *arguments: Any, first: Prepare | None = None, timeout_s: float = 60.0) -> Start:
+        """Start `mtx ARGUMENTS` and wait for its end."""
+        started = self.start(*arguments, first=first)
+        started.wait(timeout_s)
+        return started
+
+
+def serve(fd: int) -> None:
+    """Be the server: start what is asked for, and tell how it ended, until the connection is closed."""
+    _import_all()
+    connection: Connection[Any, Any] = Connection(fd)
+    running: set[int] = set()
+    with contextlib.suppress(EOFError):
+        while True:
+            match connection.recv():
+                case ("start", arguments, directory, cwd, first):
+                    pid = os.fork()
+                    if pid == 0:
+                        connection.close()
+                        _be_mtx(arguments, directory, cwd, first)
+                    running.add(pid)
+                    connection.send(pid)
+                case ("wait", pid, timeout_s):
+                    code = _wait(pid, timeout_s)
+                    running -= {pid} if code is not None else set()
+                    connection.send(code)
+    for pid in running:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _import_all() -> None:
+    """What a command would import; with one thread torch makes no pool of them, which a fork would lose."""
+    import dateutil.parser  # noqa: F401  # pyarrow would
+    import sacrebleu  # noqa: F401
+    import torch
+    import torch._dynamo  # noqa: F401  # an optimizer would
+
+    import mtx.cli
+    import mtx.commands.train
+    import mtx.decoding.translator
+    import mtx.pipeline  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def _wait(pid: int, timeout_s: float) -> int | None:
+    ends = time.monotonic() + timeout_s
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= ends:
+            return None
+        time.sleep(0.001)
+
+
+def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | None) -> None:
+    """In a new process: run the command and leave with its exit code, without the interpreter's own end."""
+    code: Any = 99
+    try:
+        for number in _STOPPING:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), fd)
+        os.chdir(cwd)
+        sys.argv = ["mtx", *arguments]
+        if first is not None:
+            first()
+        from mtx import cli
+
+        cli.main()
+    except SystemExit as error:
+        code = error.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
