@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx import files
+from mtx import files, text_files
 from mtx.data.cleaning import clean_text
 from mtx.decoding.lines import LineTranslator
 from mtx.errors import DataError, MtxError, UsageError
@@ -102,7 +102,7 @@ def evaluate(
 
 def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
     """The lines of two text files that must have equally many."""
-    a, b = (list(files.read_lines(path)) for path in (first, second))
+    a, b = (list(text_files.read_lines(path)) for path in (first, second))
     if len(a) != len(b):
         raise DataError(f"{first} has {len(a)} lines, {second} has {len(b)}")
     return a, b
@@ -118,7 +118,7 @@ def score_files(hyp: Path, ref: Path, direction: str | None = None) -> Scores:
 def score_test_set(hyp: Path, name: str, direction: str | None) -> dict[str, Scores]:
     """Score a file of hypotheses against one of sacreBLEU's test sets."""
     named = named_test_set(name, direction or "")
-    hypotheses = list(files.read_lines(hyp))
+    hypotheses = list(text_files.read_lines(hyp))
     if len(hypotheses) != len(named.references):
         raise DataError(f"{hyp} has {len(hypotheses)} lines, the test set {name} has {len(named.references)}")
     return {named.name: score(comparable(hypotheses, "none"), comparable(named.references, "none"), named.tgt)}
@@ -168,5 +168,5 @@ def named_test_set(name: str, pair: str) -> NamedTestSet:
         paths = [Path(sacrebleu.get_source_file(name, pair)), Path(sacrebleu.get_reference_files(name, pair)[0])]
     except (OSError, SystemExit) as error:
         raise MtxError(f"test set {name} could not be downloaded: {error}") from None
-    sources, references = (list(files.read_lines(path)) for path in paths)
+    sources, references = (list(text_files.read_lines(path)) for path in paths)
     return NamedTestSet(name.replace("/", "-"), tgt, sources, references)

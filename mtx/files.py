@@ -1,20 +1,18 @@
-"""The only place that makes things durable, and the only reader of text lines.
+"""The only place that makes things durable, and the reader of JSON and manifests.
 
 A file or a directory appears under its name whole or not at all: it is written beside its place, synced, and renamed;
 a directory that is replaced steps aside first, and `remove_temporaries` mends what an interruption left of that.
 A directory that must be trusted later carries `manifest.json` (sizes and sha256, written last); `verify` refuses it
-by file name when a byte differs. Lines of text end at LF only, so that no character in a line can misalign a corpus.
+by file name when a byte differs.
 """
 
 import contextlib
 import errno
-import gzip
 import hashlib
 import json
 import os
 import reprlib
 import secrets
-import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -22,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mtx import disk
-from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.errors import DamagedFileError
 from mtx.paths import MANIFEST
 
 FORMAT = 1
@@ -240,58 +238,6 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
             )
         if sha256(path) != entry.get("sha256"):
             raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
-
-
-def open_binary(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file (recognised by its first two bytes), which may be a pipe, for reading bytes."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    return gzip.open(file, "rb") if file.peek(2)[:2] == b"\x1f\x8b" else file  # type: ignore[return-value]
-
-
-def byte_lines(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a binary stream: separated by LF only, one CR before it dropped, a BOM at byte 0 dropped."""
-    for number, line in enumerate(file):
-        if number == 0 and line.startswith(b"\xef\xbb\xbf"):
-            line = line[3:]
-        if line.endswith(b"\n"):
-            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-        yield line
-
-
-def decoded_lines(file: IO[bytes], name: Path) -> Iterator[str]:
-    """The lines of an open UTF-8 stream, see `read_lines`; `name` stands in messages."""
-    try:
-        for line in byte_lines(file):
-            yield line.decode("utf-8", errors="replace")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name}: truncated or damaged gzip file ({error})") from None
-    except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
-
-
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or gzip; invalid bytes become U+FFFD.
-
-    Raises:
-        UsageError: where there is no such file.
-        DataError: where a gzip file is truncated or damaged.
-    """
-    with open_binary(path) as file:
-        yield from decoded_lines(file, path)
-
-
-def ends_in_newline(path: Path) -> bool:
-    """Whether nothing can be glued to the last line of a file; true of an empty one."""
-    with path.open("rb") as file:
-        if not file.seek(0, os.SEEK_END):
-            return True
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
 
 
 def remove_directory(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from mtx import bundle, evaluation, files, settings
+from mtx import bundle, evaluation, files, settings, text_files
 from mtx.config import Config, ModelConfig
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
@@ -241,7 +241,7 @@ def _is_finished(paths: RunPaths, wanted: Config) -> bool:
 
 def _ended_by(metrics: Path) -> str:
     """The key whose value ended the training of a finished run, as its last event tells."""
-    events = list(files.read_lines(metrics)) if metrics.is_file() else []
+    events = list(text_files.read_lines(metrics)) if metrics.is_file() else []
     reason = re.search(r'"reason": "(\w+)"', events[-1]) if events else None
     return f"training.{reason[1] if reason else 'max_steps'}"
 
@@ -258,5 +258,5 @@ def _samples(directory: Path) -> list[Sample]:
     texts = [directory / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)]
     if not all(path.is_file() for path in texts):
         return []
-    rows = list(zip(*map(files.read_lines, texts), strict=False))
+    rows = list(zip(*map(text_files.read_lines, texts), strict=False))
     return [Sample(*rows[len(rows) * i // 5]) for i in range(min(5, len(rows)))]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from mtx import disk, files, settings
+from mtx import disk, files, settings, text_files
 from mtx.config import Config, differences, may_change
 from mtx.data import prepare
 from mtx.errors import MtxError, UsageError
@@ -83,7 +83,7 @@ def sign(lock: Path) -> None:
 def _owner(lock: Path) -> str:
     """What the process that holds a lock wrote into it, for a message."""
     with contextlib.suppress(OSError):
-        return "".join(f": {line}" for line in files.read_lines(lock) if line.isprintable())[:200]
+        return "".join(f": {line}" for line in text_files.read_lines(lock) if line.isprintable())[:200]
     return ""
 
 

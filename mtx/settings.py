@@ -19,7 +19,8 @@ from pydantic import ValidationError
 from mtx.config import PRESETS, Config, DataConfig, ModelConfig, Section, key_names, leaves, section_of
 from mtx.config_problems import describe_problems, did_you_mean, nearest, unknown_key
 from mtx.errors import UsageError
-from mtx.files import read_lines, require_file
+from mtx.files import require_file
+from mtx.text_files import read_lines
 from mtx.yaml_text import read_yaml
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")

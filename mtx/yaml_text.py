@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from mtx.errors import UsageError
-from mtx.files import read_lines
+from mtx.text_files import read_lines
 
 _MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML takes 10 s for a megabyte
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.data.workers import num_cores
-from mtx.files import read_lines
+from mtx.text_files import read_lines
 
 SIDES = ("en", "de")
 STAGES = ("cleaning", "tokenizer", "encoding")

@@ -23,9 +23,9 @@ from mtx.errors import MtxError, UsageError
 from mtx.evaluation import parallel_lines
 from mtx.exchange.huggingface import export_huggingface
 from mtx.exchange.kept import kept_export, model_directory
-from mtx.files import read_lines
 from mtx.model.transformer import Transformer
 from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+from mtx.text_files import read_lines
 
 NEAR = 25  # source tokens of the one sentence whose latency is told
 RANDOM_PIECES = 37_000

@@ -66,7 +66,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
-    from mtx import files
+
+    from mtx import text_files
 
     if path is None:
         if sys.stdin is None:
@@ -74,7 +75,7 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
         # A buffer of its own: a thread that still waits in stdin's would let the interpreter fail at exit.
         yield os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     else:
-        with files.open_binary(path) as file:
+        with text_files.open_binary(path) as file:
             yield file
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from mtx import files
+from mtx import text_files
 from mtx.errors import DataError
 
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
@@ -30,7 +30,7 @@ def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[s
         yield from ([line] for line in _typed(prompt))
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    lines = files.decoded_lines(source, file or Path("stdin"))
+    lines = text_files.decoded_lines(source, file or Path("stdin"))
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
         for block in _in_blocks(lines) if is_whole else _as_they_come(lines):
@@ -47,7 +47,7 @@ def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list
     if path is None:
         yield from ((block, None) for block in lines)
         return
-    others, total = files.read_lines(path), 0
+    others, total = text_files.read_lines(path), 0
     for block in lines:
         with_it = list(itertools.islice(others, len(block)))
         if len(with_it) < len(block):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from mtx.data.corpora import PairBlock
 from mtx.errors import DataError
-from mtx.files import read_lines
+from mtx.text_files import read_lines
 
 BLOCK_PAIRS = 16_384
 PLAIN_KEYS = ("src", "tgt")  # column names that stand for any two languages

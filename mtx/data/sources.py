@@ -16,7 +16,7 @@ from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.formats import in_blocks, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.data.hub import find_hub_corpora
 from mtx.errors import UsageError
-from mtx.files import open_binary
+from mtx.text_files import open_binary
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
 

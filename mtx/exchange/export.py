@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx import bundle, files
+from mtx import bundle, files, text_files
 from mtx.bundle import Bundle
 from mtx.data.prepare import is_prepared, load_prepared
 from mtx.decoding.ctranslate2_engine import library
@@ -116,7 +116,7 @@ def _places(model: Path) -> tuple[Path, Path | None]:
 def _text(run: Path | None, given: Path | None) -> Text | None:
     """The lines to compare: those of the file, or the run's validation pairs."""
     if given is not None:
-        lines = [line for line in files.read_lines(given) if line.strip()][:_NUM_LINES]
+        lines = [line for line in text_files.read_lines(given) if line.strip()][:_NUM_LINES]
         if not lines:
             raise UsageError(f"--text {given}: holds no text")
         return Text(lines, [])

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from mtx import disk, files
+from mtx import disk, text_files
 from mtx.training.lost import Lost
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Monitor:
 
     def __enter__(self) -> "Monitor":
         self._file = disk.append(self._metrics)
-        if not files.ends_in_newline(self._metrics):  # a killed process left half a line
+        if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
         terminal = sys.stderr.isatty()
         self._bar = tqdm(

@@ -12,7 +12,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mtx import files, settings
+from mtx import files, settings, text_files
 from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
 from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
@@ -136,7 +136,7 @@ def _reason(status: Path) -> str | None:
 def _events(metrics: Path) -> list[dict[str, Any]]:
     """The events of a run so far, without the half-written line that a killed process can leave."""
     events = []
-    for line in files.read_lines(metrics) if metrics.exists() else ():
+    for line in text_files.read_lines(metrics) if metrics.exists() else ():
         with contextlib.suppress(ValueError):
             event = json.loads(line)
             if isinstance(event, dict) and "event" in event:

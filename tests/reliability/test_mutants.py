@@ -64,7 +64,7 @@ MUTANTS = [
         'position=Position(**fields["position"])', 'position=Position(fields["position"]["epoch"], 0)', KILLS,
     ),
     Mutant(
-        "lines end at U+2028 too", "files.py",
+        "lines end at U+2028 too", "text_files.py",
         DECODE, f'{DECODE.replace("yield", "yield from")}.splitlines() or [""]', "tests/reliability/test_lines.py",
     ),
     Mutant(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import files, pipeline, settings
+from mtx import files, pipeline, settings, text_files
 from mtx.data.packing import Position, steps
 from mtx.data.prepare import PreparedData, load_prepared
 from mtx.errors import MtxError
@@ -117,7 +117,7 @@ def test_stopped_before_the_update(
         place = list(steps(run.planner, Position(), step - 1))[-1].after if step > 1 else Position()
         assert f"takes {len(pairs)} pairs from place {place.index} of epoch {place.epoch} on" in str(error.value)
         texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
-        assert list(files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
+        assert list(text_files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
         saved = [before for before in (2, 4) if before < step]
         assert checkpoint.full_steps(run.paths.checkpoints) == saved, "what came before it, and nothing else"
         held += all(torch.equal(tensor, seen[name]) for name, tensor in run.model.state_dict().items())

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from mtx import files, settings
+from mtx import files, settings, text_files
 from mtx.commands import streams
 from mtx.config import TokenizerConfig
 from mtx.data import formats
@@ -135,12 +135,12 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
         (tmp_path / "plain").write_bytes(data)
         (tmp_path / "packed").write_bytes(b"".join(gzip.compress(piece) for piece in cut(data, cuts)))
         dripping = io.BufferedReader(Dripping(cut(data, cuts)), buffer_size)
-        assert list(files.byte_lines(dripping)) == expected
+        assert list(text_files.byte_lines(dripping)) == expected
         text = [line.decode(errors="replace") for line in expected]
         for name in ("plain", "packed"):
             path = tmp_path / name
-            assert list(files.read_lines(path)) == text, name
-            with files.open_binary(path) as file:
+            assert list(text_files.read_lines(path)) == text, name
+            with text_files.open_binary(path) as file:
                 blocks = list(streams.blocks(file, path, ""))
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
