@@ -149,6 +149,12 @@ def _hold_closed_streams() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
 
 
+def _ignore_signals() -> None:
+    """All is told: the exit code stays, whatever comes while the interpreter ends."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main() -> None:
     """The `mtx` command."""
     _hold_closed_streams()
@@ -160,7 +166,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, _terminate)
     try:
         code = run(sys.argv[1:])
+        _ignore_signals()
     except KeyboardInterrupt as error:  # a second signal, before the first was told
+        _ignore_signals()
         if os.environ.get("MTX_DEBUG"):
             raise
         code = exit_code(error)
