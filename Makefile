@@ -20,11 +20,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: setup
-	$(BIN)/pytest
+test: setup # in as many processes as there are cores, of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
-test-reliability: setup # all of what `make test` runs a share of; about an hour
-	MTX_RELIABILITY=nightly $(BIN)/pytest tests/reliability
+test-reliability: setup # all of what `make test` runs a share of, in half an hour or so
+	MTX_RELIABILITY=nightly OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/reliability
 
 clean:
 	rm -rf .venv

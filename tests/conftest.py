@@ -1,8 +1,9 @@
-"""One tiny run that the tests share; those that change it take a copy."""
+"""One tiny run that the tests share, those that change it take a copy; the table of the reliability tests."""
 
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,3 +49,25 @@ def refused(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
         assert out == ""
 
     return run
+
+
+ROWS: list[tuple[str, int, int]] = []  # what was tried, how often, and how often it held
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where the tests run in several processes, hand the rows to the one that prints them."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["rows"] = ROWS
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    ROWS.extend(tuple(row) for row in getattr(node, "workeroutput", {}).get("rows", []))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if ROWS:
+        width = max(len(what) for what, _, _ in ROWS)
+        terminalreporter.section("what was tried, and what held")
+        for what, tried, held in sorted(ROWS):
+            terminalreporter.write_line(f"{what:{width}}  {tried:>9,} tried  {held:>9,} held")

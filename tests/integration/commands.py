@@ -1,13 +1,19 @@
 """How the tests call mtx as users do, and the settings of a run that takes seconds."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from tests.rig import Rig
 
 MTX = [sys.executable, "-m", "mtx"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -43,9 +49,22 @@ def write_sides(directory: Path, name: str, numbers: range) -> None:
 
 
 def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
-    """Run one command to its end."""
-    options = {"env": ENVIRONMENT, "timeout": 120, **options}
-    return subprocess.run([*MTX, *map(str, arguments)], input=stdin, capture_output=True, check=False, **options)
+    """Run one command to its end, in a process that is forked; with options of `subprocess.run`, in one that is not."""
+    if options:
+        options = {"env": ENVIRONMENT, "timeout": 120, **options}
+        return subprocess.run([*MTX, *map(str, arguments)], input=stdin, capture_output=True, check=False, **options)
+    started = rig().run(*arguments, stdin=stdin, timeout_s=120)
+    assert started.code is not None
+    return subprocess.CompletedProcess(arguments, started.code, started.printed("stdout"), started.printed("stderr"))
+
+
+@functools.cache
+def rig() -> Rig:
+    """What starts commands; it ends with the tests."""
+    directory = tempfile.mkdtemp()
+    found = Rig(Path(directory), ENVIRONMENT)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return found
 
 
 def start(*arguments: Any) -> "subprocess.Popen[bytes]":

@@ -5,16 +5,17 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from tests.conftest import ROWS
+from tests.integration import commands
 from tests.reliability import tiny
-from tests.reliability.rig import Rig
+from tests.rig import Rig
 
 NIGHTLY = os.environ.get("MTX_RELIABILITY") == "nightly"
-_ROWS: list[tuple[str, int, int]] = []
 
 
 def size(push: int, nightly: int) -> int:
@@ -23,9 +24,8 @@ def size(push: int, nightly: int) -> int:
 
 
 @pytest.fixture(scope="session")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with Rig(tmp_path_factory.mktemp("starts")) as rig:
-        yield rig
+def rig() -> Rig:
+    return commands.rig()
 
 
 @pytest.fixture(scope="session")
@@ -45,15 +45,7 @@ def tally() -> Callable[[str, int, int], None]:
     """Puts a row into the table: what was tried, how often, and how often it held; it fails where that is less."""
 
     def add(what: str, tried: int, held: int) -> None:
-        _ROWS.append((what, tried, held))
+        ROWS.append((what, tried, held))
         assert tried > 0 and held == tried, f"{what}: {held} of {tried} held"
 
     return add
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if _ROWS:
-        width = max(len(what) for what, _, _ in _ROWS)
-        terminalreporter.section("what was tried, and what held")
-        for what, tried, held in _ROWS:
-            terminalreporter.write_line(f"{what:{width}}  {tried:>9,} tried  {held:>9,} held")

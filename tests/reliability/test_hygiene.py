@@ -109,7 +109,7 @@ def test_what_becomes_of_unclean_lines(
         good = [pair[side].decode() for pair in GOOD]
         assert texts == [*good[:3], *([] if row.kept is None else [row.kept] * 2), *good[3:]], name
         check_report(data.report, row, caplog.text)
-    tally(f"T9 unclean text, {('source', 'target')[side]}{ending}", len(ROWS), number + 1)
+    tally(f"unclean text, {('source', 'target')[side]}{ending}", len(ROWS), number + 1)
 
 
 def check_report(report: dict[str, Any], row: Row, told: str) -> None:
@@ -169,4 +169,4 @@ def test_sides_of_unequal_length_never_train(
         refused(1, [*words, str(40 + change)], "train", *TINY, "data.train=train", "data.valid=dev", "data.test=news")
         assert tree(tmp_path) == before and not (tmp_path / "runs").exists()
         tried += 1
-    tally(f"T9 sides of unequal length, {name}{ending}", 6, tried)
+    tally(f"sides of unequal length, {name}{ending}", 6, tried)

@@ -1,4 +1,4 @@
-"""T1: a run that is killed at random times, again and again, ends with the bits of one that never was.
+"""A run that is killed at random times, again and again, ends with the bits of one that never was.
 
 Kills fall anywhere in the time that a run takes: preparation, steps, saves, validations, scoring; two of each run's
 fall into one epoch, where the place in the data would be lost first.
@@ -17,8 +17,8 @@ import pytest
 from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.reliability.marks import num_marks, slow_within
-from tests.reliability.rig import Rig, Start
 from tests.reliability.tiny import Whole
+from tests.rig import Rig, Start
 
 KILLS = 5  # of each run
 SEED = 7

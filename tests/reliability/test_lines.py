@@ -102,7 +102,7 @@ def test_line_i_is_for_line_i(form: str, echo: Echo, tmp_path: Path, tally: Tall
         found = [json.loads(line)["text"] for line in found]
     expected = fuzzed.read_as(given, is_ended)
     held = [is_right(*line) for line in zip(found, range(count), expected, echo.num_parts, strict=True)]
-    tally(f"T8 lines through reader and writer, {form}", count, sum(held))
+    tally(f"lines through reader and writer, {form}", count, sum(held))
 
 
 def is_right(text: str, number: int, line: str, parts: int) -> bool:
@@ -147,7 +147,7 @@ def test_order_is_kept_by_a_model(
     result = mtx("translate", trained, tmp_path / "in", "-o", tmp_path / "out", *FAST)
     assert (result.returncode, result.stdout) == (0, b""), result.stderr.decode()
     found = fuzzed.check_output((tmp_path / "out").read_bytes(), len(translated))
-    tally("T8 lines through a model, in reverse", len(found), num_equal(found[::-1], translated))
+    tally("lines through a model, in reverse", len(found), num_equal(found[::-1], translated))
     assert num_equal(translated[1:], translated[:-1]) < len(translated) / 2, "another order would be seen"
 
 
@@ -156,7 +156,7 @@ def test_best_lists_are_a_line_each(trained: Path, text: bytes, translated: list
     assert result.returncode == 0, result.stderr.decode()
     rows = [json.loads(line)["hypotheses"] for line in fuzzed.check_output(result.stdout, len(translated))]
     assert all(1 <= len(row) <= 2 for row in rows)
-    tally("T8 lines through a model, n-best", len(rows), num_equal([row[0]["text"] for row in rows], translated))
+    tally("lines through a model, n-best", len(rows), num_equal([row[0]["text"] for row in rows], translated))
 
 
 def test_a_program_that_pauses_anywhere_gets_the_same(
@@ -182,7 +182,7 @@ def test_a_program_that_pauses_anywhere_gets_the_same(
     found = fuzzed.check_output(process.stdout.read(), len(translated))
     thread.join()
     assert process.wait(30) == 0
-    tally("T8 lines through a model, with pauses", len(found), num_equal(found, translated))
+    tally("lines through a model, with pauses", len(found), num_equal(found, translated))
 
 
 def test_each_pair_has_its_probability(trained: Path, text: bytes, tmp_path: Path, tally: Tally) -> None:
@@ -195,5 +195,5 @@ def test_each_pair_has_its_probability(trained: Path, text: bytes, tmp_path: Pat
         assert result.returncode == 0, result.stderr.decode()
         found.append([float(line) for line in fuzzed.check_output(result.stdout, len(short))])
     held = [a < 0 and a == pytest.approx(b, abs=1e-3) for a, b in zip(found[0], found[1][::-1], strict=True)]
-    tally("T8 pairs through a model, logprob, and in reverse", len(short), sum(held))
+    tally("pairs through a model, logprob, and in reverse", len(short), sum(held))
     assert len({round(value, 3) for value in found[0]}) > len(short) / 2

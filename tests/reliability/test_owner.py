@@ -1,4 +1,4 @@
-"""T14: of several processes one owns a run directory; who looks at it, or translates with it, never waits."""
+"""Of several processes one owns a run directory; who looks at it, or translates with it, never waits."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.integration.commands import check_error
 from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.reliability.marks import mark_calls, num_marks, slow
-from tests.reliability.rig import Rig
+from tests.rig import Rig
 
 OPENED = "mtx.run_directory:_settle_config"
 

@@ -49,7 +49,7 @@ HOSTILE = [*BREAKS, *"\x00\x1b\x7f\x9f\ufeff\u200b\u202e\u3000\u2581 \ud800\udff
 TEXTS = st.lists(st.text(max_size=30) | st.sampled_from(HOSTILE), max_size=8).map("".join)
 
 
-# --- H1: the tokenizer ---
+# --- the tokenizer ---
 
 
 @pytest.fixture(scope="module", params=["nfc", "nmt_nfkc", "none"])
@@ -79,7 +79,7 @@ def test_text_comes_back_from_its_ids(tokenizer: Tokenizer, tally: Tally) -> Non
             given = unicodedata.normalize("NFC", given) if tokenizer.normalization == "nfc" else given
             assert decoded == NO_TEXT.sub(" ", re.sub(" +", " ", given).strip(" "))
 
-    hold(tally, f"H1 text through the tokenizer, {tokenizer.normalization}", check, TEXTS)
+    hold(tally, f"text through the tokenizer, {tokenizer.normalization}", check, TEXTS)
 
 
 def test_any_ids_are_one_line_of_text(tokenizer: Tokenizer, tally: Tally) -> None:
@@ -87,10 +87,10 @@ def test_any_ids_are_one_line_of_text(tokenizer: Tokenizer, tally: Tally) -> Non
         assert one_line(tokenizer.decode([ids])[0]) and len(tokenizer.pieces(ids)) == len(ids)
 
     ids = st.lists(st.integers(0, tokenizer.pad_id) | st.integers(2, 257), max_size=30)
-    hold(tally, f"H1 any ids to text, {tokenizer.normalization}", check, ids)
+    hold(tally, f"any ids to text, {tokenizer.normalization}", check, ids)
 
 
-# --- H3: the line reader ---
+# --- the line reader ---
 
 PARTS = [b"\n", b"\r", b"\r\n", b"\xef\xbb\xbf", b"\x00", b"\xff", b"\xed\xa0\x80", *(c.encode() for c in BREAKS), b"a"]
 BYTES = st.lists(st.sampled_from(PARTS) | st.binary(max_size=12), max_size=25).map(b"".join)
@@ -149,10 +149,10 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
         with os.fdopen(reader, "rb") as file:
             assert [line for block in streams.blocks(file, None, "") for line in block] == text
 
-    hold(tally, "H3 bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
+    hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 
 
-# --- H4: the pair filter ---
+# --- the pair filter ---
 
 SIDES = st.sampled_from(["a dog", "a cat", "", " ", "\u200b", "a\x00", "\ufffd", "x" * 200, "a" * 60, "犬" * 17])
 PAIRS = st.lists(st.tuples(SIDES | TEXTS, SIDES | TEXTS), max_size=12)
@@ -183,7 +183,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
         assert found == expected
         assert told["dropped"] == dropped and told["read"] == len(pairs) == told["kept"] + sum(dropped.values())
 
-    hold(tally, "H4 pairs through the filter", check, PAIRS, PAIRS, push=100)
+    hold(tally, "pairs through the filter", check, PAIRS, PAIRS, push=100)
 
 
 def expected_of(
@@ -214,10 +214,10 @@ def test_clean_text_is_one_line_and_clean(tally: Tally) -> None:
         cleaned = clean_text(text)
         assert clean_text(cleaned) == cleaned and len(f"{cleaned}.".splitlines()) == 1
 
-    hold(tally, "H2 text is clean once it is cleaned", check, TEXTS)
+    hold(tally, "text is clean once it is cleaned", check, TEXTS)
 
 
-# --- H5, H6: steps ---
+# --- steps ---
 
 PAD = 50
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60)
@@ -254,7 +254,7 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
                 assert sorted(pair for batch in batches for pair in unpack(batch)) == given
 
     ks = st.lists(st.integers(1, 6), min_size=1, max_size=3)
-    hold(tally, "H5 steps packed", check, LENGTHS, WEIGHTS, st.integers(40, 400), ks, st.integers(0, 99))
+    hold(tally, "steps packed", check, LENGTHS, WEIGHTS, st.integers(40, 400), ks, st.integers(0, 99))
 
 
 def tokens(ids: Any, pair: int) -> list[int]:
@@ -284,7 +284,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
         check_epochs([pair for step in taken for pair in step], position, weights, len(sizes), seed)
 
     parts = st.lists(st.integers(1, 6), min_size=2, max_size=5)
-    hold(tally, "H6 epochs with 1-4 resumes", check, LENGTHS, WEIGHTS, parts, st.integers(40, 300), st.integers(0, 99))
+    hold(tally, "epochs with 1-4 resumes", check, LENGTHS, WEIGHTS, parts, st.integers(40, 300), st.integers(0, 99))
 
 
 def check_epochs(taken: list[int], position: Position, weights: Any, num_pairs: int, seed: int) -> None:

@@ -26,7 +26,7 @@ from tests.reliability.properties import Tally, hold
 
 CORPUS = Path(__file__).parent.parent / "corpus"
 
-# --- H13: tensors ---
+# --- tensors ---
 
 DTYPES = {
     torch.float32: 4, torch.bfloat16: 2, torch.float16: 2, torch.float64: 8, torch.int8: 1, torch.uint8: 1,
@@ -70,7 +70,7 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
         found = bundle.load_tensors(tmp_path / "new" / WEIGHTS)
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
-    hold(tally, "H13 tensors saved and loaded", check, st.dictionaries(NAMES, tensors(), max_size=6))
+    hold(tally, "tensors saved and loaded", check, st.dictionaries(NAMES, tensors(), max_size=6))
 
 
 def test_tensors_that_share_memory_come_back(tmp_path: Path, tally: Tally) -> None:
@@ -80,10 +80,10 @@ def test_tensors_that_share_memory_come_back(tmp_path: Path, tally: Tally) -> No
         found = bundle.load_tensors(tmp_path / "x")
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
-    hold(tally, "H13 tensors that share memory", check, st.integers(1, 5).map(lambda n: torch.rand(n, n)))
+    hold(tally, "tensors that share memory", check, st.integers(1, 5).map(lambda n: torch.rand(n, n)))
 
 
-# --- H11: the mean of checkpoints ---
+# --- the mean of checkpoints ---
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(FLOATS, min_size=3, max_size=3)
@@ -102,7 +102,7 @@ def test_the_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path: Path, tally: 
         mean = checkpoint.average(paths, write(paths, [vector]) * count)["x"]
         assert bits(mean) == bits(torch.tensor(vector))
 
-    hold(tally, "H11 means of equal checkpoints", check, VECTORS, st.integers(1, 200), push=60)
+    hold(tally, "means of equal checkpoints", check, VECTORS, st.integers(1, 200), push=60)
 
 
 def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> None:
@@ -114,7 +114,7 @@ def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> 
         largest = torch.tensor(vectors).double().abs().amax(0)
         assert ((checkpoint.average(paths, steps)["x"] - first).abs() <= 1e-6 * largest).all()
 
-    hold(tally, "H11 means in any order", check, st.lists(VECTORS, min_size=1, max_size=5), st.randoms(), push=60)
+    hold(tally, "means in any order", check, st.lists(VECTORS, min_size=1, max_size=5), st.randoms(), push=60)
 
 
 @pytest.mark.parametrize("other, named", [({"x": (3,)}, "x"), ({"x": (1,)}, "x"), ({"y": (2,)}, "x"), ({}, "x")])
@@ -146,7 +146,7 @@ def test_a_state_comes_back(tmp_path: Path, tally: Tally) -> None:
     hold(tally, "states written and read", check, STATES)
 
 
-# --- H15: configurations ---
+# --- configurations ---
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 MANY = st.integers(1, 10**9)
@@ -211,7 +211,7 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
         assert settings.load(tmp_path / "given.yaml") == config
         come_back(settings.resolve(str(tmp_path / "given.yaml"), []), tmp_path)
 
-    hold(tally, "H15 configurations written and read", check, CONFIGS, push=100, nightly=2000)
+    hold(tally, "configurations written and read", check, CONFIGS, push=100, nightly=2000)
 
 
 def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tally) -> None:
@@ -231,7 +231,7 @@ def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tal
             name: expected[name] for name in expected if name != "run_dir"
         }
 
-    hold(tally, "H15 values given as key=value", check, one)
+    hold(tally, "values given as key=value", check, one)
 
 
 @cache
@@ -262,7 +262,7 @@ def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path, tally: Tally
             told = str(error.value).rpartition("did you mean ")[2].split("?")[0]
             assert told in known_keys() and likeness(slip, told) >= likeness(slip, key), (slip, told)
 
-    hold(tally, "H15 misspelt keys", check, misspelt())
+    hold(tally, "misspelt keys", check, misspelt())
 
 
 def likeness(first: str, second: str) -> float:

@@ -1,4 +1,4 @@
-"""T11: SIGTERM, SIGINT and SIGUSR1 anywhere in a run do what they promise, and the run ends with the same bits.
+"""SIGTERM, SIGINT and SIGUSR1 anywhere in a run do what they promise, and the run ends with the same bits.
 
 While it prepares, nothing but the text is worth keeping, and the same command starts again; from the first step on a
 checkpoint of the last step is there when the process has gone.
@@ -19,7 +19,7 @@ from tests.integration.commands import check_error, events, write_sides
 from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.reliability.marks import mark_calls, mark_times, num_marks, slow, slow_within, together
-from tests.reliability.rig import Rig, Start
+from tests.rig import Rig, Start
 
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate"

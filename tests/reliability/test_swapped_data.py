@@ -1,4 +1,4 @@
-"""T15: a run goes on with the data that it was trained on, to the byte, or says by name what is another."""
+"""A run goes on with the data that it was trained on, to the byte, or says by name what is another."""
 
 import shutil
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.commands import check_error, tree, write_tsv
 from tests.reliability import tiny
-from tests.reliability.rig import Rig
+from tests.rig import Rig
 
 GOES_ON = "training.max_steps=7"
 

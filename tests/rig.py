@@ -20,10 +20,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from tests.integration.commands import ENVIRONMENT
-
 Prepare = Callable[[], object]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
@@ -76,11 +74,15 @@ class Start:
             time.sleep(0.001)
         return True
 
+    def printed(self, name: str) -> bytes:
+        """All that went to `stdout` or `stderr` so far."""
+        return (self._directory / name).read_bytes()
+
     def out(self) -> str:
-        return (self._directory / "stdout").read_text(encoding="utf-8")
+        return self.printed("stdout").decode()
 
     def err(self) -> str:
-        return (self._directory / "stderr").read_text(encoding="utf-8")
+        return self.printed("stderr").decode()
 
 
 class Rig:
@@ -88,15 +90,16 @@ class Rig:
 
     Args:
         directory: where each start gets a directory of its own for what it prints.
+        environment: of the server and of each start.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, environment: dict[str, str]):
         self._directory, self._num_starts = directory, 0
         self._connection, theirs = multiprocessing.Pipe()
-        code = f"from tests.reliability.rig import serve; serve({theirs.fileno()})"
+        code = f"from tests.rig import serve; serve({theirs.fileno()})"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code], env=ENVIRONMENT, cwd=ROOT, pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", code], env=environment, cwd=ROOT, pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )  # fmt: skip
 
@@ -111,20 +114,27 @@ class Rig:
         self._connection.send(request)
         return self._connection.recv()
 
-    def start(self, *arguments: Any, first: Prepare | None = None, cwd: Path = ROOT) -> Start:
+    def start(
+        self, *arguments: Any, first: Prepare | None = None, cwd: Path = ROOT, stdin: bytes | None = None
+    ) -> Start:
         """Start `mtx ARGUMENTS` and do not wait.
 
         Args:
             first: called in the new process before the command; a function of a module, or a `partial` of one.
+            stdin: what comes through a pipe; None leaves stdin at its end.
         """
         self._num_starts += 1
         directory = self._directory / f"{self._num_starts:04d}"
         directory.mkdir(parents=True)
+        if stdin is not None:
+            (directory / "stdin").write_bytes(stdin)
         return Start(self, self.ask("start", [str(a) for a in arguments], directory, cwd, first), directory)
 
-    def run(self, *arguments: Any, first: Prepare | None = None, timeout_s: float = 60.0) -> Start:
+    def run(
+        self, *arguments: Any, first: Prepare | None = None, stdin: bytes | None = None, timeout_s: float = 60.0
+    ) -> Start:
         """Start `mtx ARGUMENTS` and wait for its end."""
-        started = self.start(*arguments, first=first)
+        started = self.start(*arguments, first=first, stdin=stdin)
         started.wait(timeout_s)
         return started
 
@@ -178,12 +188,27 @@ def _wait(pid: int, timeout_s: float) -> int | None:
         time.sleep(0.001)
 
 
+def _feed(data: bytes) -> None:
+    """Have another process write to what becomes stdin here."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.close(reader)
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "wb") as file:
+            file.write(data)
+        os._exit(0)
+    os.close(writer)
+    os.dup2(reader, 0)
+    os.close(reader)
+
+
 def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | None) -> None:
     """In a new process: run the command and leave with its exit code, without the interpreter's own end."""
     code: Any = 99
     try:
         for number in _STOPPING:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if (directory / "stdin").exists():
+            _feed((directory / "stdin").read_bytes())
         for fd, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), fd)
         os.chdir(cwd)
