@@ -4,6 +4,7 @@ The lock is the kernel's, so it is free when its owner is dead, however it died.
 """
 
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -19,6 +20,7 @@ from mtx.data import prepare
 from mtx.errors import MtxError, UsageError
 from mtx.paths import RunPaths, checkpoint_step
 
+_DISK_FAILS = (errno.EIO, errno.ENOSPC)  # not a matter of which run_dir was named
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
 
@@ -61,7 +63,8 @@ def owned(paths: RunPaths) -> AbstractContextManager[object]:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and time.monotonic() < ends:
                 continue  # a start that failed has just removed the directory that it had made
-            raise UsageError(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+            kind = MtxError if error.errno in _DISK_FAILS else UsageError
+            raise kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
 
 
 def _refuse_foreign(paths: RunPaths) -> None:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ class Run(RuleBasedStateMachine):
             with dying(after):
                 self._write()
         except Killed:
-            pass
+            self._look_at_damage()
         self.resume()
 
     @precondition(lambda self: self.step > 0)
@@ -116,6 +116,7 @@ class Run(RuleBasedStateMachine):
                 self._write()
         except OSError:
             assert not self.has_saved or checkpoint.all_steps(self.paths.checkpoints)
+            self._look_at_damage()
 
     @precondition(lambda self: len(self._whole()) > 1)
     @rule(name=st.sampled_from([WEIGHTS, OPTIMIZER, STATE]), place=st.integers(0, 10_000))
@@ -126,6 +127,14 @@ class Run(RuleBasedStateMachine):
         data[place % len(data)] ^= 1 << place % 8
         path.write_bytes(data)
         self.damaged.add(newest)
+
+    def _look_at_damage(self) -> None:
+        """A damaged checkpoint may have been replaced before a save came to its end."""
+        files.remove_temporaries(self.paths.checkpoints)
+        for step in list(self.damaged):
+            with suppress(MtxError):
+                checkpoint.load(self.paths.checkpoint(step), *fresh())
+                self.damaged.discard(step)
 
     def _whole(self) -> list[int]:
         return [step for step in checkpoint.full_steps(self.paths.checkpoints) if step not in self.damaged]
