@@ -44,6 +44,11 @@ class Scores:
         return cls(*(Metric(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter")))
 
 
+def tokenizer_of(tgt: str) -> str:
+    """sacreBLEU's tokenizer for BLEU in a language; 13a where words are separated by spaces."""
+    return _TOKENIZE.get(tgt, "13a")
+
+
 def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> Scores:
     """Corpus BLEU, chrF2 and TER of one reference a line.
 
@@ -60,7 +65,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -
     if not hypotheses:
         raise DataError("nothing to score: no lines")
     metrics = []
-    for metric in (BLEU(tokenize=_TOKENIZE.get(tgt, "13a")), CHRF(), TER()):
+    for metric in (BLEU(tokenize=tokenizer_of(tgt)), CHRF(), TER()):
         value = metric.corpus_score(list(hypotheses), [list(references)]).score
         metrics.append(Metric(float(value), str(metric.get_signature())))
     return Scores(*metrics)
@@ -70,7 +75,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") ->
     """Corpus BLEU alone, for validation."""
     from sacrebleu.metrics import BLEU
 
-    return float(BLEU(tokenize=_TOKENIZE.get(tgt, "13a")).corpus_score(list(hypotheses), [list(references)]).score)
+    return float(BLEU(tokenize=tokenizer_of(tgt)).corpus_score(list(hypotheses), [list(references)]).score)
 
 
 def comparable(lines: Sequence[str], normalization: str) -> list[str]:

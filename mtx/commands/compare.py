@@ -1,0 +1,105 @@
+"""`mtx compare`: which run, or file of hypotheses, is better, and is it an accident?"""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtx.commands.common import AsJson
+from mtx.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtx.comparison import Comparison
+
+_WORSE = 3  # exit code of --fail-if-worse
+
+
+class Metric(StrEnum):
+    """What is measured."""
+
+    bleu = "bleu"
+    chrf = "chrf"
+    ter = "ter"
+
+
+class Test(StrEnum):
+    """sacreBLEU's paired tests."""
+
+    bs = "bs"
+    ar = "ar"
+
+
+def compare(
+    systems: Annotated[list[Path], typer.Argument(help="Runs, or files of hypotheses; the first is the baseline.")],
+    ref: Annotated[Path | None, typer.Option(help="Reference translations, for files.")] = None,
+    test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
+    metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
+    paired: Annotated[Test, typer.Option(help="Paired bootstrap resampling, or approximate randomisation.")] = Test.bs,
+    fail_if_worse: Annotated[
+        bool, typer.Option("--fail-if-worse", help="Exit with 3 where another is worse than the first, not by chance.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare runs or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
+    if len(systems) < 2:
+        raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
+    if ref is not None and test is not None:
+        raise UsageError("--test names a test set of runs, --ref belongs to files")
+    from mtx import comparison, contenders
+
+    contests = [contenders.of_files(systems, ref)] if ref is not None else contenders.of_runs(systems, test)
+    found = {
+        contest.name: comparison.compare(
+            contest.systems, contest.references, paired.value, metrics or comparison.METRICS, contest.tgt
+        )
+        for contest in contests
+    }
+    keys = {} if ref is not None else contenders.differing_keys(systems)
+    groups = [] if ref is not None else contenders.same_but_for_seed(systems)
+    if as_json:
+        values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
+        print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in found.items()}}))  # noqa: T201
+    else:
+        _print_keys(keys, [str(path) for path in systems])
+        for name, each in found.items():
+            _print(name, each, groups)
+    if fail_if_worse and any(m.is_worse(n) for c in found.values() for m in c.metrics for n in range(1, len(systems))):
+        raise typer.Exit(_WORSE)
+
+
+def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
+    if not keys:
+        return
+    print("what differs:")  # noqa: T201
+    for key, values in keys.items():
+        print(f"  {key}: {', '.join(f'{v} ({n})' for v, n in zip(values, names, strict=True))}")  # noqa: T201
+
+
+def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
+    from mtx.comparison import mean_and_deviation
+
+    width = max(map(len, found.names))
+    lines = [f"{name}, {found.num_lines:,} sentences"]
+    for metric in found.metrics:
+        lines += ["", f"{metric.name}  {metric.signature}"]
+        for system, measured in zip(found.names, metric.systems, strict=True):
+            about = "" if measured.ci is None else f"  95%: {measured.mean:.2f} ± {measured.ci:.2f}"
+            chance = "" if measured.p_value is None else f"  p = {measured.p_value:.4f}"
+            lines.append(f"  {system:{width}}  {measured.score:6.2f}{about}{chance}")
+        for group in groups:
+            if len(group) > 1:
+                mean, deviation = mean_and_deviation([metric.systems[number].score for number in group])
+                lines.append(f"  {len(group)} runs that differ in their seeds: {mean:.2f} ± {deviation:.2f}")
+    lines += ["", *found.verdicts(), "", "BLEU by words of the reference:"]
+    for each in found.lengths:
+        words = f"{each.shortest} to {each.longest}" if each.longest else f"{each.shortest} and more"
+        scores = "  ".join(f"{score:6.2f}" for score in each.bleu)
+        lines.append(f"  {words:12} {each.count:6,} sentences  {scores}")
+    if found.sentences:
+        lines += ["", f"where {found.names[1]} differs most from {found.names[0]}:"]
+    for row in found.sentences:
+        lines.append(f"  line {row.line}: {row.reference}")
+        lines += [f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True)]
+    print("\n".join(lines))  # noqa: T201
