@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from mtx.commands.compare import compare
+from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
 from mtx.commands.exchange import export, import_
 from mtx.commands.train import config, download, prepare, status, train
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
-for command in (train, prepare, download, translate, evaluate, compare, logprob, export, config, status):
+for command in (train, prepare, download, translate, evaluate, compare, logprob, export, config, status, doctor):
     app.command()(command)
 app.command("import")(import_)
 logger = logging.getLogger("mtx")

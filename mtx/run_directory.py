@@ -20,6 +20,7 @@ from mtx.data import prepare
 from mtx.errors import MtxError, UsageError
 from mtx.paths import RunPaths, checkpoint_step
 
+_ATTEMPTS = 100  # each of which another start can spoil by tidying up
 _DISK_FAILS = (errno.EIO, errno.ENOSPC)  # not a matter of which run_dir was named
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
@@ -50,8 +51,7 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
 
 def owned(paths: RunPaths) -> AbstractContextManager[object]:
     """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
-    ends = time.monotonic() + _LOCK_TIMEOUT_S
-    while True:
+    for attempt in range(_ATTEMPTS):
         try:
             files.make_directories(paths.root)
             return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
@@ -61,10 +61,11 @@ def owned(paths: RunPaths) -> AbstractContextManager[object]:
                 "wait for it, or use another run_dir",
             ) from None
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and time.monotonic() < ends:
+            if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
                 continue  # a start that failed has just removed the directory that it had made
             kind = MtxError if error.errno in _DISK_FAILS else UsageError
             raise kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _refuse_foreign(paths: RunPaths) -> None:

@@ -1,14 +1,21 @@
 """Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
 
 import ctypes
+import logging
 import os
 import re
 import sys
+import warnings
+from pathlib import Path
 
 import torch
 
 from mtx.errors import UsageError
 from mtx.model.attention import Kernel
+
+logger = logging.getLogger(__name__)
+
+_NVIDIA = Path("/proc/driver/nvidia/version")  # the driver's own; where it is, there is a GPU
 
 
 def find_device(name: str) -> torch.device:
@@ -18,14 +25,15 @@ def find_device(name: str) -> torch.device:
         UsageError: where this machine has no such device; nothing falls back silently.
     """
     if name == "auto":
+        if why := unusable_gpu():
+            logger.warning("%s; the CPU is used. mtx doctor tells more", why)
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", name):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, number = name.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise UsageError(
-            f"device={name}: torch {torch.__version__} finds no CUDA device here", "device=cpu, or device=auto"
-        )
+        why = unusable_gpu() or f"torch {torch.__version__} finds no CUDA device here"
+        raise UsageError(f"device={name}: {why}", "device=cpu, or device=auto")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
     if kind == "mps" and not torch.backends.mps.is_available():
@@ -33,6 +41,24 @@ def find_device(name: str) -> torch.device:
             f"device={name}: torch {torch.__version__} finds no MPS device here", "device=cpu, or device=auto"
         )
     return torch.device(name)
+
+
+def unusable_gpu() -> str | None:
+    """Why torch cannot use an NVIDIA GPU whose driver is here; None where it can, or there is none."""
+    if torch.cuda.is_available() or not _NVIDIA.exists():
+        return None
+    if torch.version.cuda is None:
+        return f"this machine has an NVIDIA GPU, but torch {torch.__version__} is a build for CPUs"
+    with warnings.catch_warnings(record=True) as caught:  # in which torch says why
+        warnings.simplefilter("always")
+        torch.cuda.is_available()
+        try:
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+            reason = ""
+        except RuntimeError as error:
+            reason = str(error)
+    reason = reason or " ".join(str(warning.message) for warning in caught)
+    return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
 
 
 def fast_precision(device: torch.device) -> str:

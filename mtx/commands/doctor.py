@@ -1,0 +1,116 @@
+"""`mtx doctor`: what this machine has for mtx, and what stands in its way."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mtx.commands.common import AsJson, Device
+from mtx.errors import MtxError
+
+_PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow")
+_EXTRAS = {"ctranslate2": "export", "sentencex": "sentences", "matplotlib": "plots", "tensorboard": "tensorboard"}
+
+
+def doctor(
+    run_dir: Annotated[Path, typer.Argument(help="Where runs go; its disk is looked at.")] = Path("runs"),
+    device: Device = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Tell what this machine has: packages, CPU, GPU, memory, disk, and try a product on the device."""
+    found: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
+    found["disk"], found["device"] = _disk(run_dir), _device(device)
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+        return
+    cpu, gpu, disk, chosen = found["cpu"], found["gpu"], found["disk"], found["device"]
+    cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
+    lines = [
+        f"mtx:      {found['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {version}' for name, version in found['versions'].items())}",
+        f"CPU:      {cpu['name']}, {cpu['cores']} cores, {cpu['threads']} threads, fast in {cpu['precision']}",
+        f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
+        f"memory:   {found['memory_gb'] or 'unknown'} GB",
+        f"disk:     {disk['free_gb']} GB free for {disk['path']}",
+        f"device:   {chosen['name']}, {chosen['precision']}: a product gave {chosen['gflops']:,} GFLOP/s",
+    ]
+    print("\n".join(lines))  # noqa: T201
+
+
+def _versions() -> dict[str, str]:
+    def version(name: str) -> str | None:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+    found = {name: version(name) or "missing" for name in _PACKAGES}
+    extras = {name: version(name) or f"missing (extra {extra!r})" for name, extra in _EXTRAS.items()}
+    return {"mtx": version("mtx-translate") or "not installed", **found, **extras}
+
+
+def _cpu() -> dict[str, Any]:
+    import torch
+
+    from mtx.model.device import fast_precision
+
+    name = platform.processor() or platform.machine()
+    if (path := Path("/proc/cpuinfo")).is_file():
+        from mtx.text_files import read_lines
+
+        name = next((line.split(":", 1)[1].strip() for line in read_lines(path) if line.startswith("model name")), name)
+    threads, precision = torch.get_num_threads(), fast_precision(torch.device("cpu"))
+    return {"name": name, "cores": os.cpu_count(), "threads": threads, "precision": precision}
+
+
+def _gpu() -> dict[str, Any]:
+    import torch
+
+    devices = []
+    for number in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(number)
+        devices.append(f"{about.name} ({about.total_memory / 1e9:.0f} GB, capability {about.major}.{about.minor})")
+    driver = Path("/sys/module/nvidia/version")
+    version = driver.read_bytes().decode("ascii", errors="replace").strip() if driver.is_file() else None
+    return {"devices": devices, "driver": version, "cuda": torch.version.cuda}
+
+
+def _memory_gb() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _disk(run_dir: Path) -> dict[str, Any]:
+    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
+    return {"path": str(run_dir), "free_gb": round(shutil.disk_usage(there).free / 1e9, 1)}
+
+
+def _device(name: str) -> dict[str, Any]:
+    """The device that training would take, tried."""
+    import time
+
+    import torch
+
+    from mtx.model.device import fast_precision, find_device
+
+    device = find_device(name)
+    precision = fast_precision(device)
+    a = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    try:
+        if float((a @ a)[0, 0]) != 1024:
+            raise MtxError(f"{device}: a product of two matrices gave a wrong result", "device=cpu does without it")
+        started = time.perf_counter()
+        for _ in range(10):
+            product = a @ a
+        assert float(product[0, 0]) == 1024  # waits for the device
+    except RuntimeError as error:
+        raise MtxError(f"{device}: {error}", "device=cpu does without it") from None
+    gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
+    return {"name": str(device), "precision": precision, "gflops": gflops}
