@@ -18,7 +18,7 @@ from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.transformer import Transformer
-from mtx.paths import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths, checkpoint_step
+from mtx.paths import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths, checkpoint_step
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +115,9 @@ def write(
         tokenizer.save(new)
 
 
-def add_scores(directory: Path, scores: Mapping[str, Any]) -> None:
-    """Put the scores beside the model and into its manifest."""
+def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
+    """Put the scores and the model card beside the model and into its manifest."""
+    files.write_text(directory / CARD, card)
     files.write_json(directory / SCORES, dict(scores))
     files.write_manifest(directory)
 

@@ -33,12 +33,14 @@ from mtx.paths import (
     WEIGHTS,
     RunPaths,
 )
+from mtx.run_card import run_card
 from mtx.run_directory import has_checkpoints, open_run, owned, sign
 from mtx.training import checkpoint
 from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
 from mtx.training.lost import Lost
+from mtx.training.monitor import format_duration
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
 
@@ -169,7 +171,9 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     }  # fmt: skip
     if sha256 := trainer.state.init_sha256:
         run["init_from"] = {"path": wanted.training.init_from, "sha256": sha256}
-    bundle.add_scores(paths.model, {**scores, "run": run})
+    elapsed = format_duration(trainer.state.elapsed_s)
+    card = run_card(wanted, data.report, scores, run, trainer.state.step, elapsed)
+    bundle.add_scores(paths.model, {**scores, "run": run}, card)
 
 
 def evaluate_tests(translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str) -> dict[str, Scores]:

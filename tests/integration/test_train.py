@@ -31,6 +31,7 @@ def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:
     }  # fmt: skip
     assert {path.name for path in (trained / "model").iterdir()} == {
         "model.safetensors", "config.json", "tokenizer.model", "tokenizer.json", "scores.json", "manifest.json",
+        "README.md",
     }  # fmt: skip
     steps = {path.name for path in (trained / "checkpoints").iterdir()}
     assert steps >= {"step-00000032", "step-00000036", "step-00000040"}

@@ -62,7 +62,8 @@ def test_a_translator_takes_a_model_directory_and_its_settings(tmp_path: Path, t
 
 def test_scores_are_added_and_vouched_for(tmp_path: Path, tokenizer: Tokenizer) -> None:
     make(tmp_path / "model", tokenizer)
-    bundle.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}})
+    bundle.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
+    assert (tmp_path / "model" / "README.md").read_text() == "# card\n"
     bundle.load(tmp_path / "model")
     files.write_json(tmp_path / "model" / SCORES, {"test": {"bleu": {"score": 99.9}}})
     with pytest.raises(DamagedFileError, match=SCORES):
