@@ -10,7 +10,7 @@ from mtx.run_card import run_card, shown
 SCORES = {"news": {"bleu": {"score": 37.944, "signature": "nrefs:1|tok:13a"}, "ter": {"score": 47.0, "signature": "x"}}}
 RUN = {"device": "cpu", "training_precision": "bf16", "torch": "2.13.0"}
 REPORT: dict[str, Any] = {
-    "kept": 28995, "read": 29000, "src_tokens": 444233, "tgt_tokens": 460679, "pieces": 8000,
+    "kept": 28995, "read": 29000, "held_out": 0, "src_tokens": 444233, "tgt_tokens": 460679, "pieces": 8000,
     "corpora": [{"name": "/home/me/my.tsv", "read": 29000, "dropped": {"duplicate": 5}}],
 }  # fmt: skip
 
@@ -29,7 +29,10 @@ def test_the_hub_can_read_it() -> None:
     assert results[0]["metrics"][0] == {"type": "bleu", "name": "BLEU", "value": 37.94}
     assert "- `news`: BLEU 37.94 (`nrefs:1|tok:13a`)" in text
     assert "- `my.tsv`: 29,000 pairs; dropped: 5 duplicate" in text and "/home/me" not in text
-    assert "28,995 of 29,000 pairs" in text and "4,500 steps of 25,000 target tokens, seed 1" in text
+    assert (
+        "28,995 of 29,000 pairs were trained on, 0 were held out" in text
+        and "4,500 steps of 25,000 target tokens, seed 1" in text
+    )
     assert "21 min on cpu in bf16, torch 2.13.0" in text and "3+3 layers, width 256" in text
 
 
