@@ -44,8 +44,8 @@ well; nobody has looked for bias or harm in what it puts out.
 
 {data}
 
-{kept:,} of {read:,} pairs were trained on, {held_out:,} were held out for validation and test: {src_tokens:,} source and
-{tgt_tokens:,} target tokens.
+{kept:,} of {read:,} pairs were trained on, {held_out:,} were held out for validation and test.
+That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
 Licence of the model: not given; that of the training text may bind whoever passes the model on.
 
 ## How it was trained
@@ -78,8 +78,8 @@ def run_card(
         src=shown(config.data.src), tgt=shown(config.data.tgt), m=config.model,
         scores="\n".join(_score_lines(scores)) or "It was not scored.",
         beam=config.decoding.beam_size, alpha=config.decoding.length_penalty,
-        data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"], held_out=report["held_out"],
-        src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"], pieces=report["pieces"],
+        data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
+        held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"], pieces=report["pieces"],
         steps=steps, batch=config.training.batch_tokens, seed=config.seed, elapsed=elapsed,
         device=run["device"], precision=run["training_precision"], torch=run["torch"],
         init=f"- started from the weights of {shown(str(init['path']))}, sha256 {init['sha256']}\n" if init else "",
