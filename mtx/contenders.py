@@ -11,7 +11,7 @@ from mtx.errors import DataError, UsageError
 from mtx.evaluation import comparable
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunPaths
 
-_MAY_DIFFER = ("run_dir", "device", "seed")  # keys that make no other experiment of a run
+_PLACE = {"run_dir", "device"}  # keys that tell where a run was made, not what it is
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def same_but_for_seed(roots: Sequence[Path]) -> list[list[int]]:
     groups: list[list[int]] = []
     for number, config in enumerate(configs):
         for group in groups:
-            if all(key in _MAY_DIFFER for key, _, _ in differences(configs[group[0]], config)):
+            if {key for key, _, _ in differences(configs[group[0]], config)} <= _PLACE | {"seed"}:
                 group.append(number)
                 break
         else:

@@ -4,7 +4,6 @@ Flow: configuration + report + scores -> text. Names come from strangers' files:
 folders, and nothing in them is markup.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import yaml
 
 from mtx.config import Config
+from mtx.exchange.marian_card import language_codes
 
-_LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub refuses others
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 
 _CARD = """\
@@ -94,7 +93,7 @@ def shown(name: str) -> str:
 
 
 def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
-    codes = [c for c in dict.fromkeys((config.data.src, config.data.tgt)) if _LANGUAGE_CODE.fullmatch(c)]
+    codes = language_codes(config.data.src, config.data.tgt)
     results = [
         {
             "task": {"type": "translation"},

@@ -8,10 +8,8 @@ instead. The peers are `bench_baselines.py`, a process's work is `bench_worker.p
 """
 
 import argparse
-import contextlib
 import json
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -19,11 +17,12 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+from bench_machine import versions
 
 STARTED = time.perf_counter()  # before anything heavy is imported: the time to the first step counts from here
 
@@ -31,6 +30,7 @@ CPU_SYSTEMS = ("mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32"
 CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "marian-bf16", CPU_SYSTEMS[4])
 SYSTEMS = (*CUDA_SYSTEMS, "marian-bf16-compiled-tuned")  # the last where it is asked for
 LOSS_SYSTEMS = ("mtx", "marian-fp32")
+DISTRIBUTIONS = ("torch", "transformers", "numpy", "mtx-translate")
 PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
 ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 
@@ -106,7 +106,7 @@ def main() -> None:
             "mtx": job.settings(),
             "environment": _environment(job),
         }
-    report = {**found, "machine": machine, "versions": _versions(), "settings": settings,
+    report = {**found, "machine": machine, "versions": versions(*DISTRIBUTIONS), "settings": settings,
               "date": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
     print(_losses_table(report["losses"]) if arguments.loss_steps else _table(report["rows"], machine))
     if arguments.json:
@@ -264,15 +264,6 @@ def _losses_table(losses: list[dict[str, Any]]) -> str:
         text = found.get("reason") or f"{seeds}   mean {found['mean']:.4f} ± {found['std']:.4f}"
         lines.append(f"{found['system']:24} {text}")
     return "\n".join(lines)
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("torch", "transformers", "numpy", "mtx-translate"):
-        found[name] = None
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 if __name__ == "__main__":

@@ -13,10 +13,8 @@ process's work is `bench_translate_worker.py`; this file starts them and prints.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import platform
 import shlex
 import subprocess
 import sys
@@ -25,12 +23,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from bench_machine import machine, versions
 from bench_train import PIP_TRANSFORMERS, _num_cores, _reason
 
 if TYPE_CHECKING:
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
 
 STARTED = time.perf_counter()  # before anything heavy is imported: the load time counts from here
 MODES = ("greedy", "beam4")
+DISTRIBUTIONS = ("torch", "ctranslate2", "transformers", "sentencepiece", "sacrebleu", "mtx-translate")
 BASELINE = "mtx-torch-fp32"  # whose translations the others' are compared with
 CPU_SYSTEMS = (
     BASELINE, "mtx-torch-bf16", "mtx-ctranslate2-int8", "ctranslate2-float32", "ctranslate2-int8", "transformers",
@@ -195,8 +194,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     return {
         "rows": rows if not job.is_random else [{**row, "identical": None, "bleu": None} for row in rows],
         "commands": [] if job.is_random else _commands(job, text.lines, scratch),
-        "machine": _machine(device),
-        "versions": _versions(),
+        "machine": machine(device),
+        "versions": versions(*DISTRIBUTIONS),
         "command": shlex.join(["python", *sys.argv]),
         "settings": {
             "model": str(arguments.model or f"preset {arguments.preset}, random weights"), "text": name,
@@ -380,23 +379,6 @@ def _table(report: dict[str, Any]) -> str:
         shown = row.get("reason") or f"{row['seconds']:.2f} s"
         lines.append(f"mtx translate --engine {row['engine']}, {row['lines']} lines: {shown}")
     return "\n".join(lines)
-
-
-def _machine(device: Any) -> dict[str, Any]:
-    import torch
-
-    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
-    return {"device": str(device), "name": name, "platform": platform.platform(), "num_cores": os.cpu_count()}
-
-
-def _versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in ("torch", "ctranslate2", "transformers", "sentencepiece", "sacrebleu", "mtx-translate"):
-        found[name] = None
-        with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _write_json(path: Path, value: Any) -> None:

@@ -6,7 +6,6 @@ Nothing heavy is imported before the system needs it: load time and memory are t
 
 import ctypes
 import json
-import resource
 import sys
 import threading
 import time
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from bench_machine import peak_host_memory
 
 from mtx.decoding.options import EXTRA_LENGTH, SearchOptions
 
@@ -58,7 +59,7 @@ def work(job: "Job", started: float) -> dict[str, Any]:
         found = _throughput(translate, lines, BEAMS[mode], memory is None) if mode in job.throughput else {}
         if mode in job.latency:
             found |= _latency(translate, lines[:NUM_LATENCIES], text["line_of_25"], BEAMS[mode])
-        answer[mode] = found | {"memory_mb": (memory.peak() if memory else _peak_memory()) / 1e6}
+        answer[mode] = found | {"memory_mb": (memory.peak() if memory else peak_host_memory()) / 1e6}
     return answer
 
 
@@ -237,13 +238,6 @@ def _synchronize() -> None:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
-
-
-def _peak_memory() -> int:
-    status = Path("/proc/self/status")
-    if status.is_file():  # ru_maxrss counts the parent's memory too
-        return next(int(line.split()[1]) * 1024 for line in status.read_text().split("\n") if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 class _DeviceMemory:

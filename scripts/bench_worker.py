@@ -5,10 +5,6 @@ padded batches, made before training starts, and a plain loop.
 """
 
 import itertools
-import os
-import platform
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from bench_baselines import MarianBaseline, PaddedBatch, TorchBaseline, bucketed, padded_batch
+from bench_machine import machine, peak_host_memory
 
 from mtx import settings
 from mtx.config import Config, ModelConfig
@@ -304,11 +301,10 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         a @ b
         _synchronize(device)
         seconds.append(time.perf_counter() - begun)
-    processor = torch.cpu.get_capabilities().get("cpu_name") or platform.machine()
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor
+    found = machine(device)
     return {
-        "device": str(device), "name": f"{name}, {torch.get_num_threads()} threads", "platform": platform.platform(),
-        "num_cores": os.cpu_count(), "bf16_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
+        **found, "name": f"{found['name']}, {torch.get_num_threads()} threads",
+        "bf16_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
     }  # fmt: skip
 
 
@@ -325,7 +321,4 @@ def _num_programs() -> int:
 def _peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    status = Path("/proc/self/status")
-    if status.is_file():  # ru_maxrss counts the parent's memory too
-        return next(int(line.split()[1]) * 1024 for line in status.read_text().split("\n") if line.startswith("VmHWM"))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return peak_host_memory()

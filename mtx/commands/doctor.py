@@ -57,15 +57,10 @@ def _versions() -> dict[str, str]:
 def _cpu() -> dict[str, Any]:
     import torch
 
-    from mtx.model.device import fast_precision
+    from mtx.model.device import cpu_name, fast_precision
 
-    name = platform.processor() or platform.machine()
-    if (path := Path("/proc/cpuinfo")).is_file():
-        from mtx.text_files import read_lines
-
-        name = next((line.split(":", 1)[1].strip() for line in read_lines(path) if line.startswith("model name")), name)
     threads, precision = torch.get_num_threads(), fast_precision(torch.device("cpu"))
-    return {"name": name, "cores": os.cpu_count(), "threads": threads, "precision": precision}
+    return {"name": cpu_name(), "cores": os.cpu_count(), "threads": threads, "precision": precision}
 
 
 def _gpu() -> dict[str, Any]:

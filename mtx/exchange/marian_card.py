@@ -54,7 +54,7 @@ a of training, so that beam search can choose another translation in a few sente
 def model_card(loaded: Bundle, scores: Mapping[str, Any] | None) -> str:
     """README.md of a MarianMT directory; `scores` as in scores.json."""
     src, tgt = str(loaded.info["src"]), str(loaded.info["tgt"])
-    codes = [json.dumps(code) for code in dict.fromkeys((src, tgt)) if _LANGUAGE_CODE.fullmatch(code)]
+    codes = [json.dumps(code) for code in language_codes(src, tgt)]
     return _CARD.format(
         language="".join(f"{line}\n" for line in ("language:", *(f"- {code}" for code in codes)) if codes),
         src=src,
@@ -67,6 +67,11 @@ def model_card(loaded: Bundle, scores: Mapping[str, Any] | None) -> str:
         search=_SEARCH if loaded.info["beam_size"] > 1 else "",
         scores="".join(f"{line}\n" for line in ("", "## Scores", "", *_score_lines(scores))) if scores else "",
     )
+
+
+def language_codes(src: str, tgt: str) -> list[str]:
+    """Those of the two languages that the hub takes for languages."""
+    return [code for code in dict.fromkeys((src, tgt)) if _LANGUAGE_CODE.fullmatch(code)]
 
 
 def _score_lines(scores: Mapping[str, Any]) -> Iterator[str]:

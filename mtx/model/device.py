@@ -3,10 +3,13 @@
 import ctypes
 import logging
 import os
+import platform
 import re
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -61,12 +64,21 @@ def unusable_gpu() -> str | None:
     return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
 
 
+def cpu_name() -> str:
+    """What this machine's processor calls itself."""
+    return str(_cpu_capabilities().get("cpu_name") or platform.machine())
+
+
+def _cpu_capabilities() -> Mapping[str, Any]:
+    return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+
+
 def fast_precision(device: torch.device) -> str:
     """bf16 where the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     if device.type == "cpu":
-        has = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        has = _cpu_capabilities()
         return "bf16" if has.get("amx_bf16") or has.get("avx512_bf16") else "fp32"
     return "fp32"
 

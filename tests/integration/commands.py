@@ -67,11 +67,11 @@ def rig() -> Rig:
     return found
 
 
-def start(*arguments: Any) -> "subprocess.Popen[bytes]":
+def start(*arguments: Any, stdin: int | None = None) -> "subprocess.Popen[bytes]":
     """Start one command and do not wait; Ctrl-C reaches it also where the tests run in the background."""
     command = [*MTX, *map(str, arguments)]
     return subprocess.Popen(
-        command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        command, env=ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=hears_ctrl_c,
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, tree
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, start, tree
 
 HOSTILE = [
     b"one two",
@@ -68,10 +68,7 @@ def test_flags_change_the_call_and_json_holds_scores(trained: Path) -> None:
 
 def test_a_reader_that_leaves_early_gets_no_traceback(trained: Path) -> None:
     """`mtx translate … | head -1`"""
-    process = subprocess.Popen(
-        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = start("translate", trained, stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
     process.stdout.close()
     process.stdin.write(b"one two three\n" * 50)

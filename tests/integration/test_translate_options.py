@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_ctrl_c, mtx
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, start
 
 TEXT = b"one two three\nfour five\n\nsix seven eight nine\n"
 
@@ -94,10 +94,7 @@ def test_a_program_gets_each_answer_before_it_writes_the_next_line(trained: Path
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_it_waits_for_a_line_is_one_line(trained: Path, number: signal.Signals, code: int) -> None:
     read, write = os.pipe()
-    process = subprocess.Popen(
-        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=read, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=hears_ctrl_c,
-    )  # fmt: skip
+    process = start("translate", trained, stdin=read)
     os.write(write, b"one two\n")
     assert process.stdout and process.stdout.readline()
     process.send_signal(number)

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,21 +101,20 @@ class Run(RuleBasedStateMachine):
     @precondition(lambda self: self.step > 0)
     @rule(after=st.integers(0, 60))
     def killed_while_saving(self, after: int) -> None:
-        try:
-            with dying(after):
-                self._write()
-        except Killed:
-            self._look_at_damage()
+        self._try_to_write(dying(after), Killed)
         self.resume()
 
     @precondition(lambda self: self.step > 0)
     @rule(after=st.integers(0, 12))
     def save_on_a_full_disk(self, after: int) -> None:
+        self._try_to_write(full(after), OSError)
+        assert not self.has_saved or checkpoint.all_steps(self.paths.checkpoints)
+
+    def _try_to_write(self, fault: AbstractContextManager[None], error: type[BaseException]) -> None:
         try:
-            with full(after):
+            with fault:
                 self._write()
-        except OSError:
-            assert not self.has_saved or checkpoint.all_steps(self.paths.checkpoints)
+        except error:
             self._look_at_damage()
 
     @precondition(lambda self: len(self._whole()) > 1)

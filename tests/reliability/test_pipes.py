@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, start
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -59,10 +59,7 @@ def test_an_error_that_nobody_can_read_keeps_its_code(stream: str, trained: Path
 
 def test_a_signal_that_ends_the_reader_of_messages_too_keeps_its_code(trained: Path) -> None:
     """Ctrl-C in `mtx ... 2>&1 | tee log` ends `tee` first."""
-    process = subprocess.Popen(
-        [*MTX, "translate", str(trained)], env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+    process = start("translate", trained, stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
     process.stdin.write(b"one\n")
     process.stdin.flush()
