@@ -23,6 +23,7 @@ from mtx.commands.exchange import export, import_
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
+from mtx.text_files import printable
 
 app = typer.Typer(
     add_completion=False,
@@ -70,7 +71,7 @@ def _shown(text: str) -> str:
     line = " ".join(text.split())
     if len(line) > _LONGEST_LINE:
         line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return printable(line)
 
 
 def _usage_error(error: Any) -> UsageError:

@@ -236,6 +236,7 @@ class TrainingConfig(Section):
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (6.1)")
     patience: PositiveInt | None = Field(None, description="validations without a better BLEU after which to stop")
+    tensorboard: Bool = Field(False, description="write the figures for TensorBoard too (extra tensorboard)")
 
 
 class DecodingConfig(Section):
@@ -285,7 +286,8 @@ class Config(Section):
 
 
 MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.time_limit", "training.validate_every",
-              "training.checkpoint_every", "training.average_last", "training.patience", "decoding")  # fmt: skip
+              "training.checkpoint_every", "training.average_last", "training.patience", "training.tensorboard",
+              "decoding")  # fmt: skip
 
 
 def may_change(key: str) -> bool:

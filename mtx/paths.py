@@ -59,6 +59,14 @@ class RunPaths:
         return self.root / "metrics.jsonl"
 
     @property
+    def tensorboard(self) -> Path:
+        return self.root / "tensorboard"
+
+    @property
+    def report(self) -> Path:
+        return self.root / "report.html"
+
+    @property
     def data(self) -> Path:
         return self.root / "data"
 

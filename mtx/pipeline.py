@@ -35,7 +35,7 @@ from mtx.paths import (
 )
 from mtx.run_card import run_card
 from mtx.run_directory import has_checkpoints, open_run, owned, sign
-from mtx.training import checkpoint
+from mtx.training import checkpoint, tensorboard
 from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
@@ -43,17 +43,9 @@ from mtx.training.lost import Lost
 from mtx.training.monitor import format_duration
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
+from mtx.training.validation import Sample, spread
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One test sentence with its reference and the model's translation."""
-
-    src: str
-    ref: str
-    hyp: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +62,8 @@ def train(wanted: Config) -> Result:
     """Everything from text to a scored model, or what of it is not done yet."""
     started = time.monotonic()
     device = find_device(wanted.device)
+    if wanted.training.tensorboard:
+        tensorboard.require()
     lost = Lost()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
@@ -218,7 +212,7 @@ def evaluate_run(translator: LineTranslator, root: Path) -> dict[str, Scores]:
 
 def _fingerprint(wanted: Config) -> str:
     """A hash of all settings that the finished model depends on; of a model to start from, it is the weights."""
-    exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from"}}
+    exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from", "tensorboard"}}
     values = wanted.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
@@ -262,5 +256,4 @@ def _samples(directory: Path) -> list[Sample]:
     texts = [directory / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)]
     if not all(path.is_file() for path in texts):
         return []
-    rows = list(zip(*map(text_files.read_lines, texts), strict=False))
-    return [Sample(*rows[len(rows) * i // 5]) for i in range(min(5, len(rows)))]
+    return spread(*(list(text_files.read_lines(path)) for path in texts))

@@ -9,6 +9,8 @@ from typing import IO
 
 from mtx.errors import DataError, UsageError
 
+_JOINERS = "\u200c\u200d"
+
 
 def open_binary(path: Path) -> IO[bytes]:
     """Open a plain or gzip file (recognised by its first two bytes), which may be a pipe, for reading bytes."""
@@ -51,6 +53,11 @@ def read_lines(path: Path) -> Iterator[str]:
     """
     with open_binary(path) as file:
         yield from decoded_lines(file, path)
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that a terminal would not show as it is; joiners, which scripts need, stay."""
+    return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
 
 
 def ends_in_newline(path: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from mtx.commands.common import AsJson, Settings, print_scores, resolve
+from mtx.text_files import printable
 
 logger = logging.getLogger("mtx")
 
@@ -30,7 +31,7 @@ def train(settings: Settings = None) -> None:
     result = pipeline.train(wanted)
     logger.info("")
     for sample in result.samples:
-        logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
+        logger.info("  %s\n    -> %s\n    reference: %s", *map(printable, (sample.src, sample.hyp, sample.ref)))
     logger.info("")
     print_scores(result.scores, False)
     logger.info("model: %s", result.paths.model)

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
+from mtx.text_files import printable
+
 _EXAMPLE_CHARS = 80
 # A pair with its line and the number of its corpus; large strings, for a batch may hold more than 2 GiB.
 TEXT = pa.schema(
@@ -17,12 +19,8 @@ TEXT = pa.schema(
 
 def example_of(corpus: str, line: int, src: str, tgt: str) -> dict[str, Any]:
     """A pair as report.json shows it, safe for a terminal."""
-    return {"corpus": corpus, "line": line, "src": _shown(src), "tgt": _shown(tgt)}
-
-
-def _shown(text: str) -> str:
-    """The start of a text with everything escaped that a terminal would not show as it is."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text[:_EXAMPLE_CHARS])
+    src, tgt = printable(src[:_EXAMPLE_CHARS]), printable(tgt[:_EXAMPLE_CHARS])
+    return {"corpus": corpus, "line": line, "src": src, "tgt": tgt}
 
 
 def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:

@@ -5,18 +5,24 @@ import logging
 import math
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from mtx import disk, text_files
+from mtx.training.hints import Hints
 from mtx.training.lost import Lost
+from mtx.training.tensorboard import Board
+
+if TYPE_CHECKING:  # it needs torch, and `mtx status` does not
+    from mtx.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
-_EVENT_EVERY = 10  # steps between two training events
+_RATE_STEPS = 10  # over which speed is taken: a GPU's figures come several steps at a time
 _LINE_EVERY_S = 30.0  # seconds between two lines where there is no terminal
 _TIMED_STEPS, _TIMED_S = 5, 3.0  # steps and seconds after which a run can say how long it will take
 
@@ -39,11 +45,13 @@ class Monitor:
         ends_at: when a time limit ends training, on the monotonic clock.
         lost: is told of what cannot be written.
         utilisation_per_rate: share of the device's peak that one target token a second is, where that is known.
+        patience: `training.patience`, for hints.
+        board: the directory of TensorBoard's files, where these are wanted.
     """
 
     def __init__(
         self, metrics: Path, done: int, max_steps: int, lost: Lost, ends_at: float = math.inf,
-        utilisation_per_rate: float | None = None,
+        utilisation_per_rate: float | None = None, patience: int | None = None, board: Path | None = None,
     ):  # fmt: skip
         self._lost = lost
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
@@ -51,7 +59,9 @@ class Monitor:
         self._timed_tokens, self._is_said = 0, False
         self._metrics, self._done, self._max_steps = metrics, done, max_steps
         self._started = time.monotonic()
-        self._window_started, self._window_tokens = self._started, 0
+        self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and target tokens so far
+        self._tokens, self._hints, self._board_dir = 0, Hints(patience), board
+        self._board: Board | None = None
         self._line_at = self._started + _LINE_EVERY_S / 3
         self._bar: Any = None
 
@@ -59,6 +69,9 @@ class Monitor:
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
+        if self._board_dir is not None:
+            self._board = Board(self._board_dir, self._done)
+        self.restart_window()
         terminal = sys.stderr.isatty()
         self._bar = tqdm(
             total=self._max_steps, initial=self._done, unit="step", disable=not terminal, dynamic_ncols=True
@@ -69,11 +82,18 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
+        if self._board is not None:
+            self._board.close()
         self._file.close()
 
     def event(self, name: str, **values: Any) -> None:
-        """Append one object to metrics.jsonl."""
+        """Append one object to metrics.jsonl, and its numbers to what TensorBoard shows."""
         self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
+        if self._board is not None and "step" in values:
+            try:
+                self._board.event(name, values)
+            except OSError as error:
+                self._lost.add(f"{self._board_dir}: an event", error)
 
     def _write(self, text: str) -> None:
         """Training is worth more than its figures: where they cannot be written, it goes on."""
@@ -85,27 +105,54 @@ class Monitor:
     def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:
         """Report one update; `loss` and `nll` are means per target token."""
         self._bar.update(1)
-        self._window_tokens += num_tgt_tokens
+        self._tokens += num_tgt_tokens
         now = time.monotonic()
         self._say_how_long(step, now, num_tgt_tokens)
         line_is_due = self._bar.disable and now >= self._line_at
-        if step % _EVENT_EVERY and step != self._max_steps and not line_is_due:
-            return
-        rate = self._window_tokens / (now - self._window_started)
+        since, tokens = self._window[0]
+        self._window.append((now, self._tokens))
+        rate = (self._tokens - tokens) / (now - since)
         left = (now - self._started) / (step - self._done) * (self._max_steps - step)
         left = min(left, self._ends_at - now)
         self.event(
             "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
             tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1), **self._utilisation(rate),
         )  # fmt: skip
-        self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}")
+        if not self._bar.disable:
+            self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}", refresh=False)
         if line_is_due:
             logger.info(
                 "step %d of %d: loss %.3f, lr %.2e, %s, %s left",
                 step, self._max_steps, loss, lr, self._speed(rate), format_duration(left),
             )  # fmt: skip
             self._line_at = now + _LINE_EVERY_S
+        self._hint(step, self._hints.step(step, nll, lr))
+
+    def validation(self, step: int, found: "Validation", is_best: bool, elapsed_s: float) -> None:
+        """Report a validation: its figures, the first of its samples, and a hint where there is one."""
+        seconds, samples = round(found.seconds, 2), [vars(sample) for sample in found.samples]
+        self.event(
+            "validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=seconds, samples=samples
+        )
+        logger.info(
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self._max_steps,
+            found.nll, found.ppl, found.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
+        )  # fmt: skip
+        for sample in found.samples[:1]:
+            logger.info("  %s\n    -> %s", text_files.printable(sample.src), text_files.printable(sample.hyp))
+        self._hint(step, self._hints.validation(found.nll, found.bleu, is_best, found.hypotheses))
         self.restart_window()
+
+    def end(self, step: int, reason: str) -> None:
+        """Report that training is over, and which key ended it."""
+        self._hint(step, self._hints.end(reason))
+        self.event("end", step=step, reason=reason)
+        logger.info("training ends at step %d (%s)", step, reason)
+
+    def _hint(self, step: int, text: str | None) -> None:
+        if text is not None:
+            self.event("hint", step=step, text=text)
+            logger.info("hint: %s", text)
 
     def _say_how_long(self, step: int, now: float, num_tgt_tokens: int) -> None:
         """After a few timed steps, once: how fast training is and when it will end."""
@@ -133,4 +180,5 @@ class Monitor:
 
     def restart_window(self) -> None:
         """Begin a new window of the speed figure, so that validation and saving do not count in it."""
-        self._window_started, self._window_tokens = time.monotonic(), 0
+        self._window.clear()
+        self._window.append((time.monotonic(), self._tokens))

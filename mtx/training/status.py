@@ -1,7 +1,6 @@
 """The state of a run as others see it: status.json for a scheduler, and what `mtx status` tells."""
 
 import contextlib
-import json
 import os
 import socket
 import time
@@ -12,8 +11,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mtx import files, settings, text_files
+from mtx import files, settings
 from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
+from mtx.events import read_events
 from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
 from mtx.training.monitor import format_duration
@@ -110,7 +110,7 @@ def read_status(root: Path) -> Status:
     paths = RunPaths(root)
     if not paths.config.is_file():
         raise UsageError(f"{root}: is not a run directory")
-    events = _events(paths.metrics)
+    events = read_events(paths.metrics)
     step = next((event["step"] for event in reversed(events) if "step" in event), 0)
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
@@ -131,17 +131,6 @@ def _reason(status: Path) -> str | None:
     if stored.get("state") == "running":
         return "killed, or its machine went down"
     return str(stored.get("reason") or "") or None
-
-
-def _events(metrics: Path) -> list[dict[str, Any]]:
-    """The events of a run so far, without the half-written line that a killed process can leave."""
-    events = []
-    for line in text_files.read_lines(metrics) if metrics.exists() else ():
-        with contextlib.suppress(ValueError):
-            event = json.loads(line)
-            if isinstance(event, dict) and "event" in event:
-                events.append(event)
-    return events
 
 
 def _bleu_scores(path: Path) -> dict[str, float]:

@@ -35,7 +35,7 @@ from mtx.training.ending import Ending
 from mtx.training.initial import Initial
 from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
-from mtx.training.monitor import Monitor, format_duration
+from mtx.training.monitor import Monitor
 from mtx.training.refusal import refusal
 from mtx.training.saving import Saver
 from mtx.training.schedule import learning_rate
@@ -124,7 +124,10 @@ class Trainer:
         max_steps = self.config.training.max_steps
         self._ending = Ending(self.config, self.data, started, self.state.elapsed_s)
         known = self._utilisation_per_rate()
-        monitor = Monitor(self.paths.metrics, self.state.step, max_steps, self.lost, self._ending.at, known)
+        monitor = Monitor(
+            self.paths.metrics, self.state.step, max_steps, self.lost, self._ending.at, known,
+            self.config.training.patience, self.paths.tensorboard if self.config.training.tensorboard else None,
+        )  # fmt: skip
         with self._signals.listening(), monitor, contextlib.closing(self._saver):
             monitor.event("start", step=self.state.step, **vars(self.chosen))
             self._saver.status.write("running", "training", self.state.step)
@@ -132,8 +135,7 @@ class Trainer:
             self._save(monitor)
             self._saver.finish(self.state)
             if self._signals.stop is None:
-                monitor.event("end", step=self.state.step, reason=reason)
-                logger.info("training ends at step %d (%s)", self.state.step, reason)
+                monitor.end(self.state.step, reason)
         if self._signals.stop is not None:
             raise self._stopped(self._signals.stop)
         if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
@@ -295,14 +297,7 @@ class Trainer:
             bad_validations=0 if better else state.bad_validations + 1,
             best_bleu=found.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
-        seconds = round(found.seconds, 2)
-        monitor.event("validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=seconds)
-        monitor.restart_window()
-        logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self.config.training.max_steps,
-            found.nll, found.ppl, found.bleu, " (best)" if better else "",
-            format_duration(self._ending.elapsed_s()),
-        )  # fmt: skip
+        monitor.validation(step, found, better, self._ending.elapsed_s())
 
     def _save(self, monitor: Monitor) -> None:
         """Have the checkpoint of this step written, unless it is."""

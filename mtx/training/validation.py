@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,15 +19,38 @@ from mtx.model.transformer import Transformer
 from mtx.training.objective import smoothed_loss
 
 _BATCH_TOKENS = 8192  # target tokens that a batch holds at most
+_NUM_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sentence with its reference and the model's translation."""
+
+    src: str
+    ref: str
+    hyp: str
+
+
+def spread(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+    """Five sentences, evenly spread; fewer where there are fewer."""
+    rows = list(zip(sources, references, hypotheses, strict=False))
+    count = min(_NUM_SAMPLES, len(rows))
+    return [Sample(*rows[len(rows) * number // count]) for number in range(count)]
 
 
 @dataclass(frozen=True)
 class Validation:
-    """Unsmoothed nll per target token (`</s>` included), BLEU by greedy decoding, both in fp32."""
+    """Unsmoothed nll per target token (`</s>` included), BLEU by greedy decoding, both in fp32.
+
+    Attributes:
+        samples: the same few sentences each time, evenly spread.
+    """
 
     nll: float
     bleu: float
     seconds: float
+    hypotheses: list[str]
+    samples: list[Sample]
 
     @property
     def ppl(self) -> float:
@@ -38,11 +62,12 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     started = time.monotonic()
     nll = _nll(model, data.valid, data.tokenizer.pad_id)
     translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
-    hypotheses = translator.translate(data.valid.src_texts())
-    form = data.tokenizer.normalization
+    sources, form = data.valid.src_texts(), data.tokenizer.normalization
+    hypotheses = evaluation.comparable(translator.translate(sources), form)
     references = evaluation.comparable(data.valid.tgt_texts(), form)
-    bleu = evaluation.bleu(evaluation.comparable(hypotheses, form), references, tgt)
-    return Validation(nll, bleu, time.monotonic() - started)
+    bleu = evaluation.bleu(hypotheses, references, tgt)
+    samples = spread(sources, references, hypotheses)
+    return Validation(nll, bleu, time.monotonic() - started, hypotheses, samples)
 
 
 @torch.no_grad()

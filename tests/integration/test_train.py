@@ -56,11 +56,18 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
 
 def test_metrics_have_one_object_per_event(trained: Path) -> None:
     found = events(trained)
-    assert [event["step"] for event in found if event["event"] == "train"] == [10, 20, 30, 40]
+    assert [event["step"] for event in found if event["event"] == "train"] == list(range(1, 41))
     assert [event["step"] for event in found if event["event"] == "validation"] == [20, 40]
     assert found[0]["event"] == "start" and found[-1] | {"time": 0} == {
         "event": "end", "time": 0, "step": 40, "reason": "max_steps",
     }  # fmt: skip
+
+
+def test_each_validation_tells_the_same_sentences_and_what_became_of_them(trained: Path) -> None:
+    first, second = (event["samples"] for event in events(trained) if event["event"] == "validation")
+    assert len(first) == 5 and [s["src"] for s in first] == [s["src"] for s in second]
+    assert all(sample["ref"] and set(sample) == {"src", "ref", "hyp"} for sample in first)
+    assert f"  {first[0]['src']}\n    -> {first[0]['hyp']}" in (trained.parent / "stderr").read_text()
 
 
 def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(

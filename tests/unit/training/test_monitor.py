@@ -32,8 +32,22 @@ def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     lines = path.read_text().split("\n")
     assert lines[1] == '{"event": "tr' and lines[-1] == ""
     events = [json.loads(line) for line in lines[2:-1]]
-    assert [(event["event"], event["step"]) for event in events] == [("train", 10), ("train", 20)]
-    assert events[1]["left_s"] == 0 and events[0]["tgt_tokens_per_s"] > 0
+    assert [(event["event"], event["step"]) for event in events] == [("train", step) for step in range(1, 21)]
+    assert events[-1]["left_s"] == 0 and events[0]["tgt_tokens_per_s"] > 0
+
+
+def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    path = tmp_path / "metrics.jsonl"
+    with Monitor(path, done=0, max_steps=40, lost=Lost()) as monitor:
+        for step in range(1, 41):
+            now += 4.0 if step % 4 == 1 else 1e-6
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    rates = [json.loads(line)["tgt_tokens_per_s"] for line in path.read_text().splitlines()]
+    assert all(50 < rate < 200 for rate in rates[8:])
 
 
 def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:

@@ -1,0 +1,19 @@
+"""What a run has told of itself so far: the events of metrics.jsonl, which `training.monitor` writes."""
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from mtx import text_files
+
+
+def read_events(metrics: Path) -> list[dict[str, Any]]:
+    """The events of a run so far, without the half-written line that a killed process can leave."""
+    events = []
+    for line in text_files.read_lines(metrics) if metrics.exists() else ():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and "event" in event:
+                events.append(event)
+    return events

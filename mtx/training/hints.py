@@ -1,0 +1,97 @@
+"""What is unusual in a run's figures, told while it trains, each with what to try. Flow: losses, validations -> hints.
+
+A hint is no error: training goes on. Each kind is told once per start of a run.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+
+_WINDOW = 50  # steps whose mean nll is one value
+_JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
+_FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and steps in which it fell by no more
+_RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
+_ALIKE = 0.2  # share of translations that differ from each other, below which a model does not look at its source
+_GAIN = 1.0  # BLEU by which the last validation was the best, where training ended too early
+_HIGH = 4.0  # nats per token that no translator of any use has
+
+
+@dataclass
+class Hints:
+    """Watches one start of a run; each method returns the hint that is due, or None.
+
+    Attributes:
+        patience: `training.patience`, which some hints name.
+    """
+
+    patience: int | None
+    _told: set[str] = field(default_factory=set)
+    _window: list[float] = field(default_factory=list)
+    _means: list[tuple[int, float]] = field(default_factory=list)
+    _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the mean of training then
+    _num_rising: int = 0
+    _best_bleu: float = 0.0
+    _gain: float = 0.0  # of the last validation over the best before it
+
+    def step(self, step: int, nll: float, learning_rate: float) -> str | None:
+        """After each update; `nll` is its mean per target token."""
+        self._window.append(nll)
+        if len(self._window) < _WINDOW:
+            return None
+        mean = statistics.fmean(self._window)
+        self._window.clear()
+        self._means.append((step, mean))
+        at, lowest = min(self._means, key=lambda each: each[1])
+        if mean > lowest + _JUMP:
+            text = (
+                f"the training nll rose from {lowest:.2f} (step {at:,}) to {mean:.2f}: the learning rate, now "
+                f"{learning_rate:.1e}, may be too high; try half the training.learning_rate, or more warmup_steps"
+            )
+            return self._once("jump", text)
+        since = next(when for when, value in self._means if value < mean + _FLAT)
+        if step - since >= max(_FLAT_STEPS, step / 3):
+            return self._once(
+                "flat", f"the training nll is flat at {mean:.2f} since step {since:,}: {self._flat(mean)}"
+            )
+        return None
+
+    def _flat(self, mean: float) -> str:
+        if mean > _HIGH:
+            return "do the two sides belong together, line by line? Else try another training.learning_rate"
+        ends = "" if self.patience else "; training.patience=5 ends such a run by itself"
+        return f"it has learned what it can; more text or a larger model.preset would go further{ends}"
+
+    def validation(self, nll: float, bleu: float, is_best: bool, hypotheses: list[str]) -> str | None:
+        """After each validation; `is_best` tells whether its BLEU is the best so far."""
+        self._gain, self._best_bleu = (bleu - self._best_bleu, bleu) if is_best else (0.0, self._best_bleu)
+        if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < _ALIKE * len(hypotheses):
+            text = "most translations are the same: the model does not look at its source yet; it may need more steps"
+            return self._once("alike", text)
+        trained = self._means[-1][1] if self._means else None
+        if self._lowest_valid is None or nll < self._lowest_valid[0]:
+            self._lowest_valid, self._num_rising = (nll, trained), 0
+            return None
+        lowest, then = self._lowest_valid
+        self._num_rising = 0 if is_best or nll < lowest + _RISE else self._num_rising + 1
+        if self._num_rising < _RISING or then is None or trained is None or trained >= then:
+            return None
+        ends = "" if self.patience else ", and training.patience=5 ends such a run by itself"
+        return self._once(
+            "overfits",
+            f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls: the model learns its "
+            f"text by heart; a larger model.dropout, a smaller model.preset or more text helps{ends}",
+        )
+
+    def end(self, reason: str) -> str | None:
+        """When training is over; `reason` is the key that ended it."""
+        if reason == "patience" or self._gain < _GAIN:
+            return None
+        return (
+            f"the last validation was the best by {self._gain:.1f} BLEU: training was not done yet; the same command "
+            f"with a larger training.{reason} goes on"
+        )
+
+    def _once(self, kind: str, text: str) -> str | None:
+        if kind in self._told:
+            return None
+        self._told.add(kind)
+        return text

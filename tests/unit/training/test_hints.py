@@ -1,0 +1,73 @@
+from collections.abc import Callable
+
+from mtx.training.hints import Hints
+
+
+def _train(hints: Hints, nll: Callable[[int], float], steps: range) -> list[tuple[int, str]]:
+    found = [(step, hints.step(step, nll(step), 1e-3)) for step in steps]
+    return [(step, hint) for step, hint in found if hint is not None]
+
+
+def test_a_loss_that_falls_gives_no_hint() -> None:
+    assert _train(Hints(None), lambda step: 9 - 6 * step / 5000, range(1, 5001)) == []
+
+
+def test_a_loss_that_stays_high_is_told_once_with_what_to_try() -> None:
+    found = _train(Hints(None), lambda step: max(6.0, 9 - step / 100), range(1, 4001))
+    (step, text), *more = found
+    assert more == [] and 1300 <= step <= 1400 and "flat at 6.00 since step 350" in text
+    assert "belong together" in text and "training.learning_rate" in text
+
+
+def test_a_loss_that_is_low_and_flat_has_converged() -> None:
+    ((_, text),) = _train(Hints(None), lambda step: max(0.5, 9 - step / 50), range(1, 3001))
+    assert "learned what it can" in text and "training.patience=5" in text
+    ((_, text),) = _train(Hints(5), lambda step: max(0.5, 9 - step / 50), range(1, 3001))
+    assert "training.patience" not in text
+
+
+def test_late_in_a_long_run_slow_progress_is_not_flat() -> None:
+    assert _train(Hints(None), lambda step: 2.0 + 30 / step**0.5, range(1, 60_001)) == []
+
+
+def test_a_loss_that_jumps_names_the_learning_rate() -> None:
+    found = _train(Hints(None), lambda step: 5.0 if step <= 500 else 6.5, range(1, 1001))
+    assert [step for step, _ in found] == [550] and "rose from 5.00 (step 50) to 6.50" in found[0][1]
+    assert "half the training.learning_rate" in found[0][1]
+
+
+def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list[str]:
+    found = []
+    for number, nll in enumerate(nlls):
+        _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
+        if (hint := hints.validation(nll, 20.0, is_best, [str(i) for i in range(100)])) is not None:
+            found.append(hint)
+    return found
+
+
+def test_validation_that_rises_while_training_falls_is_overfitting() -> None:
+    (text,) = _validations(Hints(None), [3.0, 2.5, 2.6, 2.7, 2.8, 2.9])
+    assert "2.50 to 2.80" in text and "model.dropout" in text and "training.patience=5" in text
+    assert _validations(Hints(None), [3.0, 2.5, 2.6, 2.4, 2.6, 2.7]) == []
+
+
+def test_no_hint_while_bleu_gets_better_all_the_same() -> None:
+    assert _validations(Hints(None), [3.0, 2.5, 2.6, 2.7, 2.8, 2.9], is_best=True) == []
+
+
+def test_translations_that_are_all_the_same_are_told() -> None:
+    hints = Hints(None)
+    _train(hints, lambda _: 6.0, range(1, 51))
+    hint = hints.validation(6.0, 0.1, True, ["A man ."] * 95 + list("abcde"))
+    assert hint is not None and "does not look at its source" in hint
+    assert hints.validation(6.0, 0.1, True, ["A man ."] * 100) is None, "once"
+
+
+def test_training_that_ends_too_early_is_told_with_the_key_that_ended_it() -> None:
+    hints = Hints(None)
+    for bleu in (2.0, 9.5):
+        hints.validation(5.0, bleu, True, [])
+    assert "best by 7.5 BLEU" in str(hints.end("time_limit")) and "training.time_limit" in str(hints.end("time_limit"))
+    assert hints.end("patience") is None
+    hints.validation(5.0, 9.8, True, [])
+    assert hints.end("max_steps") is None
