@@ -13,8 +13,8 @@ import typer
 from mtx.commands.common import AsJson, Device
 from mtx.errors import MtxError
 
-_PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow")
-_EXTRAS = {"ctranslate2": "export", "sentencex": "sentences", "matplotlib": "plots", "tensorboard": "tensorboard"}
+_PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
+_EXTRAS = {"ctranslate2": "export", "sentencex": "sentences", "tensorboard": "tensorboard"}
 
 
 def doctor(

@@ -1,0 +1,55 @@
+"""Chromium, once for each process of tests; it opens files and must find nothing to complain of or to ask for."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+]  # fmt: skip
+
+Open = Callable[..., Any]  # (path, options of a browser context) -> playwright's Page
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Playwright's Browser; without one tests are skipped, or fail where MTX_BROWSER=required."""
+    path = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        path = None
+    if path is None:
+        missing = f"no playwright, or none of {', '.join(_NAMES)} on the PATH"
+        (pytest.fail if os.environ.get("MTX_BROWSER") == "required" else pytest.skip)(missing)
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=path, args=_ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Open]:
+    """Opens a file as a page. When the test ends, nothing must have been logged, failed or asked for but such files."""
+    contexts, problems = [], []
+
+    def open_file(path: Path, **options: Any) -> Any:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: problems.append(f"console: {message.text}"))
+        page.on("pageerror", lambda error: problems.append(f"error: {error}"))
+        page.on("request", lambda request: request.url == path.as_uri() or problems.append(f"request: {request.url}"))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_file
+    for context in contexts:
+        context.close()
+    assert problems == []
