@@ -15,9 +15,10 @@ import torch
 from mtx import bundle
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.forced import Forced, score_pairs
 from mtx.decoding.lines import LineTranslator, Splitter
-from mtx.decoding.options import Candidate, Sampling, SearchOptions
+from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.slots import Job, Jobs, search
 from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel
@@ -97,17 +98,41 @@ class Translator(LineTranslator):
         Raises:
             DataError: where a source is longer than the model takes in one piece.
         """
-        src_ids = self.tokenizer.encode([clean_text(line) for line in src], num_threads=1)
-        tgt_ids = self.tokenizer.encode([clean_text(line) for line in tgt], target=True, num_threads=1)
-        for number, ids in enumerate(src_ids, start=first):
-            if len(ids) > self.max_tokens:
-                raise DataError(f"line {number} has {len(ids)} pieces, the model takes {self.max_tokens}")
-        return self.forced(src_ids, tgt_ids)
+        return self.forced(self._src_ids(src, first), self._tgt_ids(tgt))
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[Forced]:
         """Score given token ids, each ending in `</s>`; see `score_pairs`."""
         with self._lock, self._evaluating():
             return score_pairs(self.model, src, tgt, self.options.length_penalty, self.precision)
+
+    def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> list[AttentionMaps]:
+        """What the model attends to in each line of `src` and in its translation, its own where none is given.
+
+        Raises:
+            DataError: where a source is longer than the model takes in one piece, or a target than it writes.
+        """
+        src_ids = self._src_ids(src, 1)
+        if tgt is None:
+            tgt_ids = [found[0].ids for found in self.decode(src_ids, [[] for _ in src_ids])]
+        else:
+            tgt_ids = self._tgt_ids(tgt)
+            positions = self.model.tgt_positions
+            longest = min(self.max_tokens + EXTRA_LENGTH, 1 << 30 if positions is None else len(positions))
+            for number, ids in enumerate(tgt_ids, start=1):
+                if len(ids) > longest:
+                    raise DataError(f"target {number} has {len(ids)} pieces, the model writes up to {longest}")
+        with self._lock, self._evaluating():
+            return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
+
+    def _src_ids(self, lines: Sequence[str], first: int) -> list[list[int]]:
+        found = self.tokenizer.encode([clean_text(line) for line in lines], num_threads=1)
+        for number, ids in enumerate(found, start=first):
+            if len(ids) > self.max_tokens:
+                raise DataError(f"line {number} has {len(ids)} pieces, the model takes {self.max_tokens}")
+        return found
+
+    def _tgt_ids(self, lines: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer.encode([clean_text(line) for line in lines], target=True, num_threads=1)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

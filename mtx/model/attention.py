@@ -232,3 +232,18 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
     window = (-1, 0) if layout.causal else (-1, -1)
     out: Tensor = varlen_attn(q, k, v, layout.query_offsets, layout.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
     return out
+
+
+def attention_weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
+    """The distributions by which `attention` weighs the values, of one sentence; to be looked at, it is not fast.
+
+    Args:
+        q: [T, H, K]. k: [S, H, K].
+
+    Returns:
+        [H, T, S]; each row sums to one.
+    """
+    scores = torch.einsum("thk,shk->hts", q * q.shape[-1] ** -0.5, k)
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
+    return torch.softmax(scores, -1)
