@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from mtx.commands.attention import attention
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
@@ -31,7 +32,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
-for command in (train, prepare, download, translate, evaluate, compare, logprob, export, config, status, doctor):
+for command in (
+    train, prepare, download, translate, evaluate, compare, logprob, attention, export, config, status, doctor,
+):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
 logger = logging.getLogger("mtx")

@@ -1,0 +1,100 @@
+"""Attention maps as pictures: all heads at a glance, or one with its pieces. A page can be pointed at, these cannot.
+
+Flow: `AttentionMaps` -> bytes of a PNG. The same maps give the same bytes with the same matplotlib.
+"""
+
+import io
+from typing import Any
+
+import numpy as np
+from matplotlib import style
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from mtx.decoding.attention_maps import AttentionMaps, Weights
+from mtx.errors import UsageError
+from mtx.report.attention_page import shown
+
+_AXES = {  # of each kind what columns and rows are
+    "cross": ("source piece attended to", "piece being written"),
+    "encoder": ("source piece attended to", "source piece"),
+    "decoder": ("earlier piece attended to", "piece being written"),
+}
+_COLOURS: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0, "vmax": 1.0}
+_DPI, _MOST_PIXELS = 150, 8000
+
+
+def draw_overview(maps: AttentionMaps) -> bytes:
+    """Every layer and head of the three kinds of attention, without their pieces."""
+    with style.context("default"):  # and not what a matplotlibrc in the current directory says
+        width = min(1.6 * maps.cross.shape[1], 24.0)
+        heights = [width * _height(getattr(maps, kind)) for kind in _AXES]
+        figure = _figure(width + 1.5, sum(heights) + 2)
+        parts: Any = figure.subfigures(len(_AXES), height_ratios=heights)
+        for part, kind in zip(parts, _AXES, strict=True):
+            part.suptitle(f"{kind.capitalize()} attention")
+            _draw_heads(part.subplots(), getattr(maps, kind))
+        return _png(figure)
+
+
+def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
+    """One map with its pieces on both axes.
+
+    Args:
+        kind: cross, encoder or decoder.
+        layer, head: counted from 1.
+
+    Raises:
+        UsageError: where the model has no such layer or head.
+    """
+    weights: Weights = getattr(maps, kind)
+    for name, number, count in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
+        if not 1 <= number <= count:
+            raise UsageError(f"--{name} {number}: {kind} attention has {name}s 1 to {count}")
+    columns = {"cross": maps.src_tokens, "encoder": maps.src_tokens, "decoder": maps.tgt_inputs}[kind]
+    rows = maps.src_tokens if kind == "encoder" else maps.tgt_tokens
+    with style.context("default"):
+        figure = _figure(0.25 * len(columns) + 3, 0.25 * len(rows) + 2.5)
+        axes = figure.add_subplot()
+        image = axes.imshow(weights[layer - 1, head - 1], **_COLOURS)
+        axes.xaxis.tick_top()
+        axes.xaxis.set_label_position("top")
+        axes.set_xticks(range(len(columns)), map(shown, columns), rotation=90, parse_math=False)
+        axes.set_yticks(range(len(rows)), map(shown, rows), parse_math=False)
+        axes.set_xlabel(_AXES[kind][0])
+        axes.set_ylabel(_AXES[kind][1])
+        axes.set_title(f"{kind.capitalize()} attention, layer {layer}, head {head}")
+        figure.colorbar(image, shrink=0.8, label="weight")
+        return _png(figure)
+
+
+def _height(weights: Weights) -> float:
+    """Of all maps [L, H, T, S] over their width; cells are squares unless one text is far longer than the other."""
+    num_layers, num_heads, num_rows, num_columns = weights.shape
+    return float(min(max(num_rows / num_columns, 0.25), 4.0) * num_layers / num_heads)
+
+
+def _draw_heads(axes: Any, weights: Weights) -> None:
+    """The maps [L, H, T, S] as one picture with gaps, a row for each layer: one picture is drawn much faster."""
+    num_layers, num_heads, num_rows, num_columns = weights.shape
+    down, across = num_rows + 1 + num_rows // 12, num_columns + 1 + num_columns // 12  # from one map to the next
+    padded = np.pad(weights, ((0, 0), (0, 0), (0, down - num_rows), (0, across - num_columns)), constant_values=np.nan)
+    mosaic = padded.transpose(0, 2, 1, 3).reshape(num_layers * down, num_heads * across)
+    axes.imshow(mosaic[: num_rows - down, : num_columns - across], aspect="auto", **_COLOURS)
+    axes.set_xticks([across * n + (num_columns - 1) / 2 for n in range(num_heads)])
+    axes.set_xticklabels([f"head {n + 1}" for n in range(num_heads)])
+    axes.set_yticks([down * n + (num_rows - 1) / 2 for n in range(num_layers)])
+    axes.set_yticklabels([f"layer {n + 1}" for n in range(num_layers)])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _figure(width: float, height: float) -> Figure:
+    """Of a size in inches; long sentences are drawn coarser, for the picture must fit into memory."""
+    return Figure((width, height), dpi=min(_DPI, _MOST_PIXELS / max(width, height)), layout="constrained")
+
+
+def _png(figure: Figure) -> bytes:
+    file = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    return file.getvalue()
