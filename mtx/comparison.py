@@ -76,6 +76,11 @@ class Bin:
     count: int
     bleu: list[float]
 
+    @property
+    def words(self) -> str:
+        """How long they are."""
+        return f"{self.shortest} to {self.longest}" if self.longest else f"{self.shortest} and more"
+
 
 @dataclass(frozen=True)
 class Differing:

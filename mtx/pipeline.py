@@ -20,6 +20,7 @@ from mtx.data import prepare
 from mtx.data.prepare import PreparedData
 from mtx.decoding.lines import LineTranslator
 from mtx.decoding.translator import Translator
+from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
 from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
@@ -40,7 +41,6 @@ from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
 from mtx.training.lost import Lost
-from mtx.training.monitor import format_duration
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, spread
@@ -168,6 +168,7 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     elapsed = format_duration(trainer.state.elapsed_s)
     card = run_card(wanted, data.report, scores, run, trainer.state.step, elapsed)
     bundle.add_scores(paths.model, {**scores, "run": run}, card)
+    trainer.report.write(translator)
 
 
 def evaluate_tests(translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str) -> dict[str, Scores]:

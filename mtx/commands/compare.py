@@ -94,9 +94,8 @@ def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
                 lines.append(f"  {len(group)} runs that differ in their seeds: {mean:.2f} ± {deviation:.2f}")
     lines += ["", *found.verdicts(), "", "BLEU by words of the reference:"]
     for each in found.lengths:
-        words = f"{each.shortest} to {each.longest}" if each.longest else f"{each.shortest} and more"
         scores = "  ".join(f"{score:6.2f}" for score in each.bleu)
-        lines.append(f"  {words:12} {each.count:6,} sentences  {scores}")
+        lines.append(f"  {each.words:12} {each.count:6,} sentences  {scores}")
     if found.sentences:
         lines += ["", f"where {found.names[1]} differs most from {found.names[0]}:"]
     for row in found.sentences:

@@ -34,7 +34,7 @@ def train(settings: Settings = None) -> None:
         logger.info("  %s\n    -> %s\n    reference: %s", *map(printable, (sample.src, sample.hyp, sample.ref)))
     logger.info("")
     print_scores(result.scores, False)
-    logger.info("model: %s", result.paths.model)
+    logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     program, root = program_name(), result.paths.root
     logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
     result.lost.check()

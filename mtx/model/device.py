@@ -69,6 +69,13 @@ def cpu_name() -> str:
     return str(_cpu_capabilities().get("cpu_name") or platform.machine())
 
 
+def machine(device: torch.device) -> dict[str, Any]:
+    """What a run is made on: the name of the device, the system, and versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
+    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    return {"machine": name, "cores": os.cpu_count(), "platform": platform.platform(), **versions}
+
+
 def _cpu_capabilities() -> Mapping[str, Any]:
     return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
-from mtx.report.page import render
+from mtx.report.page import render, shown
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
@@ -28,11 +28,6 @@ def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
         }
         for each in maps
     ]
-
-
-def shown(piece: str) -> str:
-    """A piece with everything written out that has no shape of its own or would change the order of others."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in piece)
 
 
 def _kind(weights: Weights) -> dict[str, Any]:

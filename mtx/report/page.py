@@ -16,6 +16,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
+from mtx.text_files import printable
+
 _FOLDER = Path(__file__).parent
 
 
@@ -33,13 +35,23 @@ def embedded(value: Any) -> Markup:
     return Markup('<script type="application/json">{}</script>').format(htmlsafe_json_dumps(value, allow_nan=False))
 
 
+def shown(value: object) -> str:
+    """A value as text with everything written out that has no shape of its own or would change the order of others."""
+    return printable(str(value))
+
+
+def shown_lines(text: str) -> str:
+    """The same for a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters["embedded"] = embedded
+    environment.filters |= {"embedded": embedded, "shown": shown, "shown_lines": shown_lines}
     environment.globals |= {"inline": _inline, "policy": _policy}
     return environment
 

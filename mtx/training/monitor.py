@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mtx import disk, text_files
+from mtx.durations import format_duration
 from mtx.training.hints import Hints
 from mtx.training.lost import Lost
 from mtx.training.tensorboard import Board
@@ -23,18 +24,9 @@ if TYPE_CHECKING:  # it needs torch, and `mtx status` does not
 logger = logging.getLogger(__name__)
 
 _RATE_STEPS = 10  # over which speed is taken: a GPU's figures come several steps at a time
+_SAMPLE_CHARS = 120
 _LINE_EVERY_S = 30.0  # seconds between two lines where there is no terminal
 _TIMED_STEPS, _TIMED_S = 5, 3.0  # steps and seconds after which a run can say how long it will take
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3 h 20 min."""
-    if not math.isfinite(seconds):
-        return "unknown"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class Monitor:
@@ -139,7 +131,8 @@ class Monitor:
             found.nll, found.ppl, found.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
         for sample in found.samples[:1]:
-            logger.info("  %s\n    -> %s", text_files.printable(sample.src), text_files.printable(sample.hyp))
+            src, hyp = (text_files.printable(text[:_SAMPLE_CHARS]) for text in (sample.src, sample.hyp))
+            logger.info("  %s\n    -> %s", src, hyp)
         self._hint(step, self._hints.validation(found.nll, found.bleu, is_best, found.hypotheses))
         self.restart_window()
 

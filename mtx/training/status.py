@@ -12,11 +12,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from mtx import files, settings
+from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
 from mtx.events import read_events
 from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
-from mtx.training.monitor import format_duration
 
 _LOOK_TIMEOUT_S = 0.1  # another `mtx status` may hold the lock for a moment
 

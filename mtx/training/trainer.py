@@ -25,7 +25,7 @@ from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import Position, StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
-from mtx.model.device import peak_flops
+from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
@@ -37,6 +37,7 @@ from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor
 from mtx.training.refusal import refusal
+from mtx.training.report_file import ReportFile
 from mtx.training.saving import Saver
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedValidationError, Signals
@@ -66,6 +67,7 @@ class Trainer:
         self._cut(chosen)
         self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._unread: deque[_Update] = deque()
+        self.report = ReportFile(paths, config, data.tokenizer, self.lost)
         self._saver = Saver(paths, config.training, self.lost)
         self.state = State(data_sha256=data.sha256)
         self._signals = Signals()
@@ -129,7 +131,8 @@ class Trainer:
             self.config.training.patience, self.paths.tensorboard if self.config.training.tensorboard else None,
         )  # fmt: skip
         with self._signals.listening(), monitor, contextlib.closing(self._saver):
-            monitor.event("start", step=self.state.step, **vars(self.chosen))
+            about = {**vars(self.chosen), **machine(self.device), "data": self.data.sha256}
+            monitor.event("start", step=self.state.step, **about)
             self._saver.status.write("running", "training", self.state.step)
             reason = self._steps(monitor)
             self._save(monitor)
@@ -298,6 +301,9 @@ class Trainer:
             best_bleu=found.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
         monitor.validation(step, found, better, self._ending.elapsed_s())
+        with contextlib.suppress(InterruptedValidationError), self._signals.interrupting():
+            self.report.renew(self.model)
+        monitor.restart_window()
 
     def _save(self, monitor: Monitor) -> None:
         """Have the checkpoint of this step written, unless it is."""

@@ -6,9 +6,10 @@ import pytest
 from filelock import FileLock
 
 from mtx import settings
+from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, UsageError
 from mtx.training.lost import Lost
-from mtx.training.monitor import Monitor, format_duration
+from mtx.training.monitor import Monitor
 from mtx.training.status import read_status
 
 

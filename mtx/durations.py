@@ -1,0 +1,13 @@
+"""Durations in words."""
+
+import math
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds as people say them: 45 s, 12 min, 3 h 20 min."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"

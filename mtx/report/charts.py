@@ -1,0 +1,93 @@
+"""Line charts as SVG by matplotlib, in the colours of the page: they change with its scheme. Flow: curves -> SVG."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from markupsafe import Markup
+
+from mtx.report.history import Curve
+
+Axis = Literal["step", "hours"]
+Style = Literal["line", "dotted", "marked"]
+AXES: tuple[Axis, ...] = ("step", "hours")
+_LABELS = {"step": "step", "hours": "hours of training"}
+_WIDTH, _HEIGHT = 5.0, 3.0  # inches; 360 points, so that text stays readable on a phone
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.15, 0.97, 0.17, 0.96
+# Colours that stand for those of the page; matplotlib wants real ones.
+_FG, _LINE = "#010101", "#020202"
+_SERIES = [f"#0300{number:02x}" for number in range(1, 9)]
+_STYLES: dict[str, dict[str, Any]] = {
+    "line": {"linewidth": 1.2},
+    "dotted": {"linewidth": 1.2, "linestyle": ":"},
+    "marked": {"linewidth": 1.2, "linestyle": "--", "marker": "o", "markersize": 3},
+}
+NUM_COLOURS = len(_SERIES)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart.
+
+    Attributes:
+        colour: 0 to `NUM_COLOURS` - 1.
+        style: `marked` is dashed and shows its points.
+    """
+
+    name: str
+    curve: Curve
+    colour: int
+    style: Style
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart on one axis; `smallest` x is at `start` and `largest` at `end`, shares of its width."""
+
+    svg: Markup
+    start: float
+    end: float
+    smallest: float
+    largest: float
+
+
+def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False) -> Drawing:
+    """One chart; `log` has a logarithmic y axis."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif"}):
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
+        axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
+        for line in lines:
+            x = line.curve.steps if axis == "step" else line.curve.hours
+            axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
+        if log:
+            axes.set_yscale("log")
+        axes.set_xlabel(_LABELS[axis], color=_FG)
+        axes.set_ylabel(y_label, color=_FG)
+        axes.tick_params(which="both", colors=_FG)
+        axes.grid(True, color=_LINE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        for name, spine in axes.spines.items():
+            spine.set_visible(name in ("left", "bottom"))
+            spine.set_color(_FG)
+        smallest, largest = axes.get_xlim()
+        text = io.StringIO()
+        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return Drawing(_themed(text.getvalue(), title), _LEFT, _RIGHT, float(smallest), float(largest))
+
+
+def _themed(svg: str, title: str) -> Markup:
+    """An SVG of matplotlib as an element of a page, in the page's colours, and named for those who cannot see it."""
+    svg = svg[svg.index("<svg") :]
+    start, end = svg.find("<metadata>"), svg.find("</metadata>")
+    if start >= 0:
+        svg = svg[:start] + svg[end + len("</metadata>") :]
+    for colour, meant in ((_FG, "currentColor"), (_LINE, "var(--line)")):
+        svg = svg.replace(colour, meant)
+    for number, colour in enumerate(_SERIES, start=1):
+        svg = svg.replace(colour, f"var(--s{number})")
+    named = Markup('<svg role="img" aria-label="{}"').format(title)
+    return named + Markup(svg.removeprefix("<svg"))

@@ -1,0 +1,103 @@
+// The report's tabs, the axis of its charts, and the values under the pointer. Without it everything is shown in order.
+(() => {
+  "use strict";
+  document.documentElement.classList.add("scripted");
+
+  // Tabs: one for each part, remembered in the address, so that a reload or a link comes back to it.
+  const parts = [...document.querySelectorAll(".part")];
+  const list = document.querySelector(".tabs");
+  const tabs = parts.map((part) => {
+    const tab = document.createElement("button");
+    tab.type = "button";
+    tab.id = `tab-${part.id}`;
+    tab.textContent = part.dataset.name;
+    tab.setAttribute("role", "tab");
+    tab.setAttribute("aria-controls", part.id);
+    part.setAttribute("role", "tabpanel");
+    part.setAttribute("aria-labelledby", tab.id);
+    tab.addEventListener("click", () => select(part.id));
+    list.append(tab);
+    return tab;
+  });
+
+  function select(id) {
+    const chosen = parts.some((part) => part.id === id) ? id : parts[0].id;
+    parts.forEach((part, number) => {
+      const isChosen = part.id === chosen;
+      part.hidden = !isChosen;
+      tabs[number].setAttribute("aria-selected", String(isChosen));
+      tabs[number].tabIndex = isChosen ? 0 : -1;
+    });
+    if (location.hash !== `#${chosen}`) history.replaceState(null, "", `#${chosen}`);
+    window.dispatchEvent(new Event("resize")); // what was hidden has a size now
+  }
+
+  list.addEventListener("keydown", (event) => {
+    const here = tabs.indexOf(document.activeElement);
+    const last = tabs.length - 1;
+    const to = { ArrowRight: here < last ? here + 1 : 0, ArrowLeft: here > 0 ? here - 1 : last, Home: 0, End: last }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    tabs[to].focus();
+    select(parts[to].id);
+  });
+  window.addEventListener("hashchange", () => select(location.hash.slice(1)));
+  list.hidden = false;
+  select(location.hash.slice(1));
+
+  // The axis of all charts.
+  let axis = "step";
+  const choice = document.querySelector(".axis");
+  const showAxis = () => document.querySelectorAll(".drawing").forEach((each) => { each.hidden = each.dataset.axis !== axis; });
+  if (choice) {
+    choice.hidden = false;
+    choice.addEventListener("change", (event) => { axis = event.target.value; showAxis(); });
+    showAxis();
+  }
+
+  // Values under the pointer, or at the place that the arrow keys have reached.
+  const number = (value) => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4)));
+
+  document.querySelectorAll(".chart").forEach((chart) => {
+    const data = JSON.parse(chart.querySelector('script[type="application/json"]').textContent);
+    const plot = chart.querySelector(".plot");
+    const cursor = chart.querySelector(".cursor");
+    const readout = chart.querySelector(".readout");
+    const longest = data.lines.reduce((a, b) => (b.steps.length > a.steps.length ? b : a));
+    const along = (line) => (axis === "step" ? line.steps : line.hours);
+    let place = -1;
+
+    const nearest = (line, x) => {
+      let best = 0;
+      const xs = along(line);
+      for (let i = 1; i < xs.length; i += 1) if (Math.abs(xs[i] - x) < Math.abs(xs[best] - x)) best = i;
+      return best;
+    };
+
+    const show = (at) => {
+      place = Math.max(0, Math.min(longest.steps.length - 1, at));
+      const x = along(longest)[place];
+      const { start, end, smallest, largest } = data.axes[axis];
+      cursor.style.left = `${100 * (start + ((x - smallest) / (largest - smallest)) * (end - start))}%`;
+      cursor.hidden = false;
+      const values = data.lines.map((line) => `${line.name} ${number(line.values[nearest(line, x)])}`);
+      readout.textContent = `step ${number(longest.steps[place])}, ${longest.hours[place].toFixed(2)} h: ${values.join(", ")}`;
+    };
+
+    plot.addEventListener("pointermove", (event) => {
+      const box = plot.getBoundingClientRect();
+      const { start, end, smallest, largest } = data.axes[axis];
+      const share = ((event.clientX - box.left) / box.width - start) / (end - start);
+      show(nearest(longest, smallest + share * (largest - smallest)));
+    });
+    chart.addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (by === undefined) return;
+      event.preventDefault();
+      show(place + by);
+    });
+    const clear = () => { cursor.hidden = true; readout.textContent = "\u00a0"; };
+    plot.addEventListener("pointerleave", clear);
+    chart.addEventListener("blur", clear);
+  });
+})();

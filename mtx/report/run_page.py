@@ -1,0 +1,242 @@
+"""The report of a run: one page that tells what was learned, how well, from what, and whether to go on.
+
+Several runs are laid over each other. Flow: run directories -> `Run`, `Scored` -> values of `report.html` -> text. The
+template holds the words, this module the figures.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path, PurePath
+from typing import Any
+
+from mtx import contenders, settings
+from mtx.comparison import Comparison, Metric
+from mtx.data.cleaning import clean_text
+from mtx.decoding.attention_maps import AttentionMaps
+from mtx.decoding.translator import Translator
+from mtx.durations import format_duration
+from mtx.errors import UsageError
+from mtx.report.attention_page import viewer_data
+from mtx.report.charts import AXES, NUM_COLOURS, Axis, Drawing, Line, draw
+from mtx.report.history import Curve, progress
+from mtx.report.page import render
+from mtx.report.run_files import Run, read_run
+from mtx.report.scored import Scored, marked, score_runs
+
+_MAX_PIECES = 40  # of a sentence whose attention is shown
+_MAX_WEIGHTS = 300_000  # of all of them: 1.6 MB of the page
+_MAX_SHOWN = 8  # validations at which samples are shown
+_STYLES = ["base.css", "attention.css", "report.css"]
+_SCRIPTS = ["attention.js", "report.js"]
+_MACHINE = ("machine", "device", "precision", "threads", "kernel", "compile", "micro_batch_tokens", "mtx", "torch",
+            "python", "platform")  # fmt: skip
+Row = tuple[Any, ...]
+
+
+def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
+    """The page of one run, or of several laid over each other.
+
+    Args:
+        maps: attention of some sentences, of the first run.
+
+    Raises:
+        UsageError: where one is no run directory, or there are more than there are colours.
+        DataError: where test sets of the same name differ.
+    """
+    if len(roots) > NUM_COLOURS // 2:
+        raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS // 2}")
+    runs, scored = [read_run(root) for root in roots], score_runs(roots)
+    languages = [f"{run.config.data.src} to {run.config.data.tgt}" for run in runs]
+    names = [run.name for run in runs]
+    differing = contenders.differing_keys(roots) if len(roots) > 1 else {}
+    return render(
+        "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,
+        when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.", styles=_STYLES, scripts=_SCRIPTS,
+        runs=[_run_values(number, run, scored) for number, run in enumerate(runs)],
+        charts=list(_charts(runs)), scored=[_scored_values(each) for each in scored],
+        differing=[(key, *map(str, values)) for key, values in differing.items()],
+        attention_data=viewer_data(maps),
+    )  # fmt: skip
+
+
+# One run
+
+
+def _run_values(number: int, run: Run, scored: Sequence[Scored]) -> dict[str, Any]:
+    return {
+        "name": run.name, "colour": number + 1, "facts": list(_facts(number, run, scored)),
+        "hints": run.history.of("hint"), "samples": _samples(run), "data": _data_values(run),
+        "machine": list(_machine(run)), "given": run.given(), "config_text": settings.dump(run.config),
+    }  # fmt: skip
+
+
+def _facts(number: int, run: Run, scored: Sequence[Scored]) -> Iterable[tuple[str, str]]:
+    """What one wants to know first."""
+    state = run.status.get("state", "unknown")
+    yield "State", f"{state}, {run.status['reason']}" if state in ("stopped", "failed") else str(state)
+    of = (
+        f"{run.step:,} of {run.config.training.max_steps:,} steps of {run.config.training.batch_tokens:,} target tokens"
+    )
+    yield "Training", f"{of}, {format_duration(3600 * run.history.hours)}"
+    yield "Is it still improving?", progress(run.history)
+    for each in scored:
+        bleu = each.found.metrics[0].systems[number]
+        yield f"BLEU on {each.name}", f"{bleu.score:.2f}{_interval(bleu.ci, ', 95% confidence ± ')}"
+    if run.data:
+        corpora = ", ".join(PurePath(corpus["name"]).name for corpus in run.data["corpora"])
+        yield "Trained on", f"{run.data['kept']:,} pairs of {corpora}"
+
+
+def _interval(ci: float | None, before: str) -> str:
+    return "" if ci is None else f"{before}{ci:.2f}"
+
+
+def _samples(run: Run) -> list[dict[str, Any]]:
+    """The samples of some validations, with the words marked that the reference lacks."""
+    events = [event for event in run.history.of("validation") if event.get("samples")]
+    count = min(_MAX_SHOWN, len(events))
+    chosen = [events[round(number * (len(events) - 1) / max(1, count - 1))] for number in range(count)]
+    return [
+        {
+            "src": first["src"], "ref": first["ref"],
+            "hyps": [
+                (event["step"], marked(event["samples"][row]["hyp"], first["ref"])[0])
+                for event in chosen if row < len(event["samples"])
+            ],
+        }
+        for row, first in enumerate(chosen[0]["samples"] if chosen else [])
+    ]  # fmt: skip
+
+
+def _data_values(run: Run) -> dict[str, Any]:
+    """The report of the data as tables; empty before there is one."""
+    data = run.data
+    if not data:
+        return {}
+    start = run.history.starts[-1] if run.history.starts else {}
+    facts = [
+        ("Pairs", f"{data['kept']:,} trained on, of {data['read']:,} read; {data['held_out']:,} held out"),
+        ("Tokens", f"{data['src_tokens']:,} source, {data['tgt_tokens']:,} target, of {data['pieces']:,} pieces"),
+        ("Data, sha256", start.get("data", run.made.get("data", "unknown"))),
+    ]
+    corpora = [
+        (c["name"], c["weight"], c["read"], c["kept"], c["held_out"], _counts(c["dropped"])) for c in data["corpora"]
+    ]
+    dropped = [(reason, value["pairs"], *_where(value["example"])) for reason, value in data["dropped"].items()]
+    sets = [
+        (name, value["pairs"], "yes" if value["held_out"] else "no", value["leaks"]["train_pairs"],
+         " / ".join(_where(value["leaks"]["example"])))
+        for name, value in {"validation": data["valid"], **data["tests"]}.items()
+    ]  # fmt: skip
+    return {"facts": facts, "corpora": corpora, "dropped": dropped, "sets": sets}
+
+
+def _counts(dropped: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in dropped.items()) or "none"
+
+
+def _where(example: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """A pair of report.json: where it stands, and its two sides."""
+    return () if not example else (f"{example['corpus']}, line {example['line']:,}", example["src"], example["tgt"])
+
+
+def _machine(run: Run) -> Iterable[tuple[str, str]]:
+    start = run.history.starts[-1] if run.history.starts else {}
+    for key in _MACHINE:
+        if key in start:
+            yield key.replace("_", " "), str(start[key])
+    yield "starts", str(len(run.history.starts))
+    yield "seed", str(run.config.seed)
+    for key in ("code", "config"):
+        if key in run.made:
+            yield f"{key}, sha256", str(run.made[key])
+
+
+# All runs
+
+
+def _scored_values(scored: Scored) -> dict[str, Any]:
+    found = scored.found
+    return {
+        "name": scored.name, "found": found, "worst": scored.worst, "best": scored.best,
+        "verdicts": found.verdicts() if len(found.names) > 1 else [],
+        "scores": [row for metric in found.metrics for row in _score_rows(found, metric)],
+        "lengths": [
+            (each.words, each.count, *(f"{score:.2f}" for score in each.bleu)) for each in found.lengths
+        ],
+    }  # fmt: skip
+
+
+def _score_rows(found: Comparison, metric: Metric) -> Iterable[Row]:
+    for name, system in zip(found.names, metric.systems, strict=True):
+        interval = "" if system.mean is None else f"{system.mean:.2f}{_interval(system.ci, ' ± ')}"
+        yield (
+            metric.name,
+            name,
+            f"{system.score:.2f}",
+            interval,
+            "" if system.p_value is None else f"{system.p_value:.4f}",
+        )
+
+
+def _charts(runs: Sequence[Run]) -> Iterable[dict[str, Any]]:
+    """The six charts; each run has its colour, and in a report of one run training and validation have theirs."""
+
+    def lines(kind: str, key: str, name: str, largest: bool = False, exp: bool = False) -> list[Line]:
+        style: Any = "marked" if kind == "validation" else "line"
+        found = []
+        for number, run in enumerate(runs):
+            curve = run.history.curve(kind, key, largest)
+            if curve.steps:
+                label = name if len(runs) == 1 else f"{run.name}, {name}"
+                colour = number if len(runs) > 1 else int(kind == "validation")
+                found.append(Line(label, _exponential(curve) if exp else curve, colour, style))
+        return found
+
+    nll = [*lines("train", "nll", "training"), *lines("validation", "nll", "validation")]
+    ppl = [*lines("train", "nll", "training", exp=True), *lines("validation", "nll", "validation", exp=True)]
+    loss = [Line(f"{line.name}, smoothed", line.curve, 2 if len(runs) == 1 else line.colour, "dotted")
+            for line in lines("train", "loss", "training")]  # fmt: skip
+    bleu, rate = lines("validation", "bleu", "validation"), lines("train", "learning_rate", "training")
+    norm = lines("train", "grad_norm", "training", largest=True)
+    speed = lines("train", "tgt_tokens_per_s", "training")
+    for title, about, unit, is_log, chosen in (
+        ("Loss", "smoothed as it is trained on, and the plain nll", "nats per target token", False, [*loss, *nll]),
+        ("Perplexity", "e to the nll", "perplexity", True, ppl),
+        ("Validation BLEU", "greedy search", "BLEU", False, bleu),
+        ("Learning rate", "", "learning rate", False, rate),
+        ("Gradient norm", "before clipping; the largest of each interval", "gradient norm", True, norm),
+        ("Speed", "validation and saving left out", "target tokens per second", False, speed),
+    ):
+        if chosen:
+            drawings: dict[Axis, Drawing] = {axis: draw(title, chosen, unit, axis, is_log) for axis in AXES}
+            yield {"title": title, "about": about, "lines": chosen, "drawings": drawings,
+                   "data": _readable(chosen, drawings)}  # fmt: skip
+
+
+def _exponential(curve: Curve) -> Curve:
+    return Curve(curve.steps, curve.hours, [round(2.718281828459045 ** min(value, 80.0), 4) for value in curve.values])
+
+
+def _readable(lines: Sequence[Line], drawings: Mapping[Axis, Drawing]) -> dict[str, Any]:
+    """What the script reads values from under the pointer."""
+    axes = {axis: {k: v for k, v in vars(drawing).items() if k != "svg"} for axis, drawing in drawings.items()}
+    return {"axes": axes, "lines": [{"name": line.name, **asdict(line.curve)} for line in lines]}
+
+
+# Attention
+
+
+def chosen_maps(root: Path, translator: Translator) -> list[AttentionMaps]:
+    """Attention in the samples of a run's last validation, as far as they are short and all fit a page."""
+    events = [event for event in read_run(root).history.of("validation") if event.get("samples")]
+    sources = [sample["src"] for sample in events[-1]["samples"]] if events else []
+    short = [src for src in sources if len(translator.tokenizer.encode([clean_text(src)])[0]) <= _MAX_PIECES]
+    found, room = [], _MAX_WEIGHTS
+    for maps in translator.attention_maps(short) if short else ():
+        room -= sum(weights.size for weights in (maps.encoder, maps.decoder, maps.cross))
+        if room < 0:
+            break
+        found.append(maps)
+    return found

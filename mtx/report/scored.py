@@ -1,0 +1,84 @@
+"""What the translations of a test set are worth, and the sentences to look at. Flow: runs -> `Scored`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from pathlib import Path
+
+from mtx import contenders, text_files
+from mtx.comparison import Comparison, compare
+from mtx.contenders import Contest
+from mtx.evaluation import tokenizer_of
+from mtx.paths import HYPOTHESIS_TEXT, SOURCE_TEXT, RunPaths
+
+_NUM_SENTENCES = 10
+Words = list[tuple[str, bool]]  # each with whether the other text lacks it
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a test set.
+
+    Attributes:
+        chrf: of the hypothesis, 0 to 100.
+    """
+
+    line: int
+    chrf: float
+    src: str
+    hyp: Words
+    ref: Words
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One test set: the systems' scores with confidence intervals and tests, and sentences of the first system."""
+
+    name: str
+    found: Comparison
+    worst: list[Sentence]
+    best: list[Sentence]
+
+
+def score_runs(roots: Sequence[Path]) -> list[Scored]:
+    """The test sets that all of these runs have translated; none where a run is not that far."""
+    shared = set.intersection(*({*_translated(RunPaths(root).evaluation)} for root in roots))
+    return [_scored(contest, roots[0]) for contest in contenders.of_runs(roots, None)] if shared else []
+
+
+def _translated(evaluation: Path) -> list[str]:
+    return [path.parent.name for path in evaluation.glob(f"*/{HYPOTHESIS_TEXT}")]
+
+
+def _scored(contest: Contest, root: Path) -> Scored:
+    found = compare(contest.systems, contest.references, tgt=contest.tgt)
+    sources = list(text_files.read_lines(RunPaths(root).evaluation / contest.name / SOURCE_TEXT))
+    ranked = _ranked(contest, sources)
+    return Scored(contest.name, found, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
+
+
+def _ranked(contest: Contest, sources: list[str]) -> list[Sentence]:
+    """The sentences of the first system, the worst first; of equally good ones the longest last."""
+    from sacrebleu.metrics import CHRF
+
+    metric, hypotheses = CHRF(), contest.systems[0].hypotheses
+    chrf = [
+        float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hypotheses, contest.references, strict=True)
+    ]
+    order = sorted(range(len(chrf)), key=lambda row: (round(chrf[row], 1), len(contest.references[row])))
+    chosen = [*order[:_NUM_SENTENCES], *order[_NUM_SENTENCES:][-_NUM_SENTENCES:]]
+    by_character = tokenizer_of(contest.tgt) != "13a"
+    return [
+        Sentence(row + 1, chrf[row], sources[row], *marked(hypotheses[row], contest.references[row], by_character))
+        for row in chosen
+    ]
+
+
+def marked(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Words]:
+    """The words of two texts, each with whether it is missing in the other at that place."""
+    a, b = (list(text) if by_character else text.split() for text in (hyp, ref))
+    is_other = [True] * len(a), [True] * len(b)
+    for match in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        is_other[0][match.a : match.a + match.size] = [False] * match.size
+        is_other[1][match.b : match.b + match.size] = [False] * match.size
+    return list(zip(a, is_other[0], strict=True)), list(zip(b, is_other[1], strict=True))

@@ -1,0 +1,41 @@
+"""Keeps report.html of a run up to date while it is trained, at a price that training does not feel."""
+
+import time
+
+from mtx import files
+from mtx.config import Config
+from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.options import SearchOptions
+from mtx.decoding.translator import Translator
+from mtx.model.transformer import Transformer
+from mtx.paths import RunPaths
+from mtx.report.run_page import chosen_maps, report
+from mtx.training.lost import Lost
+
+_SHARE = 0.02  # of the time, at most, goes into reports while training goes on
+
+
+class ReportFile:
+    """Writes the report of one run again and again; what goes wrong is told, and never ends a training."""
+
+    def __init__(self, paths: RunPaths, config: Config, tokenizer: Tokenizer, lost: Lost):
+        self._paths, self._config, self._tokenizer, self._lost = paths, config, tokenizer, lost
+        self._next_at = 0.0
+
+    def renew(self, model: Transformer) -> None:
+        """After a validation: write it, unless the last one was so short ago that it would cost more than its share."""
+        started = time.monotonic()
+        if started < self._next_at:
+            return
+        options = SearchOptions(beam_size=1)
+        self.write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
+        ended = time.monotonic()
+        self._next_at = ended + (ended - started) / _SHARE
+
+    def write(self, translator: Translator) -> None:
+        """Write it now, with the attention of this translator's model."""
+        root = self._paths.root
+        try:
+            files.write_text(self._paths.report, report([root], chosen_maps(root, translator)))
+        except Exception as error:  # no page is worth a training, whatever is wrong with it
+            self._lost.add(str(self._paths.report), error)
