@@ -21,6 +21,7 @@ from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
 from mtx.commands.exchange import export, import_
+from mtx.commands.report import report
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
@@ -33,7 +34,7 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, prepare, download, translate, evaluate, compare, logprob, attention, export, config, status, doctor,
+    train, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status, doctor,
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)

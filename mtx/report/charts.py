@@ -13,8 +13,9 @@ Axis = Literal["step", "hours"]
 Style = Literal["line", "dotted", "marked"]
 AXES: tuple[Axis, ...] = ("step", "hours")
 _LABELS = {"step": "step", "hours": "hours of training"}
-_WIDTH, _HEIGHT = 5.0, 3.0  # inches; 360 points, so that text stays readable on a phone
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.15, 0.97, 0.17, 0.96
+_WIDTH, _HEIGHT = 4.4, 2.8  # inches; 317 points, so that text stays readable on a phone
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.18, 0.97, 0.17, 0.96
+_LABEL_AT = -0.17  # of the y axis, in shares of its width
 # Colours that stand for those of the page; matplotlib wants real ones.
 _FG, _LINE = "#010101", "#020202"
 _SERIES = [f"#0300{number:02x}" for number in range(1, 9)]
@@ -56,6 +57,7 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
     """One chart; `log` has a logarithmic y axis."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif"}):
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
@@ -65,8 +67,13 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
             axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
         if log:
             axes.set_yscale("log")
+            low, high = axes.get_ylim()
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.set_xlabel(_LABELS[axis], color=_FG)
         axes.set_ylabel(y_label, color=_FG)
+        axes.yaxis.set_label_coords(_LABEL_AT, 0.5)
         axes.tick_params(which="both", colors=_FG)
         axes.grid(True, color=_LINE, linewidth=0.6)
         axes.set_axisbelow(True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_POINTS = 400
+_GAIN = 0.5  # BLEU that a third of the steps must bring, for it to be worth going on
 Event = dict[str, Any]
 
 
@@ -97,8 +98,8 @@ def progress(found: History) -> str:
     gain = bleu.values[best] - max(third or bleu.values[:1])
     at = f"the best validation has {bleu.values[best]:.2f} BLEU, at step {bleu.steps[best]:,.0f}"
     since = len(bleu.values) - 1 - best
-    if since == 0 and gain > 0.5:
+    if since == 0 and gain > _GAIN:
         return f"Yes: validation BLEU rose by {gain:.1f} in the last third of the steps, and {at}, which is the last."
-    if gain > 0.1:
-        return f"Hardly: validation BLEU rose by {gain:.1f} in the last third of the steps; {at}."
+    if since == 0 or gain > _GAIN:
+        return f"Hardly: validation BLEU rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
     return f"No: {at}, and {since} validation{'s' if since != 1 else ''} after it were not better."

@@ -6,24 +6,25 @@
   // Tabs: one for each part, remembered in the address, so that a reload or a link comes back to it.
   const parts = [...document.querySelectorAll(".part")];
   const list = document.querySelector(".tabs");
+  const nameOf = (part) => part.id.replace("part-", "");
   const tabs = parts.map((part) => {
     const tab = document.createElement("button");
     tab.type = "button";
-    tab.id = `tab-${part.id}`;
+    tab.id = part.id.replace("part-", "tab-");
     tab.textContent = part.dataset.name;
     tab.setAttribute("role", "tab");
     tab.setAttribute("aria-controls", part.id);
     part.setAttribute("role", "tabpanel");
     part.setAttribute("aria-labelledby", tab.id);
-    tab.addEventListener("click", () => select(part.id));
+    tab.addEventListener("click", () => select(nameOf(part)));
     list.append(tab);
     return tab;
   });
 
-  function select(id) {
-    const chosen = parts.some((part) => part.id === id) ? id : parts[0].id;
+  function select(name) { // no element has such an id: the browser would scroll to it
+    const chosen = parts.some((part) => nameOf(part) === name) ? name : nameOf(parts[0]);
     parts.forEach((part, number) => {
-      const isChosen = part.id === chosen;
+      const isChosen = nameOf(part) === chosen;
       part.hidden = !isChosen;
       tabs[number].setAttribute("aria-selected", String(isChosen));
       tabs[number].tabIndex = isChosen ? 0 : -1;
@@ -39,7 +40,7 @@
     if (to === undefined) return;
     event.preventDefault();
     tabs[to].focus();
-    select(parts[to].id);
+    select(nameOf(parts[to]));
   });
   window.addEventListener("hashchange", () => select(location.hash.slice(1)));
   list.hidden = false;

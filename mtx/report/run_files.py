@@ -36,6 +36,14 @@ class Run:
         """The last step that was told of."""
         return int(self.history.events[-1][0]["step"]) if self.history.events else 0
 
+    @property
+    def state(self) -> str:
+        """Of the run when its files were read."""
+        if self.made and self.history.of("end"):  # this is written before status.json tells it
+            return "finished"
+        state, reason = (str(self.status.get(key, "")) for key in ("state", "reason"))
+        return f"{state}: {reason}" if state in ("stopped", "failed") else state or "unknown"
+
     def given(self) -> list[tuple[str, str]]:
         """The settings in which it differs from the defaults, as text."""
         default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))

@@ -48,24 +48,30 @@ def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
         raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS // 2}")
     runs, scored = [read_run(root) for root in roots], score_runs(roots)
     languages = [f"{run.config.data.src} to {run.config.data.tgt}" for run in runs]
-    names = [run.name for run in runs]
+    names = _short_names(runs)
     differing = contenders.differing_keys(roots) if len(roots) > 1 else {}
     return render(
         "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.", styles=_STYLES, scripts=_SCRIPTS,
-        runs=[_run_values(number, run, scored) for number, run in enumerate(runs)],
-        charts=list(_charts(runs)), scored=[_scored_values(each) for each in scored],
+        runs=[_run_values(number, run, names[number], scored) for number, run in enumerate(runs)],
+        charts=list(_charts(runs, names)), scored=[_scored_values(each) for each in scored],
         differing=[(key, *map(str, values)) for key, values in differing.items()],
         attention_data=viewer_data(maps),
     )  # fmt: skip
 
 
+def _short_names(runs: Sequence[Run]) -> list[str]:
+    """The runs' own names; with their folders where these alone would be the same."""
+    short = [PurePath(run.name).name or run.name for run in runs]
+    return short if len({*short}) == len(short) else [run.name for run in runs]
+
+
 # One run
 
 
-def _run_values(number: int, run: Run, scored: Sequence[Scored]) -> dict[str, Any]:
+def _run_values(number: int, run: Run, name: str, scored: Sequence[Scored]) -> dict[str, Any]:
     return {
-        "name": run.name, "colour": number + 1, "facts": list(_facts(number, run, scored)),
+        "name": name, "colour": number + 1, "facts": list(_facts(number, run, scored)),
         "hints": run.history.of("hint"), "samples": _samples(run), "data": _data_values(run),
         "machine": list(_machine(run)), "given": run.given(), "config_text": settings.dump(run.config),
     }  # fmt: skip
@@ -73,8 +79,7 @@ def _run_values(number: int, run: Run, scored: Sequence[Scored]) -> dict[str, An
 
 def _facts(number: int, run: Run, scored: Sequence[Scored]) -> Iterable[tuple[str, str]]:
     """What one wants to know first."""
-    state = run.status.get("state", "unknown")
-    yield "State", f"{state}, {run.status['reason']}" if state in ("stopped", "failed") else str(state)
+    yield "State", run.state
     of = (
         f"{run.step:,} of {run.config.training.max_steps:,} steps of {run.config.training.batch_tokens:,} target tokens"
     )
@@ -180,7 +185,7 @@ def _score_rows(found: Comparison, metric: Metric) -> Iterable[Row]:
         )
 
 
-def _charts(runs: Sequence[Run]) -> Iterable[dict[str, Any]]:
+def _charts(runs: Sequence[Run], names: Sequence[str]) -> Iterable[dict[str, Any]]:
     """The six charts; each run has its colour, and in a report of one run training and validation have theirs."""
 
     def lines(kind: str, key: str, name: str, largest: bool = False, exp: bool = False) -> list[Line]:
@@ -189,7 +194,7 @@ def _charts(runs: Sequence[Run]) -> Iterable[dict[str, Any]]:
         for number, run in enumerate(runs):
             curve = run.history.curve(kind, key, largest)
             if curve.steps:
-                label = name if len(runs) == 1 else f"{run.name}, {name}"
+                label = name if len(runs) == 1 else f"{names[number]}, {name}"
                 colour = number if len(runs) > 1 else int(kind == "validation")
                 found.append(Line(label, _exponential(curve) if exp else curve, colour, style))
         return found
