@@ -1,0 +1,73 @@
+"""What a page shows are the model's weights, bit for bit, and pieces that cannot become anything but text."""
+
+import base64
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtx.config import TokenizerConfig
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding.attention_maps import AttentionMaps, attention_maps
+from mtx.report.attention_page import attention_page, shown
+from tests.attended import KINDS, largest_error, recorded
+from tests.models import random_ids, tiny_model
+
+HOSTILE = ["</script><script>alert(1)</script>", "a\u202eb", "\x1b[31m", "\u2028", "<!--", "אב", "</s>"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    lines = [" ".join(f"{a}{b}" for b in "abcdefgh") for a in "abcdefgh"] * 3
+    return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=290), 200, [])
+
+
+def embedded(page: str) -> list[dict[str, Any]]:
+    found = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert found
+    pairs: list[dict[str, Any]] = json.loads(found[1])
+    return pairs
+
+
+def decoded(kind: dict[str, Any]) -> Any:
+    return np.frombuffer(base64.b64decode(kind["data"]), "<f4").reshape(kind["shape"]).copy()
+
+
+def hostile_maps() -> AttentionMaps:
+    size = len(HOSTILE)
+    weights = np.full((1, 1, size, size), 1 / size, np.float32)
+    return AttentionMaps(tuple(HOSTILE), tuple(HOSTILE), weights, weights, weights)
+
+
+def test_what_is_shown_reproduces_what_the_layers_gave(tokenizer: Tokenizer) -> None:
+    model = tiny_model(tokenizer.num_ids, dtype=torch.float32, norm="pre")
+    src, tgt = random_ids([7], 200, 1), random_ids([5], 200, 2)
+    with recorded(model) as calls:
+        maps = attention_maps(model, tokenizer, src, tgt)
+    (pair,) = embedded(attention_page(maps, "en", "de"))
+    assert (pair["src"], pair["tgt"]) == (list(maps[0].src_tokens), list(maps[0].tgt_tokens))
+    assert pair["inputs"] == ["<pad>", *pair["tgt"][:-1]]
+    for kind in KINDS:
+        assert np.array_equal(decoded(pair["kinds"][kind]), getattr(maps[0], kind))
+        assert largest_error(decoded(pair["kinds"][kind]), calls[kind]) < 1e-5
+
+
+def test_pieces_stay_text() -> None:
+    page = attention_page([hostile_maps()], "<b>", "\u202e")
+    assert "alert(1)</script>" not in page and "<b>" not in page
+    assert not set("\u202e\x1b\u2028") & set(page)
+    (pair,) = embedded(page)
+    assert pair["src"] == [HOSTILE[0], "a\\u202eb", "\\x1b[31m", "\\u2028", "<!--", "אב", "</s>"]
+
+
+def test_a_page_asks_for_nothing() -> None:
+    page = attention_page([hostile_maps()], "en", "de")
+    assert re.search(r"""default-src 'none'[^"]*script-src 'sha256-[\w+/]{43}='""", page.replace("&#39;", "'"))
+    assert not re.search(r"https?:|src=|href=|@import|url\(", page)
+
+
+def test_pieces_without_a_shape_are_written_out() -> None:
+    assert shown("▁the") == "▁the" and shown("\u200d\t") == "\\u200d\\t" and shown("é漢") == "é漢"
