@@ -1,0 +1,193 @@
+"""The viewer of attention weights in a browser: by mouse, by keyboard, in both colour schemes, on a phone."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtx.decoding.attention_maps import AttentionMaps
+from mtx.report.attention_page import attention_page
+from tests.browser.conftest import Open
+
+HOSTILE = "<script>alert(1)</script>"
+SRC = ("▁A", "▁ma", "n", HOSTILE, "אב\u202e", "</s>")
+TGT = ("▁Ein", "▁Mann", "▁漢字", "</s>")
+LAYERS, HEADS = 2, 3
+
+
+def maps_of(src: tuple[str, ...], tgt: tuple[str, ...]) -> AttentionMaps:
+    rng = np.random.default_rng(1)
+    sizes = [(len(src), len(src)), (len(tgt), len(tgt)), (len(tgt), len(src))]
+    kinds = [rng.dirichlet(np.ones(s), (LAYERS, HEADS, t)).astype(np.float32) for t, s in sizes]
+    kinds[1][:, :, 0] = np.eye(1, len(tgt))  # the first piece has seen <pad> alone
+    return AttentionMaps(src, tgt, *kinds)
+
+
+MAPS = [maps_of(SRC, TGT), maps_of(("▁two", "</s>"), ("▁zwei", "▁drei", "</s>"))]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "attention.html"
+    path.write_text(attention_page(MAPS, "en", "de"), encoding="utf-8")
+    return path
+
+
+def status(page: Any) -> str:
+    return str(page.get_by_role("status").inner_text())
+
+
+def open_large(page: Any, name: str) -> None:
+    page.get_by_role("button", name=name).click()
+
+
+def pixel(page: Any, row: int, column: int) -> list[int]:
+    """Red, green and blue of a weight; of a copy of the canvas, which is for drawing only."""
+    code = """(canvas, [x, y]) => {
+        const copy = new OffscreenCanvas(1, 1).getContext("2d");
+        copy.drawImage(canvas, -x, -y);
+        return [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    }"""
+    found: list[int] = page.locator("[data-part=canvas]").evaluate(code, [column, row])
+    return found
+
+
+def test_the_overview_shows_every_layer_and_head(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    assert page.title() == "Attention, en to de"
+    names = [f"layer {layer + 1} head {head + 1}" for layer in range(LAYERS) for head in range(HEADS)]
+    overview = page.get_by_role("group", name="All layers and heads")
+    assert overview.get_by_role("button").all_inner_texts() == names
+    sizes = overview.locator("canvas").evaluate_all("all => all.map(c => [c.width, c.height])")
+    assert sizes == [[len(SRC), len(TGT)]] * len(names)
+    tops = overview.get_by_role("button").evaluate_all("all => all.map(b => b.getBoundingClientRect().top)")
+    assert tops[0] == tops[HEADS - 1] < tops[HEADS], "a row for each layer"
+
+
+def test_tabs_by_mouse_and_keyboard(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    tabs = {name: page.get_by_role("tab", name=name) for name in ("Cross", "Encoder", "Decoder")}
+    first = page.locator(".attention-small canvas").first
+
+    def chosen() -> str:
+        (name,) = [name for name, tab in tabs.items() if tab.get_attribute("aria-selected") == "true"]
+        assert [tab.get_attribute("tabindex") for tab in tabs.values()].count("0") == 1
+        assert page.get_by_role("tabpanel", name=name).is_visible()
+        return name
+
+    assert chosen() == "Cross"
+    tabs["Encoder"].click()
+    assert chosen() == "Encoder" and first.evaluate("c => c.height") == len(SRC)
+    for key, name in (("ArrowRight", "Decoder"), ("ArrowRight", "Cross"), ("ArrowLeft", "Decoder"), ("Home", "Cross")):
+        page.keyboard.press(key)
+        assert chosen() == name and tabs[name].evaluate("tab => tab === document.activeElement")
+    page.keyboard.press("End")
+    assert first.evaluate("c => [c.width, c.height]") == [len(TGT)] * 2
+
+
+def test_pointing_tells_the_weight(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    open_large(page, "layer 2 head 3")
+    assert page.locator("[data-part=rows] bdi").all_inner_texts() == list(TGT)
+    columns = page.locator("[data-part=columns] bdi").all_text_contents()
+    assert columns == [*SRC[:4], "אב\\u202e", "</s>"]
+    assert page.locator("[data-part=x]").inner_text().startswith("source piece attended to")
+    assert "piece being written" in page.locator("[data-part=y]").inner_text()
+    box = page.locator("[data-part=canvas]").bounding_box()
+    cell = box["width"] / len(SRC)
+    page.mouse.move(box["x"] + 3.5 * cell, box["y"] + 1.5 * cell)
+    assert status(page) == f"from ‘▁Mann’ to ‘{HOSTILE}’: {MAPS[0].cross[1, 2, 1, 3]:.3f}"
+    assert page.locator(".is-current").all_text_contents() == [HOSTILE, "▁Mann"]
+    band = page.locator("[data-part=row]").bounding_box()
+    assert band["y"] == pytest.approx(box["y"] + cell, abs=1) and band["width"] == pytest.approx(box["width"], abs=1)
+    assert page.locator("script").count() == 2, "the page's own and its data"
+
+
+def test_keys_move_the_cell_and_lead_back(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    page.locator(".attention-small").nth(1).focus()
+    page.keyboard.press("Enter")
+    cross = MAPS[0].cross[0, 1]
+    assert status(page) == f"from ‘▁Ein’ to ‘▁A’: {cross[0, 0]:.3f}"
+    for key, (row, column) in (
+        ("ArrowDown", (1, 0)), ("ArrowRight", (1, 1)), ("ArrowUp", (0, 1)), ("ArrowUp", (0, 1)), ("ArrowLeft", (0, 0)),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        assert status(page) == f"from ‘{TGT[row]}’ to ‘{SRC[column]}’: {cross[row, column]:.3f}"
+    for _ in range(9):
+        page.keyboard.press("ArrowDown")
+    assert status(page).startswith("from ‘</s>’")
+    page.keyboard.press("Escape")
+    assert page.locator("[data-part=large]").is_hidden()
+    assert page.get_by_role("button", name="layer 1 head 2").evaluate("b => b === document.activeElement")
+
+
+def test_pickers_choose_sentence_layer_and_head(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    open_large(page, "layer 1 head 1")
+    page.keyboard.press("ArrowRight")
+    page.get_by_role("combobox", name="Layer").select_option("2")
+    assert status(page) == f"from ‘▁Ein’ to ‘▁ma’: {MAPS[0].cross[1, 0, 0, 1]:.3f}", "the cell stays"
+    page.get_by_role("combobox", name="Head").select_option("average of heads")
+    assert status(page) == f"from ‘▁Ein’ to ‘▁ma’: {MAPS[0].cross[1, :, 0, 1].mean():.3f}"
+    page.get_by_role("combobox", name="Sentence").select_option("two")
+    assert status(page) == "cross attention, layer 2, average of heads"
+    assert page.locator("[data-part=columns] bdi").all_text_contents() == ["▁two", "</s>"]
+    page.get_by_role("tab", name="Decoder").click()
+    assert page.locator("[data-part=columns] bdi").all_text_contents() == ["<pad>", "▁zwei", "▁drei"]
+    page.get_by_role("button", name="All heads").click()
+    assert page.locator(".attention-small").count() == LAYERS * HEADS
+
+
+def test_colours_follow_the_scheme(open_page: Open, path: Path) -> None:
+    page = open_page(path, color_scheme="light")
+    open_large(page, "layer 1 head 1")
+    page.get_by_role("tab", name="Decoder").click()
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(background) == "rgb(255, 255, 255)"
+    assert (pixel(page, 0, 0), pixel(page, 0, 3)) == ([6, 42, 82], [255, 255, 255])  # weights 1 and 0
+    page.emulate_media(color_scheme="dark")
+    assert page.evaluate(background) == "rgb(15, 19, 24)"
+    assert (pixel(page, 0, 0), pixel(page, 0, 3)) == ([253, 243, 196], [16, 21, 27])
+
+
+def test_a_phone_never_scrolls_sideways(open_page: Open, tmp_path: Path) -> None:
+    path = tmp_path / "long.html"
+    path.write_text(attention_page([maps_of(SRC * 9, TGT * 9)], "en", "de"), encoding="utf-8")
+    page = open_page(path, viewport={"width": 360, "height": 740})
+    width = "document.documentElement.scrollWidth"
+    assert page.evaluate(width) <= 360
+    assert page.get_by_role("combobox", name="Sentence").is_hidden(), "there is one"
+    open_large(page, "layer 2 head 2")
+    assert page.evaluate(width) <= 360
+    scroll = page.locator("[data-part=scroll]")
+    assert scroll.evaluate("box => box.scrollWidth > box.clientWidth")
+    for _ in range(len(SRC) * 9 - 1):
+        page.keyboard.press("ArrowRight")
+    assert scroll.evaluate("box => box.scrollLeft") > 100 and page.evaluate(width) <= 360
+    labels = page.locator("[data-part=rows]").bounding_box()
+    assert labels["x"] >= 0 and labels["x"] + labels["width"] <= 180, "the rows' pieces stay in view"
+
+
+def test_everything_has_a_name(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    open_large(page, "layer 1 head 1")
+    tree = page.locator("main").aria_snapshot()
+    for name in (
+        'region "Attention weights"', 'tablist "Which attention"', 'tab "Cross" [selected]', 'combobox "Layer"',
+        'combobox "Head"', 'combobox "Sentence"', 'img "Colours from weight 0 to weight 1"',
+        'application "cross attention, layer 1, head 1: rows are piece being written',
+    ):  # fmt: skip
+        assert name in tree, tree
+
+
+def test_a_script_that_is_not_ours_does_not_run(browser: Any, path: Path, tmp_path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    injected = "<script>document.title = 'run'</script><img src='x' onerror=\"document.title = 'run'\">"
+    (tmp_path / "a.html").write_text(text.replace("<main>", f"<main>{injected}"), encoding="utf-8")
+    page = browser.new_page()
+    page.goto((tmp_path / "a.html").as_uri())
+    page.get_by_role("tab", name="Encoder").click()
+    assert page.title() == "Attention, en to de"
+    page.context.close()
