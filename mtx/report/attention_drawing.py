@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
 from mtx.errors import UsageError
-from mtx.report.page import shown
+from mtx.report.attention_page import shown
 
 _AXES = {  # of each kind what columns and rows are
     "cross": ("source piece attended to", "piece being written"),

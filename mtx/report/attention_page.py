@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
-from mtx.report.page import render, shown
+from mtx.report.page import render
+from mtx.text_files import printable
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
@@ -28,6 +29,11 @@ def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
         }
         for each in maps
     ]
+
+
+def shown(piece: str) -> str:
+    """A piece with everything written out that has no shape of its own, joiners too: a piece may be nothing else."""
+    return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
 
 
 def _kind(weights: Weights) -> dict[str, Any]:

@@ -46,9 +46,10 @@ def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
     """
     if len(roots) > NUM_COLOURS // 2:
         raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS // 2}")
-    runs, scored = [read_run(root) for root in roots], score_runs(roots)
+    runs = [read_run(root) for root in roots]
     languages = [f"{run.config.data.src} to {run.config.data.tgt}" for run in runs]
     names = _short_names(runs)
+    scored = score_runs(roots, names)
     differing = contenders.differing_keys(roots) if len(roots) > 1 else {}
     return render(
         "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,

@@ -1,7 +1,7 @@
 """What the translations of a test set are worth, and the sentences to look at. Flow: runs -> `Scored`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -40,18 +40,19 @@ class Scored:
     best: list[Sentence]
 
 
-def score_runs(roots: Sequence[Path]) -> list[Scored]:
-    """The test sets that all of these runs have translated; none where a run is not that far."""
+def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
+    """The test sets that all of these runs, called `names`, have translated; none where a run is not that far."""
     shared = set.intersection(*({*_translated(RunPaths(root).evaluation)} for root in roots))
-    return [_scored(contest, roots[0]) for contest in contenders.of_runs(roots, None)] if shared else []
+    return [_scored(contest, roots[0], names) for contest in contenders.of_runs(roots, None)] if shared else []
 
 
 def _translated(evaluation: Path) -> list[str]:
     return [path.parent.name for path in evaluation.glob(f"*/{HYPOTHESIS_TEXT}")]
 
 
-def _scored(contest: Contest, root: Path) -> Scored:
-    found = compare(contest.systems, contest.references, tgt=contest.tgt)
+def _scored(contest: Contest, root: Path, names: Sequence[str]) -> Scored:
+    systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
+    found = compare(systems, contest.references, tgt=contest.tgt)
     sources = list(text_files.read_lines(RunPaths(root).evaluation / contest.name / SOURCE_TEXT))
     ranked = _ranked(contest, sources)
     return Scored(contest.name, found, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])

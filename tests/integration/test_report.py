@@ -1,0 +1,138 @@
+"""report.html: written by training, again by `mtx report`, for several runs; what stands in it, and what cannot."""
+
+import re
+import shutil
+import signal
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from mtx import files
+from tests.integration.commands import TINY, events, mtx, pairs, start, wait_until
+
+Refused = Callable[..., None]
+HOSTILE = "<script>alert(1)</script> \"quoted\" 'text' & \x1b[31m \u202eright to left \u05e9\u05dc <img src=x>"
+SHOWN = HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
+
+
+class Page(HTMLParser):
+    """What stands in a page as text, by part; its elements, and the scripts that are no data."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.parts: dict[str, str] = {}
+        self._part, self._inside = "", ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "section" and "part" in (dict(attrs).get("class") or "").split():
+            self._part = str(dict(attrs)["id"]).removeprefix("part-")
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.parts[self._part] = self.parts.get(self._part, "") + " " + data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def text(self, part: str) -> str:
+        return " ".join(self.parts[part].split())
+
+
+def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> None:
+    page = Page(trained / "report.html")
+    first, last = (event for event in events(trained) if event["event"] == "validation")
+    assert "State finished" in page.text("overview") and "40 of 40 steps of 256 target tokens" in page.text("overview")
+    assert "Is it still improving?" in page.text("overview") and "360 pairs of digits.tsv" in page.text("overview")
+    for sample, later in zip(first["samples"], last["samples"], strict=True):
+        assert sample["src"] in page.text("samples") and sample["ref"] in page.text("samples")
+        assert f"step 40 {later['hyp']}".strip() in page.text("samples")
+    assert "95% confidence" in page.text("scores") and "nrefs:1|bs:1000|seed:12345|case:mixed" in page.text("scores")
+    assert "words sentences run 1 to 10 20 " in page.text("scores")
+    source = (trained / "evaluation" / "heldout" / "src.txt").read_text().split("\n")[0]
+    assert source in page.text("sentences")
+    assert "held out" in page.text("data") and "sha256" in page.text("data")
+    assert "torch" in page.text("settings") and "batch_tokens: 256" in page.text("settings")
+    assert sum(tag == "svg" for tag, _ in page.elements) == 12
+    assert any("attention" in (attrs.get("class") or "").split() for _, attrs in page.elements)
+
+
+def _but_for_when(page: str) -> str:
+    return re.sub(r"Made on [^.]*|\b(run|copy)\b", "", page)
+
+
+def test_the_command_makes_it_again_also_without_a_model(run_copy: Path, tmp_path: Path) -> None:
+    written = (run_copy / "report.html").read_text()
+    (run_copy / "report.html").unlink()
+    assert mtx("report", run_copy).returncode == 0
+    again = (run_copy / "report.html").read_text()
+    assert _but_for_when(again) == _but_for_when(written)
+    for name in ("model", "checkpoints", "evaluation"):
+        shutil.rmtree(run_copy / name)
+    assert mtx("report", run_copy, "-o", tmp_path / "bare.html").returncode == 0
+    bare = Page(tmp_path / "bare.html")
+    assert "attention" not in bare.parts and "when training has ended" in bare.text("scores")
+
+
+def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
+    assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
+    assert mtx("report", tmp_path / "run").returncode == 0
+    page = Page(tmp_path / "run" / "report.html")
+    assert "nothing to draw" in page.text("curves") and "no validation yet" in page.text("samples")
+    assert "360 pairs" in page.text("overview")
+
+
+def test_several_runs_are_laid_over_each_other_and_judged(trained: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(trained, tmp_path / "other"))
+    config = other / "config.yaml"
+    config.write_text(config.read_text().replace("dropout: 0.1", "dropout: 0.3"))
+    translations = other / "evaluation" / "heldout"
+    (translations / "hyp.txt").write_text((translations / "ref.txt").read_text())
+    files.write_manifest(translations)
+    assert mtx("report", trained, other, "-o", tmp_path / "both.html").returncode == 0
+    page = Page(tmp_path / "both.html")
+    assert "What differs between the runs setting run other model.dropout 0.1 0.3" in page.text("overview")
+    assert "is better than" in page.text("overview") and "not by chance" in page.text("overview")
+    assert "run, training" in page.text("curves") and "other, validation" in page.text("curves")
+    assert "Where other differs most from run" in page.text("sentences")
+
+
+def test_asked_wrongly(refused: Refused, trained: Path, tmp_path: Path) -> None:
+    refused(2, ["is not a run directory"], "report", tmp_path)
+    refused(2, ["there is no directory"], "report", trained, "-o", tmp_path / "no" / "report.html")
+    refused(2, ["at most 4"], "report", *[trained] * 5)
+
+
+def test_killed_training_leaves_a_report(settings: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start("train", *settings, "training.max_steps=4000", f"run_dir={run}")
+    wait_until((run / "report.html").is_file, process)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    page = Page(run / "report.html")
+    assert "State running" in page.text("overview") and "step 20" in page.text("samples")
+    assert mtx("report", run).returncode == 0, "and what is there can be drawn again"
+
+
+def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:
+    rows = [f"{src} {HOSTILE}\t{tgt} {HOSTILE}\n" for src, tgt in pairs(range(1000, 1200))]
+    clean = [f"{line}\n" for line in ("\t".join(pair) for pair in pairs(range(2000, 2100)))]
+    corpus = tmp_path / "hostile.tsv"
+    corpus.write_text("".join([*clean, *rows]), encoding="utf-8")
+    given = [f"data.train={corpus}", f"data.valid={corpus}", f"data.test={corpus}", "data.max_length_ratio=9"]
+    run = tmp_path / "<b>run"
+    result = mtx("train", *TINY, *given, "data.max_tokens=256", "training.max_steps=3", f"run_dir={run}")
+    assert result.returncode == 0, result.stderr
+    assert b"\x1b" not in result.stderr and "\u202e".encode() not in result.stderr
+    text, page = (run / "report.html").read_text(encoding="utf-8"), Page(run / "report.html")
+    assert {tag for tag, _ in page.elements} & {"img", "b", "iframe", "object", "link"} == set()
+    scripts = [attrs for tag, attrs in page.elements if tag == "script" and attrs.get("type") != "application/json"]
+    assert len(scripts) == 2 and not any("src" in attrs for attrs in scripts)
+    assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
+    assert "\x1b" not in text and "\u202e" not in text
+    assert SHOWN in page.text("sentences")
+    assert "control characters" in page.text("data")

@@ -1,0 +1,29 @@
+import re
+
+import pytest
+
+from mtx.report.charts import AXES, Line, draw
+from mtx.report.history import Curve
+
+
+@pytest.mark.parametrize("axis", AXES)
+@pytest.mark.parametrize("log", [False, True])
+def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, log: bool) -> None:
+    lines = [Line("training", Curve([1, 2, 3], [0.1, 0.2, 0.3], [5.0, 2.0, 1.0]), n, style)  # type: ignore[arg-type]
+             for n, style in enumerate(("line", "dotted", "marked"))]  # fmt: skip
+    drawing = draw('a "title" <b>', lines, "nats per token", axis, log)  # type: ignore[arg-type]
+    svg = str(drawing.svg)
+    assert svg.startswith('<svg role="img" aria-label="a &#34;title&#34; &lt;b&gt;"')
+    assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'hours of training'}</text>" in svg
+    colours = set(re.findall(r"(?:stroke|fill): ([^;\"]+)", svg))
+    assert {"var(--s1)", "var(--s2)", "var(--s3)", "currentColor", "var(--line)"} <= colours
+    assert not any(colour.startswith("#") for colour in colours), "a colour that does not change with the scheme"
+    assert "<metadata" not in svg and "<script" not in svg and 'href="http' not in svg
+
+
+def test_the_place_of_a_value_is_known() -> None:
+    drawing = draw("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
+    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', str(drawing.svg), re.DOTALL))
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(drawing.svg))[1])  # type: ignore[index]
+    zero = drawing.start + (0 - drawing.smallest) / (drawing.largest - drawing.smallest) * (drawing.end - drawing.start)
+    assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)

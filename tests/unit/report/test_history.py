@@ -1,0 +1,54 @@
+import pytest
+
+from mtx.report.history import Event, History, history, progress
+
+
+def _train(step: int, time: float, nll: float = 2.0, **more: object) -> Event:
+    return {"event": "train", "step": step, "time": time, "nll": nll, **more}
+
+
+def _start(step: int, time: float) -> Event:
+    return {"event": "start", "step": step, "time": time}
+
+
+def test_what_a_killed_start_told_of_steps_that_were_taken_again_is_left_out_and_the_pause_too() -> None:
+    first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), _train(3, 10800.0, 9.0)]
+    second = [_start(2, 99_000.0), _train(3, 102_600.0, 3.0)]
+    found = history([*first, *second])
+    curve = found.curve("train", "nll")
+    assert (curve.steps, curve.values, curve.hours) == ([1, 2, 3], [5, 4, 3], [1, 2, 3])
+    assert len(found.starts) == 2 and found.hours == 3
+
+
+def test_what_is_no_event_of_a_step_is_skipped() -> None:
+    damaged = [_train(1, 1.0), {"event": "train"}, _train(2, 2.0, float("nan")), _train(3, 3.0) | {"nll": "x"}]
+    assert history([{"event": "odd", "time": "?", "step": 1}, *damaged]).curve("train", "nll").steps == [1]
+    assert history([]).hours == 0 and history([]).curve("train", "nll").steps == []
+
+
+def test_a_long_curve_is_averaged_over_intervals_and_a_norm_keeps_its_peaks() -> None:
+    found = history([_start(0, 0.0), *(_train(n, n, 1000.0 if n == 777 else 1.0) for n in range(1, 100_001))])
+    curve, peaks = found.curve("train", "nll"), found.curve("train", "nll", largest=True)
+    assert len(curve.steps) == 400 and curve.steps[0] == 125.5 and max(curve.values) == 1 + 999 / 250
+    assert max(peaks.values) == 1000
+
+
+def _bleu(*values: float) -> History:
+    return history([{"event": "validation", "step": 100 * n, "time": n, "bleu": v} for n, v in enumerate(values, 1)])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ((20.0,), "not enough"),
+        ((1.0, 10.0, 20.0, 30.0), "Yes: validation BLEU rose by 20.0"),
+        ((10.0, 30.0, 31.0, 31.0, 31.2), "Hardly: validation BLEU rose by 0.2"),
+        (
+            (10.0, 31.0, 30.0, 30.0, 30.0, 30.0),
+            "No: the best validation has 31.00 BLEU, at step 200, and 4",
+        ),
+        ((0.0, 0.0, 0.0), "No: the best validation has 0.00 BLEU, at step 100, and 2 validations after"),
+    ],
+)
+def test_whether_it_still_gets_better_in_words(values: tuple[float, ...], words: str) -> None:
+    assert words in progress(_bleu(*values))
