@@ -81,8 +81,15 @@
       const { start, end, smallest, largest } = data.axes[axis];
       cursor.style.left = `${100 * (start + ((x - smallest) / (largest - smallest)) * (end - start))}%`;
       cursor.hidden = false;
-      const values = data.lines.map((line) => `${line.name} ${number(line.values[nearest(line, x)])}`);
-      readout.textContent = `step ${number(longest.steps[place])}, ${longest.hours[place].toFixed(2)} h: ${values.join(", ")}`;
+      const step = longest.steps[place];
+      const hours = longest.hours[place];
+      const values = data.lines.map((line) => {
+        const near = nearest(line, x);
+        const where = line.steps[near] === step ? "" : ` (step ${number(line.steps[near])})`;
+        return `${line.name} ${number(line.values[near])}${where}`;
+      });
+      const time = hours < 1 ? `${(60 * hours).toFixed(1)} min` : `${hours.toFixed(2)} h`;
+      readout.textContent = `step ${number(step)}, ${time}: ${values.join(", ")}`;
     };
 
     plot.addEventListener("pointermove", (event) => {
@@ -97,7 +104,7 @@
       event.preventDefault();
       show(place + by);
     });
-    const clear = () => { cursor.hidden = true; readout.textContent = "\u00a0"; };
+    const clear = () => { place = -1; cursor.hidden = true; readout.textContent = "\u00a0"; };
     plot.addEventListener("pointerleave", clear);
     chart.addEventListener("blur", clear);
   });
