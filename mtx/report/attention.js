@@ -27,6 +27,7 @@
     const part = (name) => root.querySelector(`[data-part="${name}"]`);
     const pairs = JSON.parse(root.querySelector("script").textContent);
     const tabs = [...root.querySelectorAll("[role=tab]")];
+    // A head that is one more than there are is the average of all.
     const state = { pair: 0, kind: "cross", layer: 0, head: 0, isLarge: false, row: null, column: null };
     let scale = colours(root);
 
@@ -56,8 +57,7 @@
     function change(changes) {
       Object.assign(state, "pair" in changes || "kind" in changes ? { row: null, column: null } : {}, changes);
       const [layers, heads] = shape();
-      state.layer = Math.min(state.layer, layers - 1);
-      state.head = Math.min(state.head, heads); // one more than there are is the average
+      state.layer = Math.min(state.layer, layers - 1); // the encoder may have fewer than the decoder
       for (const tab of tabs) {
         const isChosen = tab.dataset.kind === state.kind;
         tab.setAttribute("aria-selected", String(isChosen));

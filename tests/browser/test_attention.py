@@ -16,10 +16,14 @@ TGT = ("▁Ein", "▁Mann", "▁漢字", "</s>")
 LAYERS, HEADS = 2, 3
 
 
-def maps_of(src: tuple[str, ...], tgt: tuple[str, ...]) -> AttentionMaps:
+def maps_of(src: tuple[str, ...], tgt: tuple[str, ...], heads: int = HEADS) -> AttentionMaps:
+    """Random weights of an encoder of one layer and a decoder of two."""
     rng = np.random.default_rng(1)
     sizes = [(len(src), len(src)), (len(tgt), len(tgt)), (len(tgt), len(src))]
-    kinds = [rng.dirichlet(np.ones(s), (LAYERS, HEADS, t)).astype(np.float32) for t, s in sizes]
+    layers = 1, LAYERS, LAYERS
+    kinds = [
+        rng.dirichlet(np.ones(s), (n, heads, t)).astype(np.float32) for n, (t, s) in zip(layers, sizes, strict=True)
+    ]
     kinds[1][:, :, 0] = np.eye(1, len(tgt))  # the first piece has seen <pad> alone
     return AttentionMaps(src, tgt, *kinds)
 
@@ -136,8 +140,10 @@ def test_pickers_choose_sentence_layer_and_head(open_page: Open, path: Path) -> 
     assert page.locator("[data-part=columns] bdi").all_text_contents() == ["▁two", "</s>"]
     page.get_by_role("tab", name="Decoder").click()
     assert page.locator("[data-part=columns] bdi").all_text_contents() == ["<pad>", "▁zwei", "▁drei"]
+    page.get_by_role("tab", name="Encoder").click()
+    assert status(page) == "encoder attention, layer 1, average of heads", "it has no other"
     page.get_by_role("button", name="All heads").click()
-    assert page.locator(".attention-small").count() == LAYERS * HEADS
+    assert page.locator(".attention-small").count() == HEADS
 
 
 def test_colours_follow_the_scheme(open_page: Open, path: Path) -> None:
@@ -154,7 +160,7 @@ def test_colours_follow_the_scheme(open_page: Open, path: Path) -> None:
 
 def test_a_phone_never_scrolls_sideways(open_page: Open, tmp_path: Path) -> None:
     path = tmp_path / "long.html"
-    path.write_text(attention_page([maps_of(SRC * 9, TGT * 9)], "en", "de"), encoding="utf-8")
+    path.write_text(attention_page([maps_of(SRC * 9, TGT * 9, heads=16)], "en", "de"), encoding="utf-8")
     page = open_page(path, viewport={"width": 360, "height": 740})
     width = "document.documentElement.scrollWidth"
     assert page.evaluate(width) <= 360

@@ -11,7 +11,7 @@ from mtx.decoding.attention_maps import AttentionMaps
 from mtx.errors import UsageError
 from mtx.report.attention_drawing import draw_map, draw_overview
 
-PIECES = ("▁a", "$x_1", "漢", "\x07", "\\frac{", "</s>")
+PIECES = ("▁a", "$\\frac{$", "漢", "\x07", "</s>")
 
 
 def maps_of(src: tuple[str, ...], tgt: tuple[str, ...], layers: int = 2, heads: int = 3) -> AttentionMaps:
@@ -53,6 +53,10 @@ def test_the_same_maps_give_the_same_bytes_in_any_directory(tmp_path: Path, monk
 def test_long_and_short_texts_fit(num_src: int, num_tgt: int) -> None:
     overview = draw_overview(maps_of(("a",) * num_src, ("b",) * num_tgt))
     assert max(size_of(overview)) <= 8001
+
+
+def test_a_map_of_a_long_text_is_drawn_coarser() -> None:
+    assert 7990 < max(size_of(draw_map(maps_of(("a",) * 220, ("b",)), "cross", 1, 1))) <= 8001
 
 
 def test_a_layer_or_head_that_is_not_there() -> None:
