@@ -39,4 +39,5 @@ def test_an_example_pasted_into_a_prompt_prints_what_is_shown(
     out, err = capsys.readouterr()
     assert out == example[2], err
     assert not waits[-1], "the example is not complete"
-    assert imported.items() <= console.locals.items(), "an example hides an import from those after it"
+    hidden = [name for name, value in imported.items() if console.locals[name] is not value]
+    assert not hidden, "names of the imports, which the next example needs"
