@@ -1,0 +1,109 @@
+"""What telling costs: metrics at every step beside none, and the report of a run of 100,000 steps.
+
+    python scripts/bench_report.py RUN [--threads 2]
+
+RUN is a finished run, whose model, data and settings the steps are taken with (nothing is written into it). The steps
+are timed in blocks, one with and one without metrics in turn, so that what else the machine does meets both.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from bench_machine import machine, versions
+
+from mtx import settings
+from mtx.data import prepare
+from mtx.paths import RunPaths
+from mtx.training.chosen import read_chosen
+from mtx.training.lost import Lost
+from mtx.training.monitor import Monitor
+from mtx.training.trainer import Trainer
+
+_BLOCK, _BLOCKS, _CALLS, _LONG = 20, 12, 20_000, 100_000
+
+
+def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
+    """Seconds of a step with and without metrics, the median ratio of neighbouring blocks, and of one report alone."""
+    paths = RunPaths(run)
+    config, chosen = settings.load(paths.config), read_chosen(paths.chosen)
+    config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
+    data = prepare.load_prepared(paths.data)
+    trainer = Trainer(config, replace(chosen, device="cpu"), data, RunPaths(scratch))
+    times: dict[bool, list[float]] = {True: [], False: []}
+    with Monitor(scratch / "metrics.jsonl", 0, 1 << 30, Lost()) as monitor:
+        loaded, step = trainer._loaded(), 0
+        for block in range(2 * _BLOCKS + 2):
+            tells = block % 2 == 0
+            started = time.perf_counter()
+            for _ in range(_BLOCK):
+                step += 1
+                batch = next(loaded)
+                figures = trainer.update(batch, step, 1e-3)
+                assert figures is not None
+                loss, nll, norm = figures.tolist()
+                if tells:
+                    monitor.step(step, loss, nll / batch.num_tgt_tokens, 1e-3, norm, batch.num_tgt_tokens)
+            if block >= 2:  # the first ones are slow
+                times[tells].append((time.perf_counter() - started) / _BLOCK)
+        loaded.close()
+        started = time.perf_counter()
+        for _ in range(_CALLS):
+            monitor.step(step, 2.0, 1.5, 1e-3, 1.0, 1000)
+        alone = (time.perf_counter() - started) / _CALLS
+    ratio = statistics.median(a / b for a, b in zip(times[True], times[False], strict=True))
+    step_s = statistics.median(times[False])
+    return {
+        "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * statistics.median(times[True]), "ratio": ratio,
+        "one_report_us": 1e6 * alone, "share_of_a_step": alone / step_s,
+    }  # fmt: skip
+
+
+def _long_run(run: Path, scratch: Path) -> float:
+    """Seconds of `mtx report` for a copy of the run that tells of 100,000 steps and 100 validations."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    start = next(event for event in lines if event["event"] == "start")
+    train = [event for event in lines if event["event"] == "train"]
+    validation = next(event for event in lines if event["event"] == "validation")
+    with (scratch / "metrics.jsonl").open("w") as file:
+        file.write(json.dumps(start) + "\n")
+        for step in range(1, _LONG + 1):
+            moved = {**train[step % len(train)], "step": step, "time": start["time"] + step}
+            file.write(json.dumps(moved) + "\n")
+            if step % 1000 == 0:
+                file.write(json.dumps({**validation, "step": step, "time": start["time"] + step}) + "\n")
+    for path in run.iterdir():
+        if path.name not in ("metrics.jsonl", "report.html", "run.lock"):
+            copy = shutil.copytree if path.is_dir() else shutil.copy
+            copy(path, scratch / path.name)
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "mtx", "report", str(scratch)], check=True)
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Print one table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--threads", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = _metrics_cost(arguments.run, Path(scratch))
+    with tempfile.TemporaryDirectory() as scratch:
+        found["report_of_100000_steps_s"] = _long_run(arguments.run, Path(scratch))
+    print(json.dumps({**machine(torch.device("cpu")), **versions("torch", "matplotlib", "jinja2")}))
+    for name, value in found.items():
+        print(f"{name:26} {value:12.4f}")
+
+
+if __name__ == "__main__":
+    main()
