@@ -6,11 +6,12 @@ with. Nothing here translates or reads runs.
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from mtx.errors import DataError
 from mtx.evaluation import tokenizer_of
+from mtx.protocols import Protocol
 
 Paired = Literal["bs", "ar"]
 METRICS = ("bleu", "chrf", "ter")
@@ -129,13 +130,14 @@ class Comparison:
 
 def compare(
     systems: Sequence[System], references: list[str], paired: Paired = "bs", metrics: Sequence[str] = METRICS,
-    tgt: str = "",
+    tgt: str = "", protocol: Protocol | None = None,
 ) -> Comparison:  # fmt: skip
     """Compare systems by sacreBLEU's paired bootstrap (`bs`) or approximate randomisation (`ar`), with its own seed.
 
     Args:
         metrics: of bleu, chrf, ter.
         tgt: target language, for BLEU's tokenizer.
+        protocol: for a BLEU score beside the metrics, with the same tests.
 
     Raises:
         DataError: where a system has more or fewer lines than there are references, or there are none.
@@ -147,6 +149,8 @@ def compare(
         raise DataError("nothing to compare: no lines")
     names = [system.name for system in systems]
     tested = _tested(systems, references, paired, metrics, tgt)
+    if protocol is not None:
+        tested.append(_by_protocol(systems, references, paired, protocol))
     lengths, sentences = _by_length(systems, references, tgt), _differing(systems, references)
     return Comparison(names, len(references), paired, tested, lengths, sentences)
 
@@ -155,12 +159,23 @@ def _tested(
     systems: Sequence[System], references: list[str], paired: Paired, metrics: Sequence[str], tgt: str
 ) -> list[Metric]:
     from sacrebleu.metrics import BLEU, CHRF, TER
-    from sacrebleu.significance import PairedTest
 
     makers = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt)), "chrf": CHRF, "ter": TER}
+    return _paired(systems, references, paired, {name: makers[name]() for name in METRICS if name in metrics})
+
+
+def _by_protocol(systems: Sequence[System], references: list[str], paired: Paired, protocol: Protocol) -> Metric:
+    text = protocol.tokenized(references, [system.hypotheses for system in systems])
+    tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]
+    [metric] = _paired(tokenized, text.references, paired, {"bleu": protocol.metric()})
+    return replace(metric, name=f"{protocol.name} {metric.name}", signature=text.signature(metric.signature))
+
+
+def _paired(systems: Sequence[System], references: list[str], paired: Paired, metrics: dict[str, Any]) -> list[Metric]:
+    from sacrebleu.significance import PairedTest
+
     named = [(system.name, system.hypotheses) for system in systems]
-    chosen = {name: makers[name]() for name in METRICS if name in metrics}
-    signatures, results = PairedTest(named, chosen, [references], test_type=paired)()
+    signatures, results = PairedTest(named, metrics, [references], test_type=paired)()
     same = [system.hypotheses == systems[0].hypotheses for system in systems]
     found = []
     for name in results.keys() - {"System"}:

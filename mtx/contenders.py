@@ -1,57 +1,93 @@
-"""What is compared: the test sets that runs have translated, or files of hypotheses. Flow: paths -> `Contest`."""
+"""What is compared: runs, model directories and files of hypotheses, on the same test sets.
 
-from collections.abc import Sequence
+Flow: paths -> `TestText`, with the translations that are there -> `contest`, where models make theirs -> `Contest`.
+Nothing is written, and no model is loaded here.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtx import files, settings, text_files
 from mtx.comparison import System
 from mtx.config import Config, differences
+from mtx.decoding.lines import LineTranslator
 from mtx.errors import DataError, UsageError
-from mtx.evaluation import comparable
-from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunPaths
+from mtx.evaluation import comparable, parallel_lines
+from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+
+logger = logging.getLogger(__name__)
 
 _PLACE = {"run_dir", "device"}  # keys that tell where a run was made, not what it is
 
 
 @dataclass(frozen=True)
-class Contest:
-    """One test set, and what several systems made of it.
+class TestText:
+    """One test set, and the translations of it that are there.
 
     Attributes:
-        name: of the test set.
-        tgt: its language, as far as it is known.
+        tgt: its language; empty where files do not tell.
+        hypotheses: of runs and files; who is missing has a model that is to translate `sources`.
     """
 
     name: str
+    tgt: str
+    sources: list[str]
+    references: list[str]
+    hypotheses: dict[Path, list[str]]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What several systems made of one test set."""
+
     systems: list[System]
     references: list[str]
-    tgt: str
 
 
-def of_files(hypotheses: Sequence[Path], reference: Path) -> Contest:
-    """Files of hypotheses with one of references, as they are."""
-    systems = [System(str(path), _lines(path)) for path in hypotheses]
-    return Contest(reference.name, systems, _lines(reference), "")
-
-
-def of_runs(roots: Sequence[Path], test: str | None) -> list[Contest]:
-    """The test sets that all of these runs have translated, or the one that is named.
+def of_files(paths: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> TestText:
+    """The text of a file of references; directories among `paths` are to translate that of `src`.
 
     Raises:
-        UsageError: where a path is no run, or there is no such test set.
+        UsageError: where there is something to translate and no `src`, or the other way round.
+    """
+    models = [path for path in paths if path.is_dir()]
+    if models and src is None:
+        raise UsageError(f"{models[0]}: is a directory, whose model needs the source text", "--src FILE --ref FILE")
+    if src is not None and not models:
+        raise UsageError("--src is what models translate, and these are files of hypotheses")
+    sources, references = ([], _lines(ref)) if src is None else parallel_lines(src, ref)
+    return TestText(ref.name, tgt, sources, references, {path: _lines(path) for path in paths if path not in models})
+
+
+def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
+    """The test sets that all runs among `paths` have translated, or the one that is named; files are of a single one.
+
+    Raises:
+        UsageError: where there is no run, no such test set, or more than one and files.
         DataError: where the references of two runs differ.
     """
-    for root in roots:
-        if not RunPaths(root).config.is_file():
-            raise UsageError(f"{root}: is not a run directory", "files of hypotheses are compared with --ref FILE")
+    roots, plain = [path for path in paths if _is_run(path)], [path for path in paths if not path.is_dir()]
+    if not roots:
+        raise UsageError(
+            f"{paths[0]}: is not a run directory, and no other is one, whose test sets could be compared on",
+            "files are compared with --ref FILE, models with --src FILE --ref FILE",
+        )
     names = [_translated(root) for root in roots]
     common = [name for name in names[0] if all(name in others for others in names[1:])]
     if test is not None and test not in common:
         raise UsageError(f"--test {test}: not all of these runs have translated it; they have {', '.join(common)}")
     if not common:
         raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
-    return [_contest(roots, name) for name in ([test] if test else common)]
+    chosen = [test] if test else common
+    if plain and len(chosen) > 1:
+        raise UsageError(f"{plain[0]}: of which test set? These runs have {', '.join(chosen)}", f"--test {chosen[0]}")
+    return [_text_of_runs(roots, plain, name) for name in chosen]
+
+
+def _is_run(path: Path) -> bool:
+    return RunPaths(path).config.is_file()
 
 
 def _translated(root: Path) -> list[str]:
@@ -63,43 +99,61 @@ def _translated(root: Path) -> list[str]:
     )
 
 
-def _contest(roots: Sequence[Path], name: str) -> Contest:
+def _text_of_runs(roots: Sequence[Path], plain: Sequence[Path], name: str) -> TestText:
     directories = [RunPaths(root).evaluation / name for root in roots]
     for directory in directories:
-        files.verify(directory, (HYPOTHESIS_TEXT, REFERENCE_TEXT))
+        files.verify(directory, (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT))
     references = [_lines(directory / REFERENCE_TEXT) for directory in directories]
     for directory, lines in zip(directories[1:], references[1:], strict=True):
         if lines != references[0]:
             raise DataError(f"{directory / REFERENCE_TEXT}: is not that of {directories[0]}")
-    systems = [System(str(r), _lines(d / HYPOTHESIS_TEXT)) for r, d in zip(roots, directories, strict=True)]
-    return Contest(name, systems, references[0], settings.load(RunPaths(roots[0]).config).data.tgt)
+    hypotheses = {root: _lines(d / HYPOTHESIS_TEXT) for root, d in zip(roots, directories, strict=True)}
+    hypotheses.update({path: _lines(path) for path in plain})
+    sources = list(text_files.read_lines(directories[0] / SOURCE_TEXT))
+    return TestText(name, settings.load(RunPaths(roots[0]).config).data.tgt, sources, references[0], hypotheses)
+
+
+def contest(text: TestText, paths: Sequence[Path], translators: Mapping[Path, LineTranslator]) -> Contest:
+    """All systems on one test set, in the order of `paths`; in NFC where one of the models works in NFC."""
+    hypotheses = dict(text.hypotheses)
+    for path, translator in translators.items():
+        logger.info("translating %s by %s: %s sentences", text.name, path, f"{len(text.sources):,}")
+        hypotheses[path] = translator.translate(text.sources)
+    form = "nfc" if any(t.tokenizer.normalization == "nfc" for t in translators.values()) else "none"
+    systems = [System(str(path), comparable(hypotheses[path], form)) for path in paths]
+    return Contest(systems, comparable(text.references, form))
 
 
 def _lines(path: Path) -> list[str]:
     return comparable(list(text_files.read_lines(path)), "none")
 
 
-def differing_keys(roots: Sequence[Path]) -> dict[str, list[object]]:
-    """The keys in which runs differ, each with its value in every run; where they lie and on what is left out."""
-    configs = _configs(roots)
+def runs(paths: Sequence[Path]) -> list[Path]:
+    """Those of some systems that have settings: the runs."""
+    return [path for path in paths if _is_run(path)]
+
+
+def differing_keys(paths: Sequence[Path]) -> dict[str, list[object]]:
+    """The keys in which the runs among `paths` differ, each with its value in every run, but for where they lie."""
+    configs = _configs(runs(paths))
     keys = sorted(
         {key for config in configs[1:] for key, _, _ in differences(configs[0], config)} - {"run_dir", "device"}
     )
     return {key: [_value(config, key) for config in configs] for key in keys}
 
 
-def same_but_for_seed(roots: Sequence[Path]) -> list[list[int]]:
-    """The numbers of the runs, in groups of those that differ in nothing but the seed."""
-    configs = _configs(roots)
-    groups: list[list[int]] = []
-    for number, config in enumerate(configs):
+def same_but_for_seed(paths: Sequence[Path]) -> list[list[int]]:
+    """The numbers of the runs among `paths`, in groups of those that differ in nothing but the seed."""
+    numbers = [number for number, path in enumerate(paths) if _is_run(path)]
+    groups: list[list[tuple[int, Config]]] = []
+    for number, config in zip(numbers, _configs(runs(paths)), strict=True):
         for group in groups:
-            if {key for key, _, _ in differences(configs[group[0]], config)} <= _PLACE | {"seed"}:
-                group.append(number)
+            if {key for key, _, _ in differences(group[0][1], config)} <= _PLACE | {"seed"}:
+                group.append((number, config))
                 break
         else:
-            groups.append([number])
-    return groups
+            groups.append([(number, config)])
+    return [[number for number, _ in group] for group in groups]
 
 
 def _configs(roots: Sequence[Path]) -> list[Config]:

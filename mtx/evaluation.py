@@ -2,7 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from mtx.data.cleaning import clean_text
 from mtx.decoding.lines import LineTranslator
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+from mtx.protocols import Protocol
 
 _TOKENIZE = {"zh": "zh", "ja": "char"}  # languages that write no spaces; sacreBLEU's default 13a elsewhere
 
@@ -25,23 +26,33 @@ class Metric:
 
 @dataclass(frozen=True)
 class Scores:
-    """The three scores of one test set."""
+    """The three scores of one test set.
+
+    Attributes:
+        published: BLEU by published protocols, by their names.
+    """
 
     bleu: Metric
     chrf: Metric
     ter: Metric
+    published: dict[str, Metric] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        published = values.pop("published")
+        return {**values, **published}
 
     def line(self, name: str) -> str:
-        """The score line that `train` and `evaluate` print."""
+        """The score line that `train` and `evaluate` print, and one for each published protocol."""
         bleu, chrf, ter = self.bleu, self.chrf, self.ter
-        return f"{name} BLEU {bleu.score:.2f}  chrF2 {chrf.score:.1f}  TER {ter.score:.1f}  {bleu.signature}"
+        line = f"{name} BLEU {bleu.score:.2f}  chrF2 {chrf.score:.1f}  TER {ter.score:.1f}  {bleu.signature}"
+        others = [f"\n{name} {p} BLEU {metric.score:.2f}  {metric.signature}" for p, metric in self.published.items()]
+        return "".join([line, *others])
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
-        return cls(*(Metric(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter")))
+        bleu, chrf, ter = (Metric(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter"))
+        return cls(bleu, chrf, ter)
 
 
 def tokenizer_of(tgt: str) -> str:
@@ -49,11 +60,14 @@ def tokenizer_of(tgt: str) -> str:
     return _TOKENIZE.get(tgt, "13a")
 
 
-def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> Scores:
+def score(
+    hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", protocol: Protocol | None = None
+) -> Scores:
     """Corpus BLEU, chrF2 and TER of one reference a line.
 
     Args:
         tgt: target language, for BLEU's tokenizer where words are not separated by spaces.
+        protocol: for a BLEU score beside the others.
 
     Raises:
         DataError: where the two differ in length, or hold nothing (sacreBLEU would cut the longer one silently).
@@ -68,7 +82,14 @@ def score(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -
     for metric in (BLEU(tokenize=tokenizer_of(tgt)), CHRF(), TER()):
         value = metric.corpus_score(list(hypotheses), [list(references)]).score
         metrics.append(Metric(float(value), str(metric.get_signature())))
-    return Scores(*metrics)
+    bleu, chrf, ter = metrics
+    return Scores(bleu, chrf, ter, {} if protocol is None else _published(hypotheses, references, protocol))
+
+
+def _published(hypotheses: Sequence[str], references: Sequence[str], protocol: Protocol) -> dict[str, Metric]:
+    text, bleu = protocol.tokenized(references, [hypotheses]), protocol.metric()
+    value = float(bleu.corpus_score(text.systems[0], [text.references]).score)
+    return {protocol.name: Metric(value, text.signature(str(bleu.get_signature())))}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> float:
@@ -85,13 +106,14 @@ def comparable(lines: Sequence[str], normalization: str) -> list[str]:
 
 
 def evaluate(
-    translator: LineTranslator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str
-) -> Scores:
+    translator: LineTranslator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str,
+    protocol: Protocol | None = None,
+) -> Scores:  # fmt: skip
     """Translate a test set, score it, and leave src.txt, hyp.txt, ref.txt and scores.json in `directory`, if given."""
     normalization = translator.tokenizer.normalization
     hypotheses = comparable(translator.translate(sources), normalization)
     references = comparable(references, normalization)
-    scores = score(hypotheses, references, tgt)
+    scores = score(hypotheses, references, tgt, protocol)
     if directory is None:
         return scores
     with files.new_directory(directory, replace=True) as new:
@@ -113,20 +135,10 @@ def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
     return a, b
 
 
-def score_files(hyp: Path, ref: Path, direction: str | None = None) -> Scores:
+def score_files(hyp: Path, ref: Path, tgt: str = "", protocol: Protocol | None = None) -> Scores:
     """Score a file of hypotheses against a file of references, as they are."""
-    tgt = "" if direction is None else _split_direction(direction)[1]
     hypotheses, references = parallel_lines(hyp, ref)
-    return score(comparable(hypotheses, "none"), comparable(references, "none"), tgt)
-
-
-def score_test_set(hyp: Path, name: str, direction: str | None) -> dict[str, Scores]:
-    """Score a file of hypotheses against one of sacreBLEU's test sets."""
-    named = named_test_set(name, direction or "")
-    hypotheses = list(text_files.read_lines(hyp))
-    if len(hypotheses) != len(named.references):
-        raise DataError(f"{hyp} has {len(hypotheses)} lines, the test set {name} has {len(named.references)}")
-    return {named.name: score(comparable(hypotheses, "none"), comparable(named.references, "none"), named.tgt)}
+    return score(comparable(hypotheses, "none"), comparable(references, "none"), tgt, protocol)
 
 
 @dataclass(frozen=True)
@@ -139,9 +151,25 @@ class NamedTestSet:
     references: list[str]
 
 
-def evaluate_test_set(translator: LineTranslator, named: NamedTestSet) -> dict[str, Scores]:
+def evaluate_test_set(
+    translator: LineTranslator, named: NamedTestSet, protocol: Protocol | None = None
+) -> dict[str, Scores]:
     """Translate and score text that belongs to no run; nothing is written."""
-    return {named.name: evaluate(translator, named.name, named.sources, named.references, None, named.tgt)}
+    return {named.name: evaluate(translator, named.name, named.sources, named.references, None, named.tgt, protocol)}
+
+
+def score_test_set(hyp: Path, named: NamedTestSet, protocol: Protocol | None = None) -> dict[str, Scores]:
+    """Score a file of hypotheses against one of sacreBLEU's test sets."""
+    hypotheses = list(text_files.read_lines(hyp))
+    if len(hypotheses) != len(named.references):
+        raise DataError(f"{hyp} has {len(hypotheses)} lines, the test set {named.name} has {len(named.references)}")
+    references = comparable(named.references, "none")
+    return {named.name: score(comparable(hypotheses, "none"), references, named.tgt, protocol)}
+
+
+def target_language(direction: str | None) -> str:
+    """The target of a direction such as en-de; empty where there is none."""
+    return "" if direction is None else _split_direction(direction)[1]
 
 
 def _split_direction(direction: str) -> tuple[str, str]:

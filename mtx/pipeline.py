@@ -34,6 +34,7 @@ from mtx.paths import (
     WEIGHTS,
     RunPaths,
 )
+from mtx.protocols import Protocol
 from mtx.run_card import run_card
 from mtx.run_directory import has_checkpoints, open_run, owned, sign
 from mtx.training import checkpoint, tensorboard
@@ -171,7 +172,9 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     trainer.report.write(translator)
 
 
-def evaluate_tests(translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str) -> dict[str, Scores]:
+def evaluate_tests(
+    translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str, protocol: Protocol | None = None
+) -> dict[str, Scores]:
     """Translate and score every test set of a run into evaluation/NAME/."""
     scores = {}
     for name, store in data.tests.items():
@@ -179,7 +182,7 @@ def evaluate_tests(translator: LineTranslator, paths: RunPaths, data: PreparedDa
             "translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", translator.options.beam_size
         )
         scores[name] = evaluation.evaluate(
-            translator, name, store.src_texts(), store.tgt_texts(), paths.evaluation / name, tgt
+            translator, name, store.src_texts(), store.tgt_texts(), paths.evaluation / name, tgt, protocol
         )
     return scores
 
@@ -197,7 +200,7 @@ def require_run(root: Path) -> None:
         )
 
 
-def evaluate_run(translator: LineTranslator, root: Path) -> dict[str, Scores]:
+def evaluate_run(translator: LineTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; what is in its model directory stays as it is.
 
     Raises:
@@ -208,7 +211,7 @@ def evaluate_run(translator: LineTranslator, root: Path) -> dict[str, Scores]:
     with owned(paths):
         sign(paths.lock)
         files.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt)
+        return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt, protocol)
 
 
 def _fingerprint(wanted: Config) -> str:

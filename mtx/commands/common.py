@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -16,9 +17,18 @@ from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.evaluation import Scores
+    from mtx.protocols import Protocol
     from mtx.settings import Resolved
 
 logger = logging.getLogger("mtx")
+
+
+class ProtocolName(StrEnum):
+    """Published ways to BLEU."""
+
+    aiayn = "aiayn"
+    multi30k_lc = "multi30k-lc"
+
 
 Settings = Annotated[
     list[str] | None,
@@ -30,6 +40,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
 Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the run's own by default.")]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
+Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -95,6 +106,13 @@ def open_output(path: Path | None) -> Iterator[Any]:
     is_special = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
     with path.open("wb") if is_special else files.new_file(path) as file:
         yield file
+
+
+def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
+    """The protocol that `--protocol` names, for a target language; None where it was not given."""
+    from mtx import protocols
+
+    return None if name is None else protocols.find(name.value, tgt)
 
 
 def print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`mtx compare`: which run, or file of hypotheses, is better, and is it an accident?"""
+"""`mtx compare`: which run, model or file of hypotheses is better, and is it an accident?"""
 
 import json
 from enum import StrEnum
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.common import AsJson
+from mtx.commands.common import AsJson, Device, Published, find_protocol
+from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.comparison import Comparison
+    from mtx.contenders import TestText
 
 _WORSE = 3  # exit code of --fail-if-worse
 
@@ -32,41 +34,64 @@ class Test(StrEnum):
 
 
 def compare(
-    systems: Annotated[list[Path], typer.Argument(help="Runs, or files of hypotheses; the first is the baseline.")],
-    ref: Annotated[Path | None, typer.Option(help="Reference translations, for files.")] = None,
+    systems: Annotated[
+        list[Path], typer.Argument(help="Runs, model directories, files of hypotheses; the first is the baseline.")
+    ],
+    ref: Annotated[Path | None, typer.Option(help="Reference translations, where the text is no run's.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Source text, to be translated by models.")] = None,
+    direction: Annotated[str | None, typer.Option(help="Languages of files, such as en-de.")] = None,
     test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
     metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
+    protocol: Published = None,
     paired: Annotated[Test, typer.Option(help="Paired bootstrap resampling, or approximate randomisation.")] = Test.bs,
     fail_if_worse: Annotated[
         bool, typer.Option("--fail-if-worse", help="Exit with 3 where another is worse than the first, not by chance.")
     ] = False,
+    device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
-    if len(systems) < 2:
-        raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
-    if ref is not None and test is not None:
-        raise UsageError("--test names a test set of runs, --ref belongs to files")
+    """Compare runs, models or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
+    texts = _texts(systems, src, ref, direction, test)
     from mtx import comparison, contenders
 
-    contests = [contenders.of_files(systems, ref)] if ref is not None else contenders.of_runs(systems, test)
-    found = {
-        contest.name: comparison.compare(
-            contest.systems, contest.references, paired.value, metrics or comparison.METRICS, contest.tgt
+    models = [path for path in systems if path not in texts[0].hypotheses]
+    translators = {path: load_translator(str(path), device=device) for path in models}
+    tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
+    published = find_protocol(protocol, tgt)
+    found = {}
+    for text in texts:
+        contest = contenders.contest(text, systems, translators)
+        found[text.name] = comparison.compare(
+            contest.systems, contest.references, paired.value, metrics or comparison.METRICS, tgt, published
         )
-        for contest in contests
-    }
-    keys = {} if ref is not None else contenders.differing_keys(systems)
-    groups = [] if ref is not None else contenders.same_but_for_seed(systems)
+    keys, groups = contenders.differing_keys(systems), contenders.same_but_for_seed(systems)
     if as_json:
         values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
         print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in found.items()}}))  # noqa: T201
     else:
-        _print_keys(keys, [str(path) for path in systems])
+        _print_keys(keys, [str(path) for path in contenders.runs(systems)])
         for name, each in found.items():
             _print(name, each, groups)
     if fail_if_worse and any(m.is_worse(n) for c in found.values() for m in c.metrics for n in range(1, len(systems))):
         raise typer.Exit(_WORSE)
+
+
+def _texts(
+    systems: list[Path], src: Path | None, ref: Path | None, direction: str | None, test: str | None
+) -> "list[TestText]":
+    if len(systems) < 2:
+        raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
+    if ref is not None and test is not None:
+        raise UsageError("--test names a test set of runs, --ref belongs to files")
+    if src is not None and ref is None:
+        raise UsageError("--src and --ref belong together", "mtx compare MODEL MODEL --src FILE --ref FILE")
+    if direction is not None and (ref is None or src is not None):
+        raise UsageError("--direction is that of files; runs and models have their own")
+    from mtx import contenders, evaluation
+
+    if ref is None:
+        return contenders.of_runs(systems, test)
+    return [contenders.of_files(systems, src, ref, evaluation.target_language(direction))]
 
 
 def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:

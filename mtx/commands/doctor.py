@@ -14,7 +14,9 @@ from mtx.commands.common import AsJson, Device
 from mtx.errors import MtxError
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
-_EXTRAS = {"ctranslate2": "export", "sentencex": "sentences", "tensorboard": "tensorboard"}
+_EXTRAS = {
+    "ctranslate2": "export", "sentencex": "sentences", "sacremoses": "protocols", "tensorboard": "tensorboard",
+}  # fmt: skip
 
 
 def doctor(

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, print_scores
+from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Published, find_protocol, print_scores
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 
@@ -19,6 +19,7 @@ def evaluate(
     direction: Annotated[
         str | None, typer.Option(help="Its direction, such as en-de; the model's own by default.")
     ] = None,
+    protocol: Published = None,
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
@@ -32,9 +33,12 @@ def evaluate(
 
     if hyp is not None:
         if ref is not None and testset is None:
-            print_scores({hyp.name: evaluation.score_files(hyp, ref, direction)}, as_json)
+            tgt = evaluation.target_language(direction)
+            found = evaluation.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))
+            print_scores({hyp.name: found}, as_json)
         elif testset is not None and ref is None:
-            print_scores(evaluation.score_test_set(hyp, testset, direction), as_json)
+            named = evaluation.named_test_set(testset, direction or "")
+            print_scores(evaluation.score_test_set(hyp, named, find_protocol(protocol, named.tgt)), as_json)
         else:
             raise UsageError("--hyp needs what to compare with", "--ref FILE, or --testset NAME --direction en-de")
         return
@@ -53,13 +57,14 @@ def evaluate(
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
+    published = find_protocol(protocol, evaluation.target_language(direction) or translator.tgt)
     if own:
-        scores = pipeline.evaluate_run(translator, Path(model))
+        scores = pipeline.evaluate_run(translator, Path(model), published)
     elif testset is not None:
         named = evaluation.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
-        scores = evaluation.evaluate_test_set(translator, named)
+        scores = evaluation.evaluate_test_set(translator, named, published)
     else:
         assert src is not None and ref is not None
         named = evaluation.NamedTestSet(src.name, translator.tgt, *evaluation.parallel_lines(src, ref))
-        scores = evaluation.evaluate_test_set(translator, named)
+        scores = evaluation.evaluate_test_set(translator, named, published)
     print_scores(scores, as_json)
