@@ -1,14 +1,16 @@
-"""`mtx compare`: runs and files, in words and in JSON, and the exit code for nightly retraining."""
+"""`mtx compare`: runs, models and files, in words and in JSON, and the exit code for nightly retraining."""
 
 import json
+import math
 import shutil
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mtx import files
-from tests.integration.commands import mtx
+from tests.integration.commands import mtx, tree
 
 Refused = Callable[..., None]
 
@@ -65,12 +67,87 @@ def test_files(runs: list[Path], tmp_path: Path) -> None:
     assert found.returncode == 3 and b"ref.txt, 20 sentences" in found.stdout and b"what differs" not in found.stdout
 
 
+def bleu(*arguments: object, name: str = "BLEU") -> list[float]:
+    """The scores of all systems by one metric."""
+    found = mtx("compare", *arguments, "--json")
+    assert found.returncode == 0, found.stderr.decode()
+    [test_set] = json.loads(found.stdout)["test_sets"].values()
+    [metric] = [metric for metric in test_set["metrics"] if metric["name"] == name]
+    return [measured["score"] for measured in metric["systems"]]
+
+
+def test_a_model_translates_what_a_run_has_translated(trained: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(trained / "model", tmp_path / "model"))
+    reference = trained / "evaluation" / "heldout" / "ref.txt"
+    before = tree(trained), tree(model)
+    found = mtx("compare", reference, trained, model, "--device", "cpu", "--json")
+    value = json.loads(found.stdout)
+    assert value["differing_keys"] == {} and value["same_but_for_seed"] == [[1]]
+    [perfect, of_run, of_model] = value["test_sets"]["heldout"]["metrics"][0]["systems"]
+    assert perfect["score"] == pytest.approx(100) and of_run["score"] == of_model["score"] < 100
+    words = mtx("compare", model, trained, "--test", "heldout").stdout.decode()
+    assert f"{trained} and {model} are equal in BLEU" in words and "what differs" not in words
+    assert (tree(trained), tree(model)) == before
+
+
+def test_keys_and_seeds_are_those_of_the_runs_alone(runs: list[Path]) -> None:
+    found = mtx("compare", runs[0] / "model", runs[0], runs[2], runs[1])
+    text = found.stdout.decode()
+    assert f"  model.dropout: 0.1 ({runs[0]}), 0.3 ({runs[2]}), 0.1 ({runs[1]})\n" in text, found.stderr.decode()
+    measured = text.split("\nBLEU  ")[1].split("\n\n")[0].split("\n")
+    assert measured[2].split()[:2] == [str(runs[0]), measured[4].split()[1]]
+    assert measured[5] == f"  2 runs that differ in their seeds: {measured[2].split()[1]} ± 0.00"
+
+
+def test_models_and_files_on_other_text(trained: Path, tmp_path: Path) -> None:
+    directory = trained / "evaluation" / "heldout"
+    src, hyp, ref = (directory / name for name in ("src.txt", "hyp.txt", "ref.txt"))
+    decomposed = tmp_path / "nfd"
+    decomposed.write_text(unicodedata.normalize("NFD", ref.read_text()))
+    assert decomposed.read_text() != ref.read_text()
+    scores = bleu(trained / "model", trained, hyp, decomposed, "--src", src, "--ref", decomposed)
+    assert scores[0] == scores[1] == scores[2] < scores[3] == pytest.approx(100)
+    assert bleu(trained, hyp) == scores[:2]
+
+
+def test_a_published_protocol_beside_the_honest_score(runs: list[Path], tmp_path: Path) -> None:
+    found = mtx("compare", *runs, "--protocol", "aiayn", "-m", "bleu")
+    text = found.stdout.decode()
+    assert "\nBLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, found.stderr.decode()
+    assert "\naiayn BLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none+compound-split|smooth:none|" in text
+    assert "aiayn BLEU, and not by chance" in text
+    for name, line in (("ref", "Der „Rich-Text“ ist heute neu."), ("a", 'Der "Rich Text" ist heute neu.'), ("b", "")):
+        (tmp_path / name).write_text(f"{line}\n" * 3)
+    arguments = [tmp_path / "a", tmp_path / "b", "--ref", tmp_path / "ref", "--direction", "en-de"]
+    [score, nothing] = bleu(*arguments, "--protocol", "aiayn", name="aiayn BLEU")
+    # 9 tokens for 10: all of them are there, 7 of 8 pairs, 5 of 7 triples, 3 of 6 fours
+    product, brevity = 7 / 8 * 5 / 7 * 3 / 6, math.exp(1 - 10 / 9)
+    assert (score, nothing) == (pytest.approx(100 * brevity * product**0.25), 0.0)
+
+
+def with_two_test_sets(root: Path) -> list[Path]:
+    """A copy of a run with a second test set, twice."""
+    copy = Path(shutil.copytree(root, root.with_name("two")))
+    shutil.copytree(copy / "evaluation" / "heldout", copy / "evaluation" / "second")
+    return [copy, copy]
+
+
 def test_asked_wrongly(runs: list[Path], tmp_path: Path, refused: Refused) -> None:
     short = tmp_path / "short"
     short.write_text("one\n")
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
     refused(2, ["two or more systems"], "compare", runs[0])
-    refused(2, ["short: is not a run directory", "--ref FILE"], "compare", runs[0], short)
+    refused(1, ["short has 1 lines, the references have 20"], "compare", runs[0], short)
+    refused(2, ["short: is not a run directory", "--ref FILE"], "compare", short, runs[0] / "model")
+    refused(2, ["model: is a directory", "--src FILE"], "compare", runs[0] / "model", short, "--ref", reference)
+    refused(2, ["--src and --ref"], "compare", runs[0], runs[1], "--src", reference)
+    refused(2, ["--src is what models translate"], "compare", short, short, "--src", short, "--ref", short)
+    refused(2, ["--direction is that of files"], "compare", runs[0], runs[1], "--direction", "en-de")
+    refused(2, ["short: of which test set?", "--test "], "compare", *with_two_test_sets(runs[0]), short)
+    refused(2, ["is not a model directory"], "compare", runs[1], tmp_path)
+    files_of = ["compare", reference, reference, "--ref", reference, "--protocol", "aiayn"]
+    refused(2, ["--protocol aiayn", "--direction en-de"], *files_of)
+    refused(2, ["expected the target language de or fr, not zh"], *files_of, "--direction", "en-zh")
     refused(2, ["--test x", "they have heldout"], "compare", runs[0], runs[1], "--test", "x")
     refused(1, ["short has 1 lines, the references have 20"], "compare", reference, short, "--ref", reference)
     (runs[1] / "evaluation" / "heldout" / "ref.txt").write_text("another\n")

@@ -52,6 +52,26 @@ def test_scores_text_that_belongs_to_no_run(trained: Path, tmp_path: Path) -> No
     assert tree(trained) == before
 
 
+def test_published_protocols_stand_below_the_honest_score(run_copy: Path, tmp_path: Path) -> None:
+    for name, line in (("hyp", 'Der "Rich-Text" ist Müll.'), ("ref", "Der „Rich-Text“ ist Müll.")):
+        (tmp_path / name).write_text(f"{line}\n", encoding="utf-8")
+    files = ["evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref"]
+    plain = mtx(*files).stdout.decode()
+    aiayn = mtx(*files, "--direction", "en-de", "--protocol", "aiayn").stdout.decode()
+    assert aiayn.startswith(plain + "hyp aiayn BLEU 100.00  nrefs:1|case:mixed|eff:no|tok:ascii-punctuation+moses-de-")
+    assert not plain.startswith("hyp BLEU 100")
+    scores = json.loads(mtx(*files, "--direction", "en-de", "--protocol", "multi30k-lc", "--json").stdout)["hyp"]
+    assert list(scores) == ["bleu", "chrf", "ter", "multi30k-lc"] and "|case:lc|" in scores["multi30k-lc"]["signature"]
+    of_run = mtx("evaluate", run_copy, "--protocol", "multi30k-lc")
+    lines = of_run.stdout.decode().split("\n")
+    assert lines[0].startswith("heldout BLEU ") and lines[1].startswith("heldout multi30k-lc BLEU "), of_run.stderr
+    of_model = mtx(
+        "evaluate", run_copy / "model", "--src", run_copy / "evaluation" / "heldout" / "src.txt", "--ref",
+        run_copy / "evaluation" / "heldout" / "ref.txt", "--protocol", "multi30k-lc",
+    )  # fmt: skip
+    assert of_model.stdout.decode() == "\n".join(line.replace("heldout", "src.txt", 1) for line in lines)
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> dict[str, str]:
     """An environment in which sacreBLEU finds wmt14/full downloaded."""
@@ -68,8 +88,11 @@ def test_named_test_sets(trained: Path, tmp_path: Path, cache: dict[str, str]) -
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.startswith(b"wmt14-full BLEU ")
     (tmp_path / "hyp").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
-    same = mtx("evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de", env=cache)
+    of_file = ["evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de"]
+    same = mtx(*of_file, env=cache)
     assert same.stdout.startswith(b"wmt14-full BLEU 100.00  chrF2 100.0  TER 0.0")
+    both = mtx(*of_file, "--protocol", "aiayn", env=cache).stdout
+    assert both.startswith(same.stdout + b"wmt14-full aiayn BLEU 100.00  ")
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -80,6 +103,8 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(1, ["nothing to score"], "evaluate", "--hyp", empty, "--ref", empty)
     refused(2, ["no such file"], "evaluate", "--hyp", tmp_path / "none", "--ref", two)
     refused(2, ["--hyp needs"], "evaluate", "--hyp", two)
+    refused(2, ["--protocol aiayn", "--direction en-de"], "evaluate", "--hyp", two, "--ref", two, "--protocol", "aiayn")
+    refused(2, ["'multi30k-lc'"], "evaluate", trained, "--protocol", "wmt")
     refused(2, ["MODEL or --hyp"], "evaluate")
     refused(2, ["--src and --ref"], "evaluate", trained, "--src", two)
     refused(2, ["no test set named"], "evaluate", trained, "--testset", "wmt99")
