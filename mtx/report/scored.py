@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from mtx import contenders, text_files
+from mtx import contenders
 from mtx.comparison import Comparison, compare
-from mtx.contenders import Contest
+from mtx.contenders import TestText
 from mtx.evaluation import tokenizer_of
-from mtx.paths import HYPOTHESIS_TEXT, SOURCE_TEXT, RunPaths
+from mtx.paths import HYPOTHESIS_TEXT, RunPaths
 
 _NUM_SENTENCES = 10
 Words = list[tuple[str, bool]]  # each with whether the other text lacks it
@@ -43,36 +43,32 @@ class Scored:
 def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
     """The test sets that all of these runs, called `names`, have translated; none where a run is not that far."""
     shared = set.intersection(*({*_translated(RunPaths(root).evaluation)} for root in roots))
-    return [_scored(contest, roots[0], names) for contest in contenders.of_runs(roots, None)] if shared else []
+    return [_scored(text, roots, names) for text in contenders.of_runs(roots, None)] if shared else []
 
 
 def _translated(evaluation: Path) -> list[str]:
     return [path.parent.name for path in evaluation.glob(f"*/{HYPOTHESIS_TEXT}")]
 
 
-def _scored(contest: Contest, root: Path, names: Sequence[str]) -> Scored:
+def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scored:
+    contest = contenders.contest(text, roots, {})
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
-    found = compare(systems, contest.references, tgt=contest.tgt)
-    sources = list(text_files.read_lines(RunPaths(root).evaluation / contest.name / SOURCE_TEXT))
-    ranked = _ranked(contest, sources)
-    return Scored(contest.name, found, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
+    found = compare(systems, contest.references, tgt=text.tgt)
+    ranked = _ranked(text, systems[0].hypotheses, contest.references)
+    return Scored(text.name, found, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
 
 
-def _ranked(contest: Contest, sources: list[str]) -> list[Sentence]:
-    """The sentences of the first system, the worst first; of equally good ones the longest last."""
+def _ranked(text: TestText, hypotheses: list[str], references: list[str]) -> list[Sentence]:
+    """The worst and the best sentences, the worst first; of equally good ones the longest last."""
     from sacrebleu.metrics import CHRF
 
-    metric, hypotheses = CHRF(), contest.systems[0].hypotheses
-    chrf = [
-        float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in zip(hypotheses, contest.references, strict=True)
-    ]
-    order = sorted(range(len(chrf)), key=lambda row: (round(chrf[row], 1), len(contest.references[row])))
+    metric = CHRF()
+    pairs = list(zip(hypotheses, references, strict=True))
+    chrf = [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in pairs]
+    order = sorted(range(len(pairs)), key=lambda row: (round(chrf[row], 1), len(references[row])))
     chosen = [*order[:_NUM_SENTENCES], *order[_NUM_SENTENCES:][-_NUM_SENTENCES:]]
-    by_character = tokenizer_of(contest.tgt) != "13a"
-    return [
-        Sentence(row + 1, chrf[row], sources[row], *marked(hypotheses[row], contest.references[row], by_character))
-        for row in chosen
-    ]
+    by_character = tokenizer_of(text.tgt) != "13a"
+    return [Sentence(row + 1, chrf[row], text.sources[row], *marked(*pairs[row], by_character)) for row in chosen]
 
 
 def marked(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Words]:
