@@ -1,0 +1,41 @@
+"""Every command in the README and the guide is one that mtx has, with options and settings that it knows."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from mtx import cli, settings
+from mtx.config import key_names
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def _commands() -> list[str]:
+    found = []
+    for name in ("README.md", "docs/guide.md"):
+        for block in re.findall(
+            r"^```\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            lines = [line.rpartition(" | ")[2] for line in block.split("\n")]
+            found += [line for line in lines if re.match(r"mtx [a-z]", line) and not re.search(r"\[|MODEL|  ", line)]
+    return sorted({*found})
+
+
+def test_there_are_some() -> None:
+    assert len(_commands()) > 15
+
+
+@pytest.mark.parametrize("line", _commands())
+def test_a_command_is_understood(line: str) -> None:
+    words = shlex.split(re.split(" [<>] ", line)[0])[1:]
+    group = typer.main.get_command(cli.app)
+    command = group.get_command(typer.Context(group), words[0])  # type: ignore[attr-defined]
+    assert command is not None, words[0]
+    given = command.make_context(words[0], words[1:]).params.get("settings") or []
+    for setting in (word for word in given if "=" in word):
+        assert settings.is_override(setting) and setting.partition("=")[0] in key_names(), setting
+    for name in (word for word in given if "=" not in word and "/" not in word):
+        assert name in settings.recipe_names(), name
