@@ -13,6 +13,7 @@ import json
 import os
 import reprlib
 import secrets
+import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -150,6 +151,13 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
         if replace:
             _put_back(old)
         raise
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory among the system's temporary ones, which is gone after the block, however it ends."""
+    with tempfile.TemporaryDirectory(prefix="mtx-") as name:
+        yield Path(name)
 
 
 def _read_back(directory: Path) -> None:

@@ -81,34 +81,50 @@ def train(wanted: Config) -> Result:
 
 def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) -> Trainer:
     """All that comes before the first step, or the next one."""
-    initial = _initial(wanted, paths)
-    data = _prepared(wanted, paths, initial)
+    initial = initial_of(wanted, paths)
+    data = prepared_data(wanted, paths, initial)
+    trainer = new_trainer(wanted, paths, paths, device, data, lost)
+    trainer.resume(initial)
+    trainer.check_space()
+    _announce(wanted, trainer.chosen, trainer, data)
+    return trainer
+
+
+def new_trainer(
+    wanted: Config, paths: RunPaths, records: RunPaths, device: torch.device, data: PreparedData, lost: Lost
+) -> Trainer:
+    """A trainer before its first step, on a device that is made ready for it.
+
+    Args:
+        records: where chosen.json is, or is written to.
+    """
     if device.type == "cuda" and wanted.training.deterministic:
         make_deterministic()
-    chosen = choose(paths, wanted, device, data)
+    chosen = choose(records, wanted, device, data)
     torch.set_num_threads(chosen.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    trainer = Trainer(wanted, chosen, data, paths, lost)
-    trainer.resume(initial)
-    trainer.check_space()
-    _announce(wanted, chosen, trainer, data)
-    return trainer
+    return Trainer(wanted, chosen, data, paths, lost)
 
 
 def prepare_only(wanted: Config) -> RunPaths:
     """The first stage alone: text to token ids."""
     with open_run(wanted) as paths:
-        _prepared(wanted, paths, _initial(wanted, paths))
+        prepared_data(wanted, paths, initial_of(wanted, paths))
         return paths
 
 
-def _initial(wanted: Config, paths: RunPaths) -> Initial | None:
+def initial_of(wanted: Config, paths: RunPaths) -> Initial | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
     return None if checkpoint.full_steps(paths.checkpoints) else initial_model.load(wanted)
 
 
-def _prepared(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
+def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
+    """The token ids of a run, prepared where they are not yet.
+
+    Raises:
+        DamagedFileError: where they are damaged, or gone from a run with checkpoints.
+    """
     if not prepare.is_prepared(paths.data):
         if has_checkpoints(paths):  # of other token ids, perhaps
             raise DamagedFileError(

@@ -118,6 +118,16 @@ def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
 
 def _settle_config(paths: RunPaths, wanted: Config) -> None:
     """Keep the configuration of a new run; for one that is begun allow only what may change."""
+    check_settings(paths, wanted)
+    files.write_text(paths.config, settings.dump(wanted))
+
+
+def check_settings(paths: RunPaths, wanted: Config) -> None:
+    """Refuse what a run that is begun cannot go on with.
+
+    Raises:
+        UsageError: naming the settings that differ and may not.
+    """
     if paths.config.exists() and is_begun(paths):
         fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
         if fixed:
@@ -126,4 +136,3 @@ def _settle_config(paths: RunPaths, wanted: Config) -> None:
                 f"{paths.root} holds a run with another configuration: {listed}",
                 f"mtx train {paths.root} goes on with it as it is; another run_dir=DIR starts anew",
             )
-    files.write_text(paths.config, settings.dump(wanted))

@@ -11,17 +11,30 @@ from typing import Annotated
 import typer
 
 from mtx.commands.common import AsJson, Settings, print_scores, resolve
+from mtx.errors import UsageError
 from mtx.text_files import printable
 
 logger = logging.getLogger("mtx")
 
 
-def train(settings: Settings = None) -> None:
+def train(
+    settings: Settings = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what it would do and cost; leave nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+) -> None:
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command goes on after a stop."""
+    if as_json and not dry_run:
+        raise UsageError("--json goes with --dry-run", "mtx status RUN --json tells how a run stands")
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
     wanted = resolve(settings).config
+    if dry_run:
+        from mtx.dry_run.rehearsal import rehearse
+
+        report = rehearse(wanted)
+        print(json.dumps(report.as_dict()) if as_json else "\n".join(report.lines()))  # noqa: T201
+        return
     from mtx import pipeline
 
     if wanted.data.generator:

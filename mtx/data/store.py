@@ -6,7 +6,7 @@ reaches every id, and a sentence is a start and a length in it. Knows nothing of
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,12 @@ class TokenStore:
         """The source and the target text of some pairs."""
         src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
         return src, tgt
+
+    def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
+        """A store of some of the pairs; the ids are not copied."""
+        src, tgt = (Side(side.tokens, side.starts[pairs], side.lengths[pairs]) for side in (self.src, self.tgt))
+        table = self._table.take(pairs)
+        return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def lines(self) -> NDArray[np.int64]:
         """The line of its corpus's file that each pair came from."""

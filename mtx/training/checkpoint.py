@@ -102,17 +102,23 @@ def check_space(paths: RunPaths, model: torch.nn.Module, num_saves: int, average
     Raises:
         MtxError: saying how much is needed and how much is free.
     """
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    full, alone = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
-    needed = 3 * full * weights + alone * weights + 2 * weights  # the last for model/, which may be replaced
-    if num_saves > 4:
-        needed -= sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
+    needed = space_needed(paths, model, num_saves, average_last)
     free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
             f"{paths.root}: {free / 1e6:,.0f} MB are free on its disk, this run needs {needed / 1e6:,.0f} MB",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
         )
+
+
+def space_needed(paths: RunPaths, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
+    """The most bytes that a run will still write and keep at once; see `check_space`."""
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    full, alone = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
+    needed = 3 * full * weights + alone * weights + 2 * weights  # the last for model/, which may be replaced
+    if num_saves > 4:
+        needed -= sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
+    return max(needed, 0)
 
 
 def num_bytes(taken: Snapshot) -> int:
@@ -158,7 +164,7 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
         DamagedFileError: naming the file.
     """
     files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
-    state = _load_state(path / STATE)
+    state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
     moments = _load_moments(path / OPTIMIZER, model)
@@ -178,7 +184,12 @@ def _load_moments(path: Path, model: torch.nn.Module) -> dict[str, torch.Tensor]
     return moments
 
 
-def _load_state(path: Path) -> State:
+def load_state(path: Path) -> State:
+    """The state that a checkpoint's state.json tells.
+
+    Raises:
+        DamagedFileError: where it tells none.
+    """
     try:
         return State.from_dict(files.read_json(path))
     except (KeyError, TypeError) as error:

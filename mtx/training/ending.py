@@ -35,7 +35,7 @@ class Ending:
         if training.patience is not None and state.bad_validations >= training.patience:
             return "patience"
         limit = training.time_limit
-        if limit is not None and state.step and self.elapsed_s() > limit - self._reserve_s(limit, state.validation_s):
+        if limit is not None and state.step and self.elapsed_s() > limit - self.reserve_s(limit, state.validation_s):
             return "time_limit"
         return None
 
@@ -44,7 +44,7 @@ class Ending:
         limit = self._training.time_limit
         return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit
 
-    def _reserve_s(self, limit: float, validation_s: float) -> float:
+    def reserve_s(self, limit: float, validation_s: float) -> float:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
         per_line = validation_s / self._num_valid_lines
         return 0.03 * limit + 10 + validation_s + 2 * self._beam_size * per_line * self._num_test_lines

@@ -108,10 +108,16 @@ class Trainer:
         Raises:
             MtxError: saying how much is needed and how much is free.
         """
+        checkpoint.check_space(self.paths, self.model, self._num_saves(), self.config.training.average_last)
+
+    def space_needed(self) -> int:
+        """The most bytes that this run will still write and keep at once."""
+        return checkpoint.space_needed(self.paths, self.model, self._num_saves(), self.config.training.average_last)
+
+    def _num_saves(self) -> int:
         training = self.config.training
         steps_left = max(0, training.max_steps - self.state.step)
-        num_saves = -(-steps_left // min(training.checkpoint_every, training.validate_every)) + 1
-        checkpoint.check_space(self.paths, self.model, num_saves, training.average_last)
+        return -(-steps_left // min(training.checkpoint_every, training.validate_every)) + 1
 
     def run(self, started: float) -> None:
         """Train until max_steps, the time limit or early stopping.
@@ -151,7 +157,7 @@ class Trainer:
         """Take steps until there is a reason to end; where memory is short, once, with halved micro-batches."""
         halved = False
         while True:
-            with contextlib.closing(self._loaded()) as loaded:
+            with contextlib.closing(self.load(self.config.training.max_steps - self.state.step)) as loaded:
                 short: str | None = None
                 while short is None:
                     if (reason := self._after_step(monitor)) is not None:
@@ -170,8 +176,9 @@ class Trainer:
             raise
         return None
 
-    def _loaded(self) -> Generator[LoadedStep, None, None]:
-        num_steps, pin = max(0, self.config.training.max_steps - self.state.step), self.device.type == "cuda"
+    def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
+        """The next steps, in host memory, prepared ahead of the device; to be closed."""
+        pin = self.device.type == "cuda"
         return load_steps(
             self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )

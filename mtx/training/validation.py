@@ -60,7 +60,7 @@ class Validation:
 def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) -> Validation:
     """Validate; changes nothing, so that it may be interrupted anywhere."""
     started = time.monotonic()
-    nll = _nll(model, data.valid, data.tokenizer.pad_id)
+    nll = mean_nll(model, data.valid, data.tokenizer.pad_id)
     translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
     hypotheses = evaluation.comparable(translator.translate(sources), form)
@@ -71,7 +71,8 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
 
 
 @torch.no_grad()
-def _nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
+def mean_nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
+    """Unsmoothed nll per target token, `</s>` included; the model stays in evaluation mode."""
     model.eval()
     device = model.output_weight.device
     total, tokens = 0.0, 0

@@ -1,0 +1,107 @@
+"""`mtx train --dry-run`: everything that training would do before its first step, some steps, and nothing left behind.
+
+What the run directory holds is read and never changed; what it does not hold yet is made in a temporary directory.
+Flow: configuration -> data, trainer (by `mtx.pipeline`'s own pieces) -> figures -> `Report`.
+"""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mtx import disk, files, pipeline
+from mtx.config import Config
+from mtx.data import prepare
+from mtx.data.prepare import PreparedData
+from mtx.dry_run.advice import advice
+from mtx.dry_run.estimate import Estimate, Measured, estimate
+from mtx.dry_run.memory import Memory, MemoryGauge
+from mtx.dry_run.pace import StepPace, keep_end_away, scoring_s, time_steps, validation_s
+from mtx.dry_run.report import Disk, Report, Run
+from mtx.dry_run.text import TextFigures, text_figures
+from mtx.model.device import find_device
+from mtx.paths import STATE, RunPaths
+from mtx.run_directory import check_settings, has_checkpoints
+from mtx.training import checkpoint
+from mtx.training.ending import Ending
+from mtx.training.lost import Lost
+from mtx.training.trainer import Trainer
+
+
+def rehearse(wanted: Config) -> Report:
+    """What `wanted` would do and cost, if it were trained here and now.
+
+    Raises:
+        MtxError: what training would raise before its first step, but for a disk without room.
+    """
+    paths = RunPaths(Path(wanted.run_dir))
+    check_settings(paths, wanted)
+    with files.scratch_directory() as directory:
+        scratch = RunPaths(directory)
+        was_prepared = prepare.is_prepared(paths.data) or has_checkpoints(paths)
+        started = time.monotonic()
+        data = pipeline.prepared_data(wanted, paths if was_prepared else scratch, pipeline.initial_of(wanted, paths))
+        prepare_s = time.monotonic() - started
+        trainer, steps, memory = _begun(wanted, paths, scratch, data)
+        size = sum(parameter.numel() for parameter in trainer.model.parameters())
+        disk_use = _disk(trainer, 0 if was_prepared else _num_bytes(scratch.data))
+        time_left = _time_left(trainer, prepare_s, steps)
+        run = _run(trainer, size, steps, time_left)
+        text = _text(data)
+    src, tgt = wanted.data.src, wanted.data.tgt
+    report = Report(src, tgt, was_prepared, _of_data(data), text, run, memory, disk_use, time_left, [])
+    return replace(report, warnings=advice(report, wanted))
+
+
+def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedData) -> tuple[Trainer, StepPace, Memory]:
+    """The trainer where the run stands, after some steps, with what these took."""
+    device = find_device(wanted.device)
+    gauge, started = MemoryGauge(device), time.monotonic()
+    records = paths if paths.chosen.exists() else scratch
+    trainer = pipeline.new_trainer(wanted, paths, records, device, data, Lost())
+    if done := checkpoint.full_steps(paths.checkpoints):
+        trainer.state = checkpoint.load_state(paths.checkpoint(done[-1]) / STATE)
+    made_s = time.monotonic() - started
+    gauge.begin_steps()
+    steps = time_steps(trainer)
+    return trainer, replace(steps, start_s=made_s + steps.start_s), gauge.read(trainer.model)
+
+
+def _time_left(trainer: Trainer, prepare_s: float, steps: StepPace) -> Estimate:
+    keep_end_away(trainer)
+    state, config = trainer.state, trainer.config
+    one_validation_s = validation_s(trainer)
+    ending = Ending(config, trainer.data, time.monotonic(), state.elapsed_s)
+    reserve_s = ending.reserve_s(config.training.time_limit or 0.0, one_validation_s)
+    measured = Measured(prepare_s, steps, one_validation_s, scoring_s(trainer), reserve_s)
+    return estimate(config.training, state.step, state.elapsed_s, measured)
+
+
+def _run(trainer: Trainer, size: int, steps: StepPace, time_left: Estimate) -> Run:
+    config, chosen, train, done = trainer.config, trainer.chosen, trainer.data.train, trainer.state.step
+    steps_per_epoch = float(train.weights[train.corpus].sum()) / steps.pairs
+    return Run(
+        chosen.device, chosen.precision, chosen.threads, trainer.num_micro_steps, size,
+        trainer.data.tokenizer.num_pieces, pipeline.export_note(config.model), config.training.batch_tokens,
+        done, config.training.max_steps, steps_per_epoch, (done + time_left.steps) / steps_per_epoch,
+    )  # fmt: skip
+
+
+def _text(data: PreparedData) -> dict[str, TextFigures]:
+    stores = {"train": data.train, "valid": data.valid}
+    stores |= {f"test.{name}": store for name, store in data.tests.items()}
+    return {name: text_figures(store, data.tokenizer, data.train) for name, store in stores.items()}
+
+
+def _of_data(data: PreparedData) -> dict[str, Any]:
+    return {key: data.report[key] for key in ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")}
+
+
+def _disk(trainer: Trainer, num_data: int) -> Disk:
+    root = trainer.paths.root.absolute()
+    there = next(path for path in (root, *root.parents) if path.exists())
+    return Disk(trainer.space_needed() + num_data, disk.free_bytes(there))
+
+
+def _num_bytes(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
