@@ -61,9 +61,9 @@ def estimate(training: TrainingConfig, done: int, elapsed_s: float, measured: Me
         in_time = done + max(1, int(left / (pace.step_s + measured.validation_s / every)))
         if in_time < last:
             last, ends_by = in_time, "time_limit"
-    steps, validations = last - done, -(-last // every) - done // every
-    from_model = training.init_from is not None and not done  # which is validated first
-    validations += from_model
+    steps = last - done
+    validations = -(-last // every) - done // every if steps else 0
+    validations += training.init_from is not None and not done  # the model as it came is validated first
     before_s, steps_s = measured.prepare_s + pace.start_s, steps * pace.step_s
     validations_s = validations * measured.validation_s
     return Estimate(

@@ -1,0 +1,162 @@
+"""`mtx train --dry-run`: what it tells of text and cost, and that it leaves nothing behind, however it ends."""
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, pairs, start, tree, wait_until, write_tsv
+
+NUMBERS = range(1000, 1400)
+
+
+def dry_run(*arguments: Any, **options: Any) -> dict[str, Any]:
+    result = mtx("train", *arguments, "--dry-run", "--json", **options)
+    assert result.returncode == 0, result.stderr.decode()
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def warnings(found: dict[str, Any]) -> str:
+    assert all(advice["text"] and advice["help"] for advice in found["warnings"])
+    return "\n".join(advice["text"] for advice in found["warnings"])
+
+
+def write_pairs(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in rows), encoding="utf-8")
+    return path
+
+
+def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path) -> None:
+    scratch, run = tmp_path / "scratch", tmp_path / "no" / "run"
+    scratch.mkdir()
+    found = dry_run(*settings, f"run_dir={run}", env={**ENVIRONMENT, "TMPDIR": str(scratch)})
+    assert not run.parent.exists() and not list(scratch.glob("mtx-*"))
+    assert set(found) == {
+        "src", "tgt", "was_prepared", "data", "text", "run", "memory", "disk", "time", "warnings",
+    }  # fmt: skip
+    assert (found["src"], found["tgt"], found["was_prepared"]) == ("en", "de", False)
+    data = found["data"]
+    assert (data["read"], data["kept"], data["held_out"], data["dropped"]) == (400, 360, 40, {})
+    assert set(found["text"]) == {"train", "valid", "test.heldout"}
+    words = found["text"]["train"]["src"]
+    assert set(words) == {"pieces_per_word", "unknown_words", "lengths"} and words["unknown_words"] == 0
+    assert 1 <= words["pieces_per_word"] < 6 and sum(words["lengths"]) == 360
+    run_figures, memory, time = found["run"], found["memory"], found["time"]
+    assert (run_figures["steps_done"], run_figures["max_steps"], run_figures["device"]) == (0, 40, "cpu")
+    assert run_figures["epochs"] == pytest.approx(40 / run_figures["steps_per_epoch"])
+    assert memory["weights"] == memory["gradients"] == 4 * run_figures["parameters"]
+    assert (memory["adam"], memory["checkpoint_copy"]) == (2 * memory["weights"], 3 * memory["weights"])
+    assert memory["needed"] == sum(
+        memory[part] for part in ("program", "weights", "gradients", "adam", "checkpoint_copy", "activations")
+    )
+    assert 0 < found["disk"]["needed"] < found["disk"]["free"]
+    assert (time["steps"], time["validations"], time["ends_by"], time["may_end_sooner"]) == (40, 2, "max_steps", False)
+    parts = ("prepare_s", "start_s", "steps_s", "validations_s", "scoring_s")
+    assert all(time[part] > 0 for part in parts)
+    assert time["total_s"] == pytest.approx(sum(time[part] for part in parts))
+
+
+def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
+    result = mtx("train", *settings, f"run_dir={tmp_path / 'run'}", "model.norm=pre", "--dry-run")
+    lines = result.stdout.decode().split("\n")
+    assert result.returncode == 0 and not (tmp_path / "run").exists()
+    starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
+    assert starts == ["pairs", "words", "lengths", "model", "steps", "memory", "disk", "time"]
+    assert "####" in result.stdout.decode()
+    assert any("cannot" not in line and "not to huggingface" in line for line in lines)
+    assert "warning: 360 pairs are few" in result.stdout.decode()
+
+
+def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
+    good = pairs(NUMBERS)
+    copied = [(src, src) for src, _ in good[:152]]
+    train = write_pairs(tmp_path / "train.tsv", copied + good[152:])
+    valid = write_pairs(tmp_path / "valid.tsv", [(tgt, src) for src, tgt in pairs(range(2000, 2050))])
+    strange = [("ერთი ორი", "null eins"), *good[390:400], *pairs(range(3000, 3039))]
+    test = write_pairs(tmp_path / "news.tsv", strange)
+    names = [f"data.train={train}", f"data.valid={valid}", f"data.test={test}"]
+    found = dry_run(*names, *TINY, f"run_dir={tmp_path / 'run'}")
+    told = warnings(found)
+    assert f"38% of the pairs are the source copied as the target, such as {train}:1: one zero" in told
+    assert "valid: in 100% of the pairs the sides look exchanged" in told
+    assert found["text"]["train"]["swapped"] == found["text"]["test.news"]["swapped"] == 0
+    assert "test set news: 10 training pairs have a source of it" in told
+    assert "validation set: 50 sentences are few" in told
+    assert "248 pairs are few" in told
+    # The two words of 202 that no piece of the training text can spell.
+    assert found["text"]["test.news"]["src"]["unknown_words"] == pytest.approx(2 / (49 * 4 + 2))
+    assert found["text"]["test.news"]["tgt"]["unknown_words"] == 0
+
+
+def test_words_in_bytes_are_told(tmp_path: Path) -> None:
+    train = write_tsv(tmp_path / "train.tsv", NUMBERS)
+    valid = write_pairs(tmp_path / "valid.tsv", [("ერთი ორი სამი", tgt) for _, tgt in pairs(range(2000, 2300))])
+    found = dry_run(f"data.train={train}", f"data.valid={valid}", *TINY, f"run_dir={tmp_path / 'run'}")
+    assert "valid: 100% of the en words are spelled in bytes or unknown" in warnings(found)
+
+
+def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
+    before = tree(run_copy)
+    found = dry_run(run_copy, "training.max_steps=60")
+    assert found["was_prepared"] and found["time"]["prepare_s"] < 5
+    assert (found["run"]["steps_done"], found["time"]["steps"], found["time"]["validations"]) == (40, 20, 1)
+    finished = dry_run(run_copy)
+    assert finished["time"]["steps"] == 0 and "all 40 steps of this run are done" in warnings(finished)
+    assert tree(run_copy) == before
+
+
+def test_a_run_with_other_settings_is_refused(refused: Callable[..., None], run_copy: Path) -> None:
+    refused(2, ["seed is 1 there, 2 was asked for"], "train", run_copy, "seed=2", "--dry-run")
+
+
+def test_a_time_limit_and_patience(settings: list[str], tmp_path: Path) -> None:
+    more = ["training.max_steps=100000000", "training.time_limit=1h", "training.patience=3"]
+    time = dry_run(*settings, *more, f"run_dir={tmp_path / 'run'}")["time"]
+    assert time["ends_by"] == "time_limit" and time["may_end_sooner"]
+    assert 0.9 * 3600 < time["total_s"] <= 3600
+
+
+def test_names_from_strangers_reach_no_terminal(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "a\x1b[31m.tsv", NUMBERS)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("one\x07\tone\x07\n" * 30)
+    result = mtx("train", f"data.train={path}", *TINY, f"run_dir={tmp_path / 'run'}", "--dry-run")
+    assert result.returncode == 0 and b"a\\x1b[31m.tsv:401: one\\x07" in result.stdout
+    assert b"\x1b" not in result.stdout and b"\x07" not in result.stdout
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    rows = [(src, src) for src, _ in pairs(NUMBERS)]
+    valid = write_tsv(tmp_path / "valid.tsv", range(2000, 2010))
+    train = write_pairs(tmp_path / "train.tsv", rows)
+    result = mtx(
+        "train", f"data.train={train}", f"data.valid={valid}", f"data.test={valid}", *TINY,
+        f"run_dir={tmp_path / 'run'}", "--dry-run", env={**ENVIRONMENT, "TMPDIR": str(scratch)},
+    )  # fmt: skip
+    check_error(result.returncode, result.stderr.decode(), 1, "nothing is left to train on")
+    assert not (tmp_path / "run").exists() and not list(scratch.glob("mtx-*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_nothing(
+    number: signal.Signals, settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch, run = tmp_path / "scratch", tmp_path / "run"
+    scratch.mkdir()
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(scratch))
+    process = start("train", *settings, f"run_dir={run}", "training.batch_tokens=8000", "model.d_ff=4000", "--dry-run")
+    wait_until(lambda: list(scratch.glob("*/chosen.json")), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    check_error(process.returncode, err.decode(), 128 + number)
+    assert out == b"" and not run.exists() and not list(scratch.glob("mtx-*"))
+
+
+def test_json_alone_is_refused(refused: Callable[..., None], settings: list[str]) -> None:
+    refused(2, ["--json goes with --dry-run"], "train", *settings, "--json")
