@@ -10,7 +10,8 @@ from typing import Any
 from mtx.dry_run.estimate import Estimate
 from mtx.dry_run.memory import Memory
 from mtx.dry_run.text import SideFigures, TextFigures, length_labels
-from mtx.training.monitor import format_duration
+from mtx.durations import format_duration
+from mtx.text_files import printable
 
 _BAR = 20  # characters of the longest bar
 
@@ -85,11 +86,7 @@ class Report:
     def lines(self) -> list[str]:
         """For a person, every line safe for a terminal."""
         parts = (_data, _words, _lengths, _model, _memory, _time, _warnings)
-        return [_shown(line) for part in parts for line in part(self)]
-
-
-def _shown(line: str) -> str:
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+        return [printable(line) for part in parts for line in part(self)]
 
 
 def _data(report: Report) -> Iterator[str]:
