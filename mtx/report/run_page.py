@@ -12,6 +12,7 @@ from typing import Any
 
 from mtx import contenders, settings
 from mtx.comparison import Comparison, Metric
+from mtx.config import DataConfig
 from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
@@ -124,6 +125,7 @@ def _data_values(run: Run) -> dict[str, Any]:
     facts = [
         ("Pairs", f"{data['kept']:,} trained on, of {data['read']:,} read; {data['held_out']:,} held out"),
         ("Tokens", f"{data['src_tokens']:,} source, {data['tgt_tokens']:,} target, of {data['pieces']:,} pieces"),
+        ("Text from", _origin(run.config.data)),
         ("Data, sha256", start.get("data", run.made.get("data", "unknown"))),
     ]
     corpora = [
@@ -136,6 +138,15 @@ def _data_values(run: Run) -> dict[str, Any]:
         for name, value in {"validation": data["valid"], **data["tests"]}.items()
     ]  # fmt: skip
     return {"facts": facts, "corpora": corpora, "dropped": dropped, "sets": sets}
+
+
+def _origin(data: DataConfig) -> str:
+    """Where the text comes from, as the settings say."""
+    if data.generator is not None:
+        return f"mtx's own generator, {data.generator}"
+    if data.hub is not None and data.dir is None:
+        return f"{data.hub.name} on the Hugging Face hub"
+    return f"local files, in {data.dir or 'the folder where the command was given'}"
 
 
 def _counts(dropped: Mapping[str, int]) -> str:
@@ -167,6 +178,10 @@ def _scored_values(scored: Scored) -> dict[str, Any]:
     return {
         "name": scored.name, "found": found, "worst": scored.worst, "best": scored.best,
         "verdicts": found.verdicts() if len(found.names) > 1 else [],
+        "traits": [
+            (name, each.right, each.empty, each.repeating, f"{each.length:.2f}")
+            for name, each in zip(found.names, scored.traits, strict=True)
+        ],
         "scores": [row for metric in found.metrics for row in _score_rows(found, metric)],
         "lengths": [
             (each.words, each.count, *(f"{score:.2f}" for score in each.bleu)) for each in found.lengths
@@ -177,13 +192,8 @@ def _scored_values(scored: Scored) -> dict[str, Any]:
 def _score_rows(found: Comparison, metric: Metric) -> Iterable[Row]:
     for name, system in zip(found.names, metric.systems, strict=True):
         interval = "" if system.mean is None else f"{system.mean:.2f}{_interval(system.ci, ' ± ')}"
-        yield (
-            metric.name,
-            name,
-            f"{system.score:.2f}",
-            interval,
-            "" if system.p_value is None else f"{system.p_value:.4f}",
-        )
+        chance = [] if len(found.names) == 1 else ["" if system.p_value is None else f"{system.p_value:.4f}"]
+        yield (metric.name, name, f"{system.score:.2f}", interval, *chance)
 
 
 def _charts(runs: Sequence[Run], names: Sequence[str]) -> Iterable[dict[str, Any]]:

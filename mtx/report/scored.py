@@ -31,11 +31,46 @@ class Sentence:
 
 
 @dataclass(frozen=True)
+class Traits:
+    """How translations are, beside their score.
+
+    Attributes:
+        right: as the reference has it, word for word. repeating: a phrase of up to four words three times in a row.
+        length: characters, for one of the reference.
+    """
+
+    right: int
+    empty: int
+    repeating: int
+    length: float
+
+    @classmethod
+    def of(cls, hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
+        right = sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True))
+        empty, repeating = (sum(map(is_so, hypotheses)) for is_so in (lambda hyp: not hyp.strip(), _repeats))
+        return cls(right, empty, repeating, sum(map(len, hypotheses)) / max(1, sum(map(len, references))))
+
+
+def _repeats(text: str) -> bool:
+    words = text.split()
+    return any(
+        words[i : i + n] == words[i + n : i + 2 * n] == words[i + 2 * n : i + 3 * n]
+        for n in range(1, 5)
+        for i in range(len(words) - 3 * n + 1)
+    )
+
+
+@dataclass(frozen=True)
 class Scored:
-    """One test set: the systems' scores with confidence intervals and tests, and sentences of the first system."""
+    """One test set: the systems' scores with confidence intervals and tests, and sentences of the first system.
+
+    Attributes:
+        traits: of each system.
+    """
 
     name: str
     found: Comparison
+    traits: list[Traits]
     worst: list[Sentence]
     best: list[Sentence]
 
@@ -55,7 +90,8 @@ def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scor
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
     ranked = _ranked(text, systems[0].hypotheses, contest.references)
-    return Scored(text.name, found, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
+    traits = [Traits.of(system.hypotheses, contest.references) for system in systems]
+    return Scored(text.name, found, traits, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
 
 
 def _ranked(text: TestText, hypotheses: list[str], references: list[str]) -> list[Sentence]:

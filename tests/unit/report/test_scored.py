@@ -1,4 +1,4 @@
-from mtx.report.scored import marked
+from mtx.report.scored import Traits, marked
 
 
 def test_words_that_the_other_text_lacks_at_their_place_are_marked() -> None:
@@ -15,3 +15,10 @@ def test_equal_texts_have_no_marks_and_an_empty_one_marks_all_of_the_other() -> 
 def test_text_without_spaces_is_compared_by_characters() -> None:
     hyp, _ = marked("我看书", "我读书", by_character=True)
     assert hyp == [("我", False), ("看", True), ("书", False)]
+
+
+def test_how_translations_are() -> None:
+    hypotheses = ["a b", "", "so so so", "the man the man the man .", "of the of the"]
+    found = Traits.of(hypotheses, ["a b", "a b", "so", "the man .", "of the"])
+    assert (found.right, found.empty, found.repeating) == (1, 1, 2)
+    assert found.length == sum(map(len, hypotheses)) / (3 + 3 + 2 + 9 + 6)
