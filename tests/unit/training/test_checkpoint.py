@@ -2,6 +2,7 @@
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -218,6 +219,21 @@ def test_what_is_not_finite_is_never_written(paths: RunPaths, which: str, value:
     with pytest.raises(MtxError, match=f"step 20: {name} holds numbers that are not finite"):
         checkpoint.save(paths, taken, State(20))
     assert checkpoint.all_steps(paths.checkpoints) == [10]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux tells them")
+def test_saving_on_a_thread_starts_no_others(paths: RunPaths) -> None:
+    model = torch.nn.Linear(1000, 1000)
+    taken = checkpoint.Snapshot({name: tensor.detach() for name, tensor in model.state_dict().items()}, {})
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(int).result()
+            before = len(list(Path("/proc/self/task").iterdir()))
+            pool.submit(checkpoint.save, paths, taken, State(20)).result()
+            assert len(list(Path("/proc/self/task").iterdir())) == before
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_without_room_nothing_is_begun(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
