@@ -265,7 +265,7 @@ def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> Non
     err = train("own-text", f"training.init_from={source}", *settings, f"run_dir={run}", "training.validate_every=25")
     nll = validation_nll(run)
     assert nll[50] < nll[25] < nll[0] and nll[50] < 0.6 * nll[0]
-    losses = [event["loss"] for event in events(run) if event["event"] == "train"]
+    losses = [event["loss"] for event in events(run) if event["event"] == "train" and event["step"] % 10 == 0]
     assert losses == sorted(losses, reverse=True) and len(losses) == 5
     for name in ("tokenizer.src.model", "tokenizer.tgt.model", "tokenizer.json"):
         assert (run / "model" / name).read_bytes() == (source / name).read_bytes()
