@@ -1,0 +1,37 @@
+"""The pictures of the README and the guide: a part of a report as Chromium shows it, and the attention of one head.
+
+mtx train demo run_dir=RUN training.validate_every=110
+python scripts/pictures.py RUN docs/images
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+_SENTENCE = "On Thursday the young doctor has to wait for the train."
+
+
+def main() -> None:
+    """Write report.png, curves.png and attention.png."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("directory", type=Path)
+    arguments = parser.parse_args()
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = browser.new_page(viewport={"width": 1000, "height": 560})
+        for part, name in (("overview", "report"), ("curves", "curves")):
+            page.goto(f"{(arguments.run / 'report.html').resolve().as_uri()}#{part}")
+            page.screenshot(path=str(arguments.directory / f"{name}.png"))
+        browser.close()
+    picture = ["-o", str(arguments.directory / "attention.png"), "--layer", "2", "--head", "1"]
+    subprocess.run([sys.executable, "-m", "mtx", "attention", str(arguments.run), _SENTENCE, *picture], check=True)
+
+
+if __name__ == "__main__":
+    main()
