@@ -1,8 +1,8 @@
-"""What a run costs, measured: real steps, real validation work, and searches as long as the references are.
+"""What a run costs, measured: real steps, a checkpoint, validation, and searches as long as the references are.
 
 A model that has hardly learned would end its translations anywhere, mostly at the longest length. So `</s>` is kept
 from it, and each search ends at the length that translations have in this text; beam search with a trained model takes
-that many steps, too (docs/decisions.md). Nothing is saved; the trainer that is measured is of no further use.
+that many steps, too (docs/decisions.md). The trainer that is measured is of no further use.
 Flow: trainer -> `StepPace` and seconds -> `estimate`.
 """
 
@@ -19,6 +19,9 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.dry_run.text import spread
+from mtx.paths import RunPaths
+from mtx.training import checkpoint
+from mtx.training.checkpoint import State
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 from mtx.training.validation import mean_nll
@@ -75,6 +78,19 @@ class _Paced(SearchOptions):
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
         return max(1, round(len(source) * self.tgt_per_src))
+
+
+def save_s(trainer: Trainer, scratch: RunPaths) -> float:
+    """Seconds by which a checkpoint delays training: on a CPU it takes a core for as long as it is written.
+
+    Args:
+        scratch: where one is written.
+    """
+    if trainer.device.type != "cpu":
+        return 0.0
+    started = time.monotonic()
+    checkpoint.save(scratch, checkpoint.snapshot(trainer.model, trainer.optimizer), State(step=1))
+    return (time.monotonic() - started) / trainer.chosen.threads
 
 
 def keep_end_away(trainer: Trainer) -> None:

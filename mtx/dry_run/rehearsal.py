@@ -16,7 +16,7 @@ from mtx.data.prepare import PreparedData
 from mtx.dry_run.advice import advice
 from mtx.dry_run.estimate import Estimate, Measured, estimate
 from mtx.dry_run.memory import Memory, MemoryGauge
-from mtx.dry_run.pace import StepPace, keep_end_away, scoring_s, time_steps, validation_s
+from mtx.dry_run.pace import StepPace, keep_end_away, save_s, scoring_s, time_steps, validation_s
 from mtx.dry_run.report import Disk, Report, Run
 from mtx.dry_run.text import TextFigures, text_figures
 from mtx.model.device import find_device
@@ -45,7 +45,7 @@ def rehearse(wanted: Config) -> Report:
         trainer, steps, memory = _begun(wanted, paths, scratch, data)
         size = sum(parameter.numel() for parameter in trainer.model.parameters())
         disk_use = _disk(trainer, 0 if was_prepared else _num_bytes(scratch.data))
-        time_left = _time_left(trainer, prepare_s, steps)
+        time_left = _time_left(trainer, scratch, prepare_s, steps)
         run = _run(trainer, size, steps, time_left)
         text = _text(data)
     src, tgt = wanted.data.src, wanted.data.tgt
@@ -67,13 +67,14 @@ def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedDat
     return trainer, replace(steps, start_s=made_s + steps.start_s), gauge.read(trainer.model)
 
 
-def _time_left(trainer: Trainer, prepare_s: float, steps: StepPace) -> Estimate:
+def _time_left(trainer: Trainer, scratch: RunPaths, prepare_s: float, steps: StepPace) -> Estimate:
+    one_save_s = save_s(trainer, scratch)
     keep_end_away(trainer)
     state, config = trainer.state, trainer.config
     one_validation_s = validation_s(trainer)
     ending = Ending(config, trainer.data, time.monotonic(), state.elapsed_s)
     reserve_s = ending.reserve_s(config.training.time_limit or 0.0, one_validation_s)
-    measured = Measured(prepare_s, steps, one_validation_s, scoring_s(trainer), reserve_s)
+    measured = Measured(prepare_s, steps, one_save_s, one_validation_s, scoring_s(trainer), reserve_s)
     return estimate(config.training, state.step, state.elapsed_s, measured)
 
 

@@ -178,6 +178,7 @@ def _time(report: Report) -> Iterator[str]:
     yield (
         f"  {time.steps:,} steps of {time.step_s:.3g} s ({time.tgt_tokens_per_s:,.0f} target tokens/s): "
         f"{format_duration(time.steps_s)}; {validations}: {format_duration(time.validations_s)}; "
+        f"{time.saves:,} checkpoints: {format_duration(time.saves_s)}; "
         f"scoring {format_duration(time.scoring_s)}; before them {format_duration(time.prepare_s + time.start_s)}"
     )
 

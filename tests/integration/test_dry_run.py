@@ -55,7 +55,7 @@ def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path)
     )
     assert 0 < found["disk"]["needed"] < found["disk"]["free"]
     assert (time["steps"], time["validations"], time["ends_by"], time["may_end_sooner"]) == (40, 2, "max_steps", False)
-    parts = ("prepare_s", "start_s", "steps_s", "validations_s", "scoring_s")
+    parts = ("prepare_s", "start_s", "steps_s", "saves_s", "validations_s", "scoring_s")
     assert all(time[part] > 0 for part in parts)
     assert time["total_s"] == pytest.approx(sum(time[part] for part in parts))
 

@@ -10,17 +10,18 @@ from mtx.dry_run.memory import Memory
 from mtx.dry_run.pace import StepPace
 
 PACE = StepPace(start_s=3.0, step_s=0.5, tgt_tokens=1000.0, pairs=50.0, num_timed=10)
-MEASURED = Measured(prepare_s=7.0, pace=PACE, validation_s=4.0, scoring_s=20.0, reserve_s=40.0)
+MEASURED = Measured(prepare_s=7.0, pace=PACE, save_s=2.0, validation_s=4.0, scoring_s=20.0, reserve_s=40.0)
 
 
 def found(done: int = 0, elapsed_s: float = 0.0, **training: Any) -> Estimate:
-    return estimate(TrainingConfig.model_validate(training), done, elapsed_s, MEASURED)
+    return estimate(TrainingConfig.model_validate({"checkpoint_every": 64, **training}), done, elapsed_s, MEASURED)
 
 
 def test_all_parts_are_added() -> None:
     result = found(max_steps=100, validate_every=30)
     assert (result.steps, result.validations, result.ends_by) == (100, 4, "max_steps")  # at 30, 60, 90 and the end
-    assert result.total_s == 7 + 3 + 100 * 0.5 + 4 * 4 + 20
+    assert result.saves == 2  # at 64 and the end
+    assert result.total_s == 7 + 3 + 100 * 0.5 + 2 * 2 + 4 * 4 + 20
     assert result.tgt_tokens_per_s == 2000
 
 
@@ -39,8 +40,8 @@ def test_a_model_to_start_from_is_validated_first() -> None:
     "elapsed_s, limit, steps, ends_by",
     [
         (0.0, "1000s", 100, "max_steps"),
-        (0.0, "100s", 80, "time_limit"),  # (100 - 40 - 7 - 3) / (0.5 + 4 / 32)
-        (25.0, "100s", 40, "time_limit"),
+        (0.0, "100s", 76, "time_limit"),  # (100 - 40 - 7 - 3) / (0.5 + 2 / 64 + 4 / 32)
+        (25.0, "100s", 38, "time_limit"),
         (0.0, "20s", 1, "time_limit"),
     ],
 )
