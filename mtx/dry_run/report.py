@@ -174,11 +174,11 @@ def _time(report: Report) -> Iterator[str]:
     time = report.time
     sooner = ", or sooner by training.patience" if time.may_end_sooner else ""
     yield f"time:     about {format_duration(time.total_s)} to the end{sooner}"
-    validations = f"{time.validations:,} validations of {time.validation_s:,.1f} s"
     yield (
         f"  {time.steps:,} steps of {time.step_s:.3g} s ({time.tgt_tokens_per_s:,.0f} target tokens/s): "
-        f"{format_duration(time.steps_s)}; {validations}: {format_duration(time.validations_s)}; "
-        f"{time.saves:,} checkpoints: {format_duration(time.saves_s)}; "
+        f"{format_duration(time.steps_s)}; "
+        f"validations ({time.validations:,} of {time.validation_s:,.1f} s): {format_duration(time.validations_s)}; "
+        f"checkpoints ({time.saves:,}): {format_duration(time.saves_s)}; "
         f"scoring {format_duration(time.scoring_s)}; before them {format_duration(time.prepare_s + time.start_s)}"
     )
 
