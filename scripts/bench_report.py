@@ -40,7 +40,7 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunPaths(scratch))
     times: dict[bool, list[float]] = {True: [], False: []}
     with Monitor(scratch / "metrics.jsonl", 0, 1 << 30, Lost()) as monitor:
-        loaded, step = trainer._loaded(), 0
+        loaded, step = trainer.load(1 << 19), 0
         for block in range(2 * _BLOCKS + 2):
             tells = block % 2 == 0
             started = time.perf_counter()
