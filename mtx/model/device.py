@@ -1,6 +1,7 @@
 """Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
 
 import ctypes
+import importlib.metadata
 import logging
 import os
 import platform
@@ -72,7 +73,11 @@ def cpu_name() -> str:
 def machine(device: torch.device) -> dict[str, Any]:
     """What a run is made on: the name of the device, the system, and versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    versions = {"torch": torch.__version__, "python": platform.python_version()}
+    try:
+        own = importlib.metadata.version("mtx-translate")
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        own = "unknown"
+    versions = {"mtx": own, "torch": torch.__version__, "python": platform.python_version()}
     return {"machine": name, "cores": os.cpu_count(), "platform": platform.platform(), **versions}
 
 

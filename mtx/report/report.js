@@ -28,6 +28,7 @@
       part.hidden = !isChosen;
       tabs[number].setAttribute("aria-selected", String(isChosen));
       tabs[number].tabIndex = isChosen ? 0 : -1;
+      if (isChosen) list.scrollLeft = tabs[number].offsetLeft - (list.clientWidth - tabs[number].offsetWidth) / 2;
     });
     if (location.hash !== `#${chosen}`) history.replaceState(null, "", `#${chosen}`);
     window.dispatchEvent(new Event("resize")); // what was hidden has a size now
