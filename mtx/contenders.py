@@ -19,7 +19,7 @@ from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunPaths
 
 logger = logging.getLogger(__name__)
 
-_PLACE = {"run_dir", "device"}  # keys that tell where a run was made, not what it is
+PLACE = {"run_dir", "device"}  # keys that tell where a run was made, not what it is
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,7 @@ def runs(paths: Sequence[Path]) -> list[Path]:
 def differing_keys(paths: Sequence[Path]) -> dict[str, list[object]]:
     """The keys in which the runs among `paths` differ, each with its value in every run, but for where they lie."""
     configs = _configs(runs(paths))
-    keys = sorted(
-        {key for config in configs[1:] for key, _, _ in differences(configs[0], config)} - {"run_dir", "device"}
-    )
+    keys = sorted({key for config in configs[1:] for key, _, _ in differences(configs[0], config)} - PLACE)
     return {key: [_value(config, key) for config in configs] for key in keys}
 
 
@@ -148,7 +146,7 @@ def same_but_for_seed(paths: Sequence[Path]) -> list[list[int]]:
     groups: list[list[tuple[int, Config]]] = []
     for number, config in zip(numbers, _configs(runs(paths)), strict=True):
         for group in groups:
-            if {key for key, _, _ in differences(group[0][1], config)} <= _PLACE | {"seed"}:
+            if {key for key, _, _ in differences(group[0][1], config)} <= PLACE | {"seed"}:
                 group.append((number, config))
                 break
         else:

@@ -42,6 +42,7 @@ from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
 from mtx.training.initial import Initial, check_tokenizer
 from mtx.training.lost import Lost
+from mtx.training.report_file import ReportFile
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, spread
@@ -69,6 +70,7 @@ def train(wanted: Config) -> Result:
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
             logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
+            _report_again(wanted, paths, lost)
             return finished(paths, lost)
         with reporting(paths.status, lost) as status:
             trainer = _trainer(wanted, paths, device, lost)
@@ -185,7 +187,14 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     elapsed = format_duration(trainer.state.elapsed_s)
     card = run_card(wanted, data.report, scores, run, trainer.state.step, elapsed)
     bundle.add_scores(paths.model, {**scores, "run": run}, card)
-    trainer.report.write(translator)
+    trainer.report.finish(translator)
+
+
+def _report_again(wanted: Config, paths: RunPaths, lost: Lost) -> None:
+    """Write the report where the process that scored a run ended before it did."""
+    if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
+        translator = Translator.load(paths.model)
+        ReportFile(paths, wanted, translator.tokenizer, lost).finish(translator)
 
 
 def evaluate_tests(

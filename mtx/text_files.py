@@ -9,7 +9,7 @@ from typing import IO
 
 from mtx.errors import DataError, UsageError
 
-_JOINERS = "\u200c\u200d"
+_KEPT = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that text is written with
 
 
 def open_binary(path: Path) -> IO[bytes]:
@@ -56,8 +56,8 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """The text with everything escaped that a terminal would not show as it is; joiners, which scripts need, stay."""
-    return "".join(c if c.isprintable() or c in _JOINERS else c.encode("unicode_escape").decode() for c in text)
+    """The text with everything escaped that a terminal would not show as it is; joiners and all spaces stay."""
+    return "".join(c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text)
 
 
 def ends_in_newline(path: Path) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mtx.commands.common import open_output
-from mtx.errors import UsageError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import RunPaths
 
 logger = logging.getLogger("mtx")
@@ -33,9 +33,13 @@ def report(
             from mtx.commands.translate import load_translator
             from mtx.decoding.translator import Translator
 
-            translator = load_translator(str(runs[0]), device="cpu")
-            assert isinstance(translator, Translator)
-            maps = run_page.chosen_maps(runs[0], translator)
+            try:
+                translator = load_translator(str(runs[0]), device="cpu")
+            except (DamagedFileError, UsageError) as error:
+                logger.warning("%s; the report shows no attention", error)
+            else:
+                assert isinstance(translator, Translator)
+                maps = run_page.chosen_maps(runs[0], translator)
         file.write(run_page.report(runs, maps).encode())
     logger.info("report: %s", output)
 

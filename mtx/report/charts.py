@@ -24,6 +24,7 @@ _STYLES: dict[str, dict[str, Any]] = {
     "dotted": {"linewidth": 1.2, "linestyle": ":"},
     "marked": {"linewidth": 1.2, "linestyle": "--", "marker": "o", "markersize": 3},
 }
+_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif"}
 NUM_COLOURS = len(_SERIES)
 
 
@@ -55,11 +56,11 @@ class Drawing:
 
 def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False) -> Drawing:
     """One chart; `log` has a logarithmic y axis."""
-    from matplotlib import rc_context
+    from matplotlib import style
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif"}):
+    with style.context(["default", _STYLE]):  # and not what a matplotlibrc says
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
         for line in lines:

@@ -3,7 +3,6 @@
 What a killed start told of steps that were taken again is left out, and the time between two starts does not count.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MAX_POINTS = 400
+_LARGEST = 1e15  # of what a run could have measured
 _GAIN = 0.5  # BLEU that a third of the steps must bring, for it to be worth going on
 Event = dict[str, Any]
 
@@ -77,7 +77,7 @@ def history(events: Sequence[Event]) -> History:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
 def _thinned(table: NDArray[np.float64], largest: bool) -> NDArray[np.float64]:
@@ -90,16 +90,18 @@ def _thinned(table: NDArray[np.float64], largest: bool) -> NDArray[np.float64]:
 
 def progress(found: History) -> str:
     """Whether a run is still getting better, in words, from the BLEU of its validations."""
-    bleu = found.curve("validation", "bleu")
-    if len(bleu.values) < 2:
+    bleu = [(event["step"], event["bleu"]) for event in found.of("validation") if _is_number(event.get("bleu"))]
+    if len(bleu) < 2:
         return "There are not enough validations yet to tell."
-    best = max(range(len(bleu.values)), key=lambda number: bleu.values[number])
-    third = [v for v, step in zip(bleu.values, bleu.steps, strict=True) if step <= bleu.steps[-1] * 2 / 3]
-    gain = bleu.values[best] - max(third or bleu.values[:1])
-    at = f"the best validation has {bleu.values[best]:.2f} BLEU, at step {bleu.steps[best]:,.0f}"
-    since = len(bleu.values) - 1 - best
-    if since == 0 and gain > _GAIN:
-        return f"Yes: validation BLEU rose by {gain:.1f} in the last third of the steps, and {at}, which is the last."
-    if since == 0 or gain > _GAIN:
+    best = max(range(len(bleu)), key=lambda number: float(bleu[number][1]))
+    third = [value for step, value in bleu if step <= bleu[-1][0] * 2 / 3]
+    gain = bleu[best][1] - max(third or [bleu[0][1]])
+    at = f"the best validation has {bleu[best][1]:.2f} BLEU, at step {bleu[best][0]:,.0f}"
+    since = len(bleu) - 1 - best
+    after = f"{since} validation{'s' if since != 1 else ''} after it were not better"
+    if gain > _GAIN:
+        word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
+        return f"{word}: validation BLEU rose by {gain:.1f} in the last third of the steps; {at}, {end}."
+    if since == 0:
         return f"Hardly: validation BLEU rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
-    return f"No: {at}, and {since} validation{'s' if since != 1 else ''} after it were not better."
+    return f"No: {at}, and {after}."

@@ -34,7 +34,10 @@
     window.dispatchEvent(new Event("resize")); // what was hidden has a size now
   }
 
+  const isPlain = (event) => !(event.altKey || event.ctrlKey || event.metaKey); // the others are the browser's
+
   list.addEventListener("keydown", (event) => {
+    if (!isPlain(event)) return;
     const here = tabs.indexOf(document.activeElement);
     const last = tabs.length - 1;
     const to = { ArrowRight: here < last ? here + 1 : 0, ArrowLeft: here > 0 ? here - 1 : last, Home: 0, End: last }[event.key];
@@ -101,7 +104,7 @@
     });
     chart.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (by === undefined) return;
+      if (by === undefined || !isPlain(event)) return;
       event.preventDefault();
       show(place + by);
     });

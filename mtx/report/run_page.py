@@ -18,6 +18,7 @@ from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.durations import format_duration
 from mtx.errors import UsageError
+from mtx.evaluation import tokenizer_of
 from mtx.report.attention_page import viewer_data
 from mtx.report.charts import AXES, NUM_COLOURS, Axis, Drawing, Line, draw
 from mtx.report.history import Curve, progress
@@ -56,7 +57,7 @@ def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
         "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.", styles=_STYLES, scripts=_SCRIPTS,
         runs=[_run_values(number, run, names[number], scored) for number, run in enumerate(runs)],
-        charts=list(_charts(runs, names)), scored=[_scored_values(each) for each in scored],
+        charts=list(_charts(runs, names)), scored=[_scored_values(each, runs[0]) for each in scored],
         differing=[(key, *map(str, values)) for key, values in differing.items()],
         attention_data=viewer_data(maps),
     )  # fmt: skip
@@ -74,7 +75,8 @@ def _short_names(runs: Sequence[Run]) -> list[str]:
 def _run_values(number: int, run: Run, name: str, scored: Sequence[Scored]) -> dict[str, Any]:
     return {
         "name": name, "colour": number + 1, "facts": list(_facts(number, run, scored)),
-        "hints": run.history.of("hint"), "samples": _samples(run), "data": _data_values(run),
+        "hints": run.hints(), "samples": _samples(run), "data": _data_values(run),
+        "src": run.config.data.src, "tgt": run.config.data.tgt, "sep": _separator(run.config.data.tgt),
         "machine": list(_machine(run)), "given": run.given(), "config_text": settings.dump(run.config),
     }  # fmt: skip
 
@@ -89,7 +91,8 @@ def _facts(number: int, run: Run, scored: Sequence[Scored]) -> Iterable[tuple[st
     yield "Is it still improving?", progress(run.history)
     for each in scored:
         bleu = each.found.metrics[0].systems[number]
-        yield f"BLEU on {each.name}", f"{bleu.score:.2f}{_interval(bleu.ci, ', 95% confidence ± ')}"
+        when = "" if run.is_finished else "; of the model when training ended before"
+        yield f"BLEU on {each.name}", f"{bleu.score:.2f}{_interval(bleu.ci, ', 95% confidence ± ')}{when}"
     if run.data:
         corpora = ", ".join(PurePath(corpus["name"]).name for corpus in run.data["corpora"])
         yield "Trained on", f"{run.data['kept']:,} pairs of {corpora}"
@@ -99,16 +102,21 @@ def _interval(ci: float | None, before: str) -> str:
     return "" if ci is None else f"{before}{ci:.2f}"
 
 
+def _separator(tgt: str) -> str:
+    """What stands between the words of a language."""
+    return " " if tokenizer_of(tgt) == "13a" else ""
+
+
 def _samples(run: Run) -> list[dict[str, Any]]:
     """The samples of some validations, with the words marked that the reference lacks."""
-    events = [event for event in run.history.of("validation") if event.get("samples")]
+    events, by_character = run.sampled(), tokenizer_of(run.config.data.tgt) != "13a"
     count = min(_MAX_SHOWN, len(events))
     chosen = [events[round(number * (len(events) - 1) / max(1, count - 1))] for number in range(count)]
     return [
         {
             "src": first["src"], "ref": first["ref"],
             "hyps": [
-                (event["step"], marked(event["samples"][row]["hyp"], first["ref"])[0])
+                (event["step"], marked(event["samples"][row]["hyp"], first["ref"], by_character)[0])
                 for event in chosen if row < len(event["samples"])
             ],
         }
@@ -173,9 +181,10 @@ def _machine(run: Run) -> Iterable[tuple[str, str]]:
 # All runs
 
 
-def _scored_values(scored: Scored) -> dict[str, Any]:
-    found = scored.found
+def _scored_values(scored: Scored, first: Run) -> dict[str, Any]:
+    found, src, tgt = scored.found, first.config.data.src, first.config.data.tgt
     return {
+        "sep": _separator(tgt), "src": src, "tgt": tgt,
         "name": scored.name, "found": found, "worst": scored.worst, "best": scored.best,
         "verdicts": found.verdicts() if len(found.names) > 1 else [],
         "traits": [
@@ -212,13 +221,13 @@ def _charts(runs: Sequence[Run], names: Sequence[str]) -> Iterable[dict[str, Any
 
     nll = [*lines("train", "nll", "training"), *lines("validation", "nll", "validation")]
     ppl = [*lines("train", "nll", "training", exp=True), *lines("validation", "nll", "validation", exp=True)]
-    loss = [Line(f"{line.name}, smoothed", line.curve, 2 if len(runs) == 1 else line.colour, "dotted")
+    loss = [Line(f"{line.name}, with label smoothing", line.curve, 2 if len(runs) == 1 else line.colour, "dotted")
             for line in lines("train", "loss", "training")]  # fmt: skip
     bleu, rate = lines("validation", "bleu", "validation"), lines("train", "learning_rate", "training")
     norm = lines("train", "grad_norm", "training", largest=True)
     speed = lines("train", "tgt_tokens_per_s", "training")
     for title, about, unit, is_log, chosen in (
-        ("Loss", "smoothed as it is trained on, and the plain nll", "nats per target token", False, [*loss, *nll]),
+        ("Loss", "what is made small, and the plain nll", "nats per target token", False, [*loss, *nll]),
         ("Perplexity", "e to the nll", "perplexity", True, ppl),
         ("Validation BLEU", "greedy search", "BLEU", False, bleu),
         ("Learning rate", "", "learning rate", False, rate),
@@ -246,7 +255,7 @@ def _readable(lines: Sequence[Line], drawings: Mapping[Axis, Drawing]) -> dict[s
 
 def chosen_maps(root: Path, translator: Translator) -> list[AttentionMaps]:
     """Attention in the samples of a run's last validation, as far as they are short and all fit a page."""
-    events = [event for event in read_run(root).history.of("validation") if event.get("samples")]
+    events = read_run(root).sampled()
     sources = [sample["src"] for sample in events[-1]["samples"]] if events else []
     short = [src for src in sources if len(translator.tokenizer.encode([clean_text(src)])[0]) <= _MAX_PIECES]
     found, room = [], _MAX_WEIGHTS

@@ -45,14 +45,18 @@ class Traits:
     length: float
 
     @classmethod
-    def of(cls, hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
+    def of(cls, hypotheses: Sequence[str], references: Sequence[str], by_character: bool = False) -> "Traits":
         right = sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True))
-        empty, repeating = (sum(map(is_so, hypotheses)) for is_so in (lambda hyp: not hyp.strip(), _repeats))
+        empty = sum(not hyp.strip() for hyp in hypotheses)
+        repeating = sum(_repeats(_words(hyp, by_character)) for hyp in hypotheses)
         return cls(right, empty, repeating, sum(map(len, hypotheses)) / max(1, sum(map(len, references))))
 
 
-def _repeats(text: str) -> bool:
-    words = text.split()
+def _words(text: str, by_character: bool) -> list[str]:
+    return list(text) if by_character else text.split()
+
+
+def _repeats(words: list[str]) -> bool:
     return any(
         words[i : i + n] == words[i + n : i + 2 * n] == words[i + 2 * n : i + 3 * n]
         for n in range(1, 5)
@@ -90,7 +94,8 @@ def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scor
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
     ranked = _ranked(text, systems[0].hypotheses, contest.references)
-    traits = [Traits.of(system.hypotheses, contest.references) for system in systems]
+    by_character = tokenizer_of(text.tgt) != "13a"
+    traits = [Traits.of(system.hypotheses, contest.references, by_character) for system in systems]
     return Scored(text.name, found, traits, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
 
 
@@ -109,7 +114,7 @@ def _ranked(text: TestText, hypotheses: list[str], references: list[str]) -> lis
 
 def marked(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Words]:
     """The words of two texts, each with whether it is missing in the other at that place."""
-    a, b = (list(text) if by_character else text.split() for text in (hyp, ref))
+    a, b = (_words(text, by_character) for text in (hyp, ref))
     is_other = [True] * len(a), [True] * len(b)
     for match in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
         is_other[0][match.a : match.a + match.size] = [False] * match.size

@@ -21,15 +21,16 @@ class Hints:
 
     Attributes:
         patience: `training.patience`, which some hints name.
+        best_bleu: of the validations of earlier starts; None where there was none.
     """
 
     patience: int | None
+    best_bleu: float | None = None
     _told: set[str] = field(default_factory=set)
     _window: list[float] = field(default_factory=list)
     _means: list[tuple[int, float]] = field(default_factory=list)
     _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the mean of training then
     _num_rising: int = 0
-    _best_bleu: float = 0.0
     _gain: float = 0.0  # of the last validation over the best before it
 
     def step(self, step: int, nll: float, learning_rate: float) -> str | None:
@@ -62,7 +63,8 @@ class Hints:
 
     def validation(self, nll: float, bleu: float, is_best: bool, hypotheses: list[str]) -> str | None:
         """After each validation; `is_best` tells whether its BLEU is the best so far."""
-        self._gain, self._best_bleu = (bleu - self._best_bleu, bleu) if is_best else (0.0, self._best_bleu)
+        self._gain = bleu - self.best_bleu if is_best and self.best_bleu is not None else 0.0
+        self.best_bleu = bleu if is_best else self.best_bleu
         if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < _ALIKE * len(hypotheses):
             text = "most translations are the same: the model does not look at its source yet; it may need more steps"
             return self._once("alike", text)

@@ -37,13 +37,13 @@ class Monitor:
         ends_at: when a time limit ends training, on the monotonic clock.
         lost: is told of what cannot be written.
         utilisation_per_rate: share of the device's peak that one target token a second is, where that is known.
-        patience: `training.patience`, for hints.
+        hints: watch the figures.
         board: the directory of TensorBoard's files, where these are wanted.
     """
 
     def __init__(
         self, metrics: Path, done: int, max_steps: int, lost: Lost, ends_at: float = math.inf,
-        utilisation_per_rate: float | None = None, patience: int | None = None, board: Path | None = None,
+        utilisation_per_rate: float | None = None, hints: Hints | None = None, board: Path | None = None,
     ):  # fmt: skip
         self._lost = lost
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
@@ -52,7 +52,7 @@ class Monitor:
         self._metrics, self._done, self._max_steps = metrics, done, max_steps
         self._started = time.monotonic()
         self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and target tokens so far
-        self._tokens, self._hints, self._board_dir = 0, Hints(patience), board
+        self._tokens, self._hints, self._board_dir = 0, hints or Hints(None), board
         self._board: Board | None = None
         self._line_at = self._started + _LINE_EVERY_S / 3
         self._bar: Any = None
@@ -62,7 +62,10 @@ class Monitor:
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
         if self._board_dir is not None:
-            self._board = Board(self._board_dir, self._done)
+            try:
+                self._board = Board(self._board_dir, self._done)
+            except OSError as error:
+                self._lost.add(str(self._board_dir), error)
         self.restart_window()
         terminal = sys.stderr.isatty()
         self._bar = tqdm(
@@ -74,9 +77,12 @@ class Monitor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
-        if self._board is not None:
-            self._board.close()
         self._file.close()
+        if self._board is not None:
+            try:
+                self._board.close()
+            except OSError as error:
+                self._lost.add(str(self._board_dir), error)
 
     def event(self, name: str, **values: Any) -> None:
         """Append one object to metrics.jsonl, and its numbers to what TensorBoard shows."""
@@ -134,7 +140,6 @@ class Monitor:
             src, hyp = (text_files.printable(text[:_SAMPLE_CHARS]) for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
         self._hint(step, self._hints.validation(found.nll, found.bleu, is_best, found.hypotheses))
-        self.restart_window()
 
     def end(self, step: int, reason: str) -> None:
         """Report that training is over, and which key ended it."""

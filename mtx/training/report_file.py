@@ -1,5 +1,6 @@
 """Keeps report.html of a run up to date while it is trained, at a price that training does not feel."""
 
+import logging
 import time
 
 from mtx import files
@@ -11,6 +12,8 @@ from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
 from mtx.report.run_page import chosen_maps, report
 from mtx.training.lost import Lost
+
+logger = logging.getLogger(__name__)
 
 _SHARE = 0.02  # of the time, at most, goes into reports while training goes on
 
@@ -28,14 +31,22 @@ class ReportFile:
         if started < self._next_at:
             return
         options = SearchOptions(beam_size=1)
-        self.write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
+        error = self._write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
+        if error is not None:
+            logger.warning("%s could not be written: %s; the next one is tried", self._paths.report, error)
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _SHARE
 
-    def write(self, translator: Translator) -> None:
-        """Write it now, with the attention of this translator's model."""
+    def finish(self, translator: Translator) -> None:
+        """Write it when all is done; that it is not there is told at the end once more."""
+        if (error := self._write(translator)) is not None:
+            self._lost.add(str(self._paths.report), error)
+
+    def _write(self, translator: Translator) -> Exception | None:
+        """Write it with the attention of this translator's model; returns why it could not."""
         root = self._paths.root
         try:
             files.write_text(self._paths.report, report([root], chosen_maps(root, translator)))
         except Exception as error:  # no page is worth a training, whatever is wrong with it
-            self._lost.add(str(self._paths.report), error)
+            return error
+        return None

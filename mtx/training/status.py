@@ -9,16 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from mtx import files, settings
 from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
 from mtx.events import read_events
+from mtx.owner import KILLED, is_owned
 from mtx.paths import SCORES, RunPaths
 from mtx.training.lost import Lost
-
-_LOOK_TIMEOUT_S = 0.1  # another `mtx status` may hold the lock for a moment
 
 
 class StatusFile:
@@ -129,7 +126,7 @@ def _reason(status: Path) -> str | None:
         return None
     stored = files.read_json(status)
     if stored.get("state") == "running":
-        return "killed, or its machine went down"
+        return KILLED
     return str(stored.get("reason") or "") or None
 
 
@@ -142,16 +139,6 @@ def _bleu_scores(path: Path) -> dict[str, float]:
 
 
 def _state(paths: RunPaths, step: int, finished: bool) -> str:
-    if paths.lock.exists() and _is_locked(paths.lock):
+    if is_owned(paths.lock):
         return "running"
     return "finished" if finished else "stopped" if step else "prepared" if paths.data.exists() else "new"
-
-
-def _is_locked(lock: Path) -> bool:
-    try:
-        with FileLock(lock).acquire(timeout=_LOOK_TIMEOUT_S, poll_interval=_LOOK_TIMEOUT_S / 20):
-            return False
-    except Timeout:
-        return True
-    except OSError:  # a run that only its owner may write; nobody else can work on it
-        return False

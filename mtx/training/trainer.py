@@ -32,6 +32,7 @@ from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.chosen import Chosen
 from mtx.training.ending import Ending
+from mtx.training.hints import Hints
 from mtx.training.initial import Initial
 from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
@@ -134,7 +135,8 @@ class Trainer:
         known = self._utilisation_per_rate()
         monitor = Monitor(
             self.paths.metrics, self.state.step, max_steps, self.lost, self._ending.at, known,
-            self.config.training.patience, self.paths.tensorboard if self.config.training.tensorboard else None,
+            Hints(self.config.training.patience, self.state.best_bleu if self.state.best_step else None),
+            self.paths.tensorboard if self.config.training.tensorboard else None,
         )  # fmt: skip
         with self._signals.listening(), monitor, contextlib.closing(self._saver):
             about = {**vars(self.chosen), **machine(self.device), "data": self.data.sha256}
@@ -320,6 +322,7 @@ class Trainer:
         if self._saver.save(self.model, self.optimizer, self.state, state):
             self.state = state
             monitor.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
+            monitor.restart_window()
 
 
 @dataclass(frozen=True)

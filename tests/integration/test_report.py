@@ -1,5 +1,7 @@
 """report.html: written by training, again by `mtx report`, for several runs; what stands in it, and what cannot."""
 
+import json
+import os
 import re
 import shutil
 import signal
@@ -7,6 +9,9 @@ from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+import pytest
+from filelock import FileLock
 
 from mtx import files
 from tests.integration.commands import TINY, events, mtx, pairs, start, wait_until
@@ -62,7 +67,7 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
 
 
 def _but_for_when(page: str) -> str:
-    return re.sub(r"Made on [^.]*|\b(run|copy)\b", "", page)
+    return re.sub(r"Made on [^.]*|run_dir: .*|\b(run|copy)\b", "", page)
 
 
 def test_the_command_makes_it_again_also_without_a_model(run_copy: Path, tmp_path: Path) -> None:
@@ -82,7 +87,7 @@ def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
     assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
-    assert "nothing to draw" in page.text("curves") and "no validation yet" in page.text("samples")
+    assert "nothing to draw" in page.text("curves") and "No validation has told of samples yet" in page.text("samples")
     assert "360 pairs" in page.text("overview")
 
 
@@ -116,6 +121,86 @@ def test_killed_training_leaves_a_report(settings: list[str], tmp_path: Path) ->
     page = Page(run / "report.html")
     assert "State running" in page.text("overview") and "step 20" in page.text("samples")
     assert mtx("report", run).returncode == 0, "and what is there can be drawn again"
+    assert "State stopped: killed, or its machine went down" in Page(run / "report.html").text("overview")
+
+
+def test_a_run_that_is_trained_on_is_not_finished_and_its_scores_are_of_before(run_copy: Path) -> None:
+    with (run_copy / "metrics.jsonl").open("a") as file:
+        for event in ({"event": "start", "step": 40, "time": 9e9}, {"event": "train", "step": 41, "time": 9e9 + 1}):
+            file.write(json.dumps(event) + "\n")
+    status = json.loads((run_copy / "status.json").read_text())
+    (run_copy / "status.json").write_text(json.dumps({**status, "state": "running"}))
+    with FileLock(run_copy / "run.lock"):
+        assert mtx("report", run_copy).returncode == 0
+    text = Page(run_copy / "report.html").text("overview")
+    assert "State running" in text and "of the model when training ended before" in text
+    assert "training was not done yet" not in text, "a hint of the earlier end"
+
+
+def test_a_finished_run_without_a_report_gets_one(run_copy: Path) -> None:
+    before = (run_copy / "report.html").read_text()
+    (run_copy / "report.html").unlink()
+    assert mtx("train", run_copy).returncode == 0
+    assert _but_for_when((run_copy / "report.html").read_text()) == _but_for_when(before)
+
+
+def test_a_damaged_model_costs_its_attention_only(run_copy: Path) -> None:
+    (run_copy / "model" / "manifest.json").unlink()
+    result = mtx("report", run_copy)
+    assert result.returncode == 0 and b"the report shows no attention" in result.stderr
+    assert "attention" not in Page(run_copy / "report.html").parts
+
+
+def _event(**values: Any) -> str:
+    return json.dumps({"event": "validation", "step": 50, "time": 9e9, "bleu": 1.0, "nll": 1.0, **values}) + "\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        _event(step=10**400), _event(time=-(10**400)), _event(bleu=1e308), _event(nll="<script>"), _event(samples=[{}]),
+        _event(samples=[{"src": 1, "ref": 2, "hyp": 3}]), _event(samples="text"), _event(event="hint"),
+        _event(event="hint", text=["<b>"]), _event(event="start", machine=["<img src=x>"]), "[" * 200_000 + "\n",
+    ],
+    ids=range(11),
+)  # fmt: skip
+def test_what_a_strangers_run_tells_cannot_spoil_the_page(line: str, run_copy: Path) -> None:
+    with (run_copy / "metrics.jsonl").open("a") as file:
+        file.write(line)
+    result = mtx("report", run_copy)
+    assert result.returncode == 0, result.stderr
+    page = Page(run_copy / "report.html")
+    assert not any(tag in ("img", "b") for tag, _ in page.elements) and page.text("curves")
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("data/report.json", '"kept": ', '"kept_": '), ("data/report.json", '"pieces": ', '"pieces": "<b>", "_": '),
+        ("model/scores.json", '"run": {', '"run": [1], "_": {'),
+    ],
+)  # fmt: skip
+def test_files_of_a_strangers_run_are_refused_by_name(
+    name: str, old: str, new: str, run_copy: Path, refused: Refused
+) -> None:
+    path = run_copy / name
+    path.write_text(path.read_text().replace(old, new, 1))
+    files.write_manifest(path.parent)
+    refused(1, [name], "report", run_copy)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_is_not_waited_for(run_copy: Path, refused: Refused) -> None:
+    (run_copy / "metrics.jsonl").unlink()
+    os.mkfifo(run_copy / "metrics.jsonl")
+    refused(1, ["metrics.jsonl"], "report", run_copy)
+
+
+def test_no_setting_of_matplotlib_is_heard(run_copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nlines.marker: x\n")
+    before = (run_copy / "report.html").read_text()
+    assert mtx("report", run_copy, cwd=tmp_path).returncode == 0
+    assert _but_for_when((run_copy / "report.html").read_text()) == _but_for_when(before)
 
 
 def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:

@@ -26,6 +26,28 @@ def test_tensorboard_shows_the_numbers_of_metrics_under_their_names(settings: li
     assert "train/step" not in shown and "validation/samples" not in shown
 
 
+def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mtx.training import monitor
+    from mtx.training.lost import Lost
+
+    class Full:
+        def __init__(self, *_: object):
+            pass
+
+        def event(self, *_: object) -> None:
+            raise OSError(28, f"No space left, {len(lost.told)}")
+
+        def close(self) -> None:
+            self.event()
+
+    monkeypatch.setattr(monitor, "Board", Full)
+    lost = Lost()
+    with monitor.Monitor(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
+        told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
+    assert [text[-1] for text in lost.told] == ["0", "1"]
+    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
+
+
 def test_without_the_package_it_is_refused_before_anything_is_made(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

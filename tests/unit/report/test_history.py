@@ -42,6 +42,10 @@ def _bleu(*values: float) -> History:
     [
         ((20.0,), "not enough"),
         ((1.0, 10.0, 20.0, 30.0), "Yes: validation BLEU rose by 20.0"),
+        (
+            (1.0, 10.0, 20.0, 30.0, 29.0),
+            "Perhaps: validation BLEU rose by 10.0 in the last third",
+        ),
         ((10.0, 30.0, 31.0, 31.0, 31.2), "Hardly: validation BLEU rose by 0.2"),
         (
             (10.0, 31.0, 30.0, 30.0, 30.0, 30.0),

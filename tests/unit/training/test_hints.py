@@ -65,6 +65,8 @@ def test_translations_that_are_all_the_same_are_told() -> None:
 
 def test_training_that_ends_too_early_is_told_with_the_key_that_ended_it() -> None:
     hints = Hints(None)
+    hints.validation(5.0, 2.0, True, [])
+    assert hints.end("max_steps") is None, "one validation does not tell"
     for bleu in (2.0, 9.5):
         hints.validation(5.0, bleu, True, [])
     assert "best by 7.5 BLEU" in str(hints.end("time_limit")) and "training.time_limit" in str(hints.end("time_limit"))

@@ -1,0 +1,66 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtx import settings
+from mtx.paths import RunPaths
+from mtx.training import report_file
+from mtx.training.lost import Lost
+from mtx.training.report_file import ReportFile
+
+
+class _Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr(report_file, "time", clock)
+    monkeypatch.setattr(report_file, "Translator", lambda *_: None)
+    monkeypatch.setattr(report_file, "chosen_maps", lambda *_: [])
+    return clock
+
+
+def _file(tmp_path: Path, lost: Lost) -> ReportFile:
+    config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
+    return ReportFile(RunPaths(tmp_path), config, None, lost)  # type: ignore[arg-type]
+
+
+def test_it_takes_a_fiftieth_of_the_time_at_most(
+    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[float] = []
+
+    def report(*_: Any) -> str:
+        drawn.append(clock.now)
+        clock.now += 2
+        return "page"
+
+    monkeypatch.setattr(report_file, "report", report)
+    file = _file(tmp_path, Lost())
+    for now in (100, 110, 201, 203, 300):
+        clock.now = now
+        file.renew(None)  # type: ignore[arg-type]
+    assert drawn == [100, 203] and (tmp_path / "report.html").read_text() == "page"
+
+
+def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
+    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def report(*_: Any) -> str:
+        raise ZeroDivisionError("no page")
+
+    told: list[str] = []
+    monkeypatch.setattr(report_file, "report", report)
+    monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
+    lost = Lost()
+    file = _file(tmp_path, lost)
+    file.renew(None)  # type: ignore[arg-type]
+    assert "no page; the next one is tried" in told[0] and lost.told == []
+    file.finish(None)  # type: ignore[arg-type]
+    assert lost.told == [f"{tmp_path / 'report.html'} could not be written: no page"]
