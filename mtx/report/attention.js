@@ -259,6 +259,8 @@
 
   // Pieces as a line of text.
   function plain(pieces) {
-    return pieces.filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
+    const text = pieces.filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
+    const decode = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}/g), (hex) => parseInt(hex, 16)));
+    return text.replace(/(<0x[0-9A-F]{2}>)+/g, decode); // characters that have no piece of their own
   }
 })();

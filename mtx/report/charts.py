@@ -13,6 +13,7 @@ Axis = Literal["step", "hours"]
 Style = Literal["line", "dotted", "marked"]
 AXES: tuple[Axis, ...] = ("step", "hours")
 _LABELS = {"step": "step", "hours": "hours of training"}
+_SHORT_H = 2.0  # hours of training, below which they are counted in minutes
 _WIDTH, _HEIGHT = 4.4, 2.8  # inches; 317 points, so that text stays readable on a phone
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.18, 0.97, 0.17, 0.96
 _LABEL_AT = -0.17  # of the y axis, in shares of its width
@@ -63,8 +64,10 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
     with style.context(["default", _STYLE]):  # and not what a matplotlibrc says
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
+        is_short = axis == "hours" and max(max(line.curve.hours) for line in lines) < _SHORT_H
+        scale = 60 if is_short else 1
         for line in lines:
-            x = line.curve.steps if axis == "step" else line.curve.hours
+            x = [scale * value for value in (line.curve.steps if axis == "step" else line.curve.hours)]
             axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
         if log:
             axes.set_yscale("log")
@@ -72,7 +75,7 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axes.set_xlabel(_LABELS[axis], color=_FG)
+        axes.set_xlabel("minutes of training" if is_short else _LABELS[axis], color=_FG)
         axes.set_ylabel(y_label, color=_FG)
         axes.yaxis.set_label_coords(_LABEL_AT, 0.5)
         axes.tick_params(which="both", colors=_FG)
@@ -84,7 +87,7 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
         smallest, largest = axes.get_xlim()
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return Drawing(_themed(text.getvalue(), title), _LEFT, _RIGHT, float(smallest), float(largest))
+    return Drawing(_themed(text.getvalue(), title), _LEFT, _RIGHT, float(smallest) / scale, float(largest) / scale)
 
 
 def _themed(svg: str, title: str) -> Markup:

@@ -100,8 +100,9 @@ def progress(found: History) -> str:
     since = len(bleu) - 1 - best
     after = f"{since} validation{'s' if since != 1 else ''} after it were not better"
     if gain > _GAIN:
+        step = f", {bleu[-1][1] - bleu[-2][1]:.1f} of it at the last validation" if since == 0 else ""
         word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
-        return f"{word}: validation BLEU rose by {gain:.1f} in the last third of the steps; {at}, {end}."
+        return f"{word}: validation BLEU rose by {gain:.1f} in the last third of the steps{step}; {at}, {end}."
     if since == 0:
         return f"Hardly: validation BLEU rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
     return f"No: {at}, and {after}."

@@ -52,7 +52,7 @@ class Run:
         state, reason = (str(self.status.get(key, "")) for key in ("state", "reason"))
         if state == "running" and not self.is_owned:
             return f"stopped: {KILLED}"
-        return f"{state}: {reason}" if state in ("stopped", "failed") else state or "unknown"
+        return f"{state}: {reason}" if state in ("stopped", "failed") else state or "not started"
 
     def sampled(self) -> list[Event]:
         """The validations that tell of samples."""

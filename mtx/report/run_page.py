@@ -6,7 +6,6 @@ template holds the words, this module the figures.
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -20,9 +19,10 @@ from mtx.durations import format_duration
 from mtx.errors import UsageError
 from mtx.evaluation import tokenizer_of
 from mtx.report.attention_page import viewer_data
-from mtx.report.charts import AXES, NUM_COLOURS, Axis, Drawing, Line, draw
-from mtx.report.history import Curve, progress
+from mtx.report.charts import NUM_COLOURS
+from mtx.report.history import progress
 from mtx.report.page import render
+from mtx.report.run_charts import charts
 from mtx.report.run_files import Run, read_run
 from mtx.report.scored import Scored, marked, score_runs
 
@@ -56,9 +56,10 @@ def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
     return render(
         "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.", styles=_STYLES, scripts=_SCRIPTS,
-        runs=[_run_values(number, run, names[number], scored) for number, run in enumerate(runs)],
-        charts=list(_charts(runs, names)), scored=[_scored_values(each, runs[0]) for each in scored],
-        differing=[(key, *map(str, values)) for key, values in differing.items()],
+        runs=[_run_values(number, run, names[number], scored, runs[0]) for number, run in enumerate(runs)],
+        charts=list(charts(runs, names)), scored=[_scored_values(each, runs[0]) for each in scored],
+        differing=[*((key, *map(str, values)) for key, values in differing.items()), *_other_differences(runs)],
+        finished=runs[0].is_finished,
         attention_data=viewer_data(maps),
     )  # fmt: skip
 
@@ -69,14 +70,25 @@ def _short_names(runs: Sequence[Run]) -> list[str]:
     return short if len({*short}) == len(short) else [run.name for run in runs]
 
 
+def _other_differences(runs: Sequence[Run]) -> Iterable[Row]:
+    """What differs beside settings: machine, versions, hashes of code and data, each shortened."""
+    told = [{**dict(_machine(run)), "data, sha256": _data_hash(run)} for run in runs]
+    for key in dict.fromkeys(key for each in told for key in each):
+        values = [each.get(key, "unknown") for each in told]
+        if len({*values}) > 1 and key not in ("config, sha256", "starts", "seed"):
+            yield (key, *(value[:40] if "sha256" not in key else value[:12] for value in values))
+
+
 # One run
 
 
-def _run_values(number: int, run: Run, name: str, scored: Sequence[Scored]) -> dict[str, Any]:
+def _run_values(number: int, run: Run, name: str, scored: Sequence[Scored], first: Run) -> dict[str, Any]:
+    hashes = _data_hash(run), _data_hash(first)
     return {
         "name": name, "colour": number + 1, "facts": list(_facts(number, run, scored)),
         "hints": run.hints(), "samples": _samples(run), "data": _data_values(run),
-        "src": run.config.data.src, "tgt": run.config.data.tgt, "sep": _separator(run.config.data.tgt),
+        "same_data": bool(number and hashes[0] == hashes[1] != "unknown"),
+        "src": run.config.data.src, "tgt": run.config.data.tgt,
         "machine": list(_machine(run)), "given": run.given(), "config_text": settings.dump(run.config),
     }  # fmt: skip
 
@@ -95,16 +107,19 @@ def _facts(number: int, run: Run, scored: Sequence[Scored]) -> Iterable[tuple[st
         yield f"BLEU on {each.name}", f"{bleu.score:.2f}{_interval(bleu.ci, ', 95% confidence ± ')}{when}"
     if run.data:
         corpora = ", ".join(PurePath(corpus["name"]).name for corpus in run.data["corpora"])
-        yield "Trained on", f"{run.data['kept']:,} pairs of {corpora}"
+        yield "Trained on", f"{run.data['kept']:,} sentence pairs ({corpora})"
+        yield "Does the training text hold test sentences?", "; ".join(_leaks(run.data))
+
+
+def _leaks(data: Mapping[str, Any]) -> Iterable[str]:
+    """In how many training pairs sources of each test set stand."""
+    for name, value in data["tests"].items():
+        count = value["leaks"]["train_pairs"]
+        yield f"{name}: {f'{count:,} training pairs have one of its sources' if count else 'no, none of its sources'}"
 
 
 def _interval(ci: float | None, before: str) -> str:
     return "" if ci is None else f"{before}{ci:.2f}"
-
-
-def _separator(tgt: str) -> str:
-    """What stands between the words of a language."""
-    return " " if tokenizer_of(tgt) == "13a" else ""
 
 
 def _samples(run: Run) -> list[dict[str, Any]]:
@@ -129,23 +144,28 @@ def _data_values(run: Run) -> dict[str, Any]:
     data = run.data
     if not data:
         return {}
-    start = run.history.starts[-1] if run.history.starts else {}
+    held_out = f"; {data['held_out']:,} held out for validation and test" if data["held_out"] else ""
     facts = [
-        ("Pairs", f"{data['kept']:,} trained on, of {data['read']:,} read; {data['held_out']:,} held out"),
-        ("Tokens", f"{data['src_tokens']:,} source, {data['tgt_tokens']:,} target, of {data['pieces']:,} pieces"),
+        ("Pairs", f"{data['kept']:,} trained on, of {data['read']:,} read{held_out}"),
+        ("Pieces", f"{data['src_tokens']:,} source, {data['tgt_tokens']:,} target; {data['pieces']:,} different ones"),
         ("Text from", _origin(run.config.data)),
-        ("Data, sha256", start.get("data", run.made.get("data", "unknown"))),
+        ("Data, sha256", _data_hash(run)),
     ]
     corpora = [
         (c["name"], c["weight"], c["read"], c["kept"], c["held_out"], _counts(c["dropped"])) for c in data["corpora"]
     ]
     dropped = [(reason, value["pairs"], *_where(value["example"])) for reason, value in data["dropped"].items()]
     sets = [
-        (name, value["pairs"], "yes" if value["held_out"] else "no", value["leaks"]["train_pairs"],
+        (name, value["pairs"], "held out" if value["held_out"] else "its own text", value["leaks"]["train_pairs"],
          " / ".join(_where(value["leaks"]["example"])))
         for name, value in {"validation": data["valid"], **data["tests"]}.items()
     ]  # fmt: skip
     return {"facts": facts, "corpora": corpora, "dropped": dropped, "sets": sets}
+
+
+def _data_hash(run: Run) -> str:
+    start = run.history.starts[-1] if run.history.starts else {}
+    return str(start.get("data", run.made.get("data", "unknown")))
 
 
 def _origin(data: DataConfig) -> str:
@@ -184,8 +204,9 @@ def _machine(run: Run) -> Iterable[tuple[str, str]]:
 def _scored_values(scored: Scored, first: Run) -> dict[str, Any]:
     found, src, tgt = scored.found, first.config.data.src, first.config.data.tgt
     return {
-        "sep": _separator(tgt), "src": src, "tgt": tgt,
-        "name": scored.name, "found": found, "worst": scored.worst, "best": scored.best,
+        "src": src, "tgt": tgt,
+        "name": scored.name, "found": found, "worst": scored.worst, "middle": scored.middle,
+        "best": scored.best, "differing": scored.differing,
         "verdicts": found.verdicts() if len(found.names) > 1 else [],
         "traits": [
             (name, each.right, each.empty, each.repeating, f"{each.length:.2f}")
@@ -203,51 +224,6 @@ def _score_rows(found: Comparison, metric: Metric) -> Iterable[Row]:
         interval = "" if system.mean is None else f"{system.mean:.2f}{_interval(system.ci, ' ± ')}"
         chance = [] if len(found.names) == 1 else ["" if system.p_value is None else f"{system.p_value:.4f}"]
         yield (metric.name, name, f"{system.score:.2f}", interval, *chance)
-
-
-def _charts(runs: Sequence[Run], names: Sequence[str]) -> Iterable[dict[str, Any]]:
-    """The six charts; each run has its colour, and in a report of one run training and validation have theirs."""
-
-    def lines(kind: str, key: str, name: str, largest: bool = False, exp: bool = False) -> list[Line]:
-        style: Any = "marked" if kind == "validation" else "line"
-        found = []
-        for number, run in enumerate(runs):
-            curve = run.history.curve(kind, key, largest)
-            if curve.steps:
-                label = name if len(runs) == 1 else f"{names[number]}, {name}"
-                colour = number if len(runs) > 1 else int(kind == "validation")
-                found.append(Line(label, _exponential(curve) if exp else curve, colour, style))
-        return found
-
-    nll = [*lines("train", "nll", "training"), *lines("validation", "nll", "validation")]
-    ppl = [*lines("train", "nll", "training", exp=True), *lines("validation", "nll", "validation", exp=True)]
-    loss = [Line(f"{line.name}, with label smoothing", line.curve, 2 if len(runs) == 1 else line.colour, "dotted")
-            for line in lines("train", "loss", "training")]  # fmt: skip
-    bleu, rate = lines("validation", "bleu", "validation"), lines("train", "learning_rate", "training")
-    norm = lines("train", "grad_norm", "training", largest=True)
-    speed = lines("train", "tgt_tokens_per_s", "training")
-    for title, about, unit, is_log, chosen in (
-        ("Loss", "what is made small, and the plain nll", "nats per target token", False, [*loss, *nll]),
-        ("Perplexity", "e to the nll", "perplexity", True, ppl),
-        ("Validation BLEU", "greedy search", "BLEU", False, bleu),
-        ("Learning rate", "", "learning rate", False, rate),
-        ("Gradient norm", "before clipping; the largest of each interval", "gradient norm", True, norm),
-        ("Speed", "validation and saving left out", "target tokens per second", False, speed),
-    ):
-        if chosen:
-            drawings: dict[Axis, Drawing] = {axis: draw(title, chosen, unit, axis, is_log) for axis in AXES}
-            yield {"title": title, "about": about, "lines": chosen, "drawings": drawings,
-                   "data": _readable(chosen, drawings)}  # fmt: skip
-
-
-def _exponential(curve: Curve) -> Curve:
-    return Curve(curve.steps, curve.hours, [round(2.718281828459045 ** min(value, 80.0), 4) for value in curve.values])
-
-
-def _readable(lines: Sequence[Line], drawings: Mapping[Axis, Drawing]) -> dict[str, Any]:
-    """What the script reads values from under the pointer."""
-    axes = {axis: {k: v for k, v in vars(drawing).items() if k != "svg"} for axis, drawing in drawings.items()}
-    return {"axes": axes, "lines": [{"name": line.name, **asdict(line.curve)} for line in lines]}
 
 
 # Attention

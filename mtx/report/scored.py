@@ -1,5 +1,6 @@
 """What the translations of a test set are worth, and the sentences to look at. Flow: runs -> `Scored`."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -12,6 +13,7 @@ from mtx.evaluation import tokenizer_of
 from mtx.paths import HYPOTHESIS_TEXT, RunPaths
 
 _NUM_SENTENCES = 10
+_TOKEN, _CHARACTER = re.compile(r"\w+|[^\w\s]|\s+"), re.compile(r"\S|\s+")
 Words = list[tuple[str, bool]]  # each with whether the other text lacks it
 
 
@@ -70,13 +72,16 @@ class Scored:
 
     Attributes:
         traits: of each system.
+        differing: where the second system differs most from the first, the same sentence of each system.
     """
 
     name: str
     found: Comparison
     traits: list[Traits]
     worst: list[Sentence]
+    middle: list[Sentence]
     best: list[Sentence]
+    differing: list[list[Sentence]]
 
 
 def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
@@ -93,30 +98,37 @@ def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scor
     contest = contenders.contest(text, roots, {})
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
-    ranked = _ranked(text, systems[0].hypotheses, contest.references)
     by_character = tokenizer_of(text.tgt) != "13a"
     traits = [Traits.of(system.hypotheses, contest.references, by_character) for system in systems]
-    return Scored(text.name, found, traits, ranked[:_NUM_SENTENCES], ranked[::-1][:_NUM_SENTENCES])
+    sentences = [_sentences(text, system.hypotheses, contest.references, by_character) for system in systems]
+    order = sorted(sentences[0], key=lambda each: (round(each.chrf, 1), len(each.src)))
+    middle = order[len(order) // 2 :][: _NUM_SENTENCES // 2]
+    differing = [[of_one[row.line - 1] for of_one in sentences] for row in found.sentences]
+    return Scored(
+        text.name, found, traits, order[:_NUM_SENTENCES], middle, order[::-1][:_NUM_SENTENCES], differing
+    )  # fmt: skip
 
 
-def _ranked(text: TestText, hypotheses: list[str], references: list[str]) -> list[Sentence]:
-    """The worst and the best sentences, the worst first; of equally good ones the longest last."""
+def _sentences(text: TestText, hypotheses: list[str], references: list[str], by_character: bool) -> list[Sentence]:
     from sacrebleu.metrics import CHRF
 
-    metric = CHRF()
-    pairs = list(zip(hypotheses, references, strict=True))
-    chrf = [float(metric.sentence_score(hyp, [ref]).score) for hyp, ref in pairs]
-    order = sorted(range(len(pairs)), key=lambda row: (round(chrf[row], 1), len(references[row])))
-    chosen = [*order[:_NUM_SENTENCES], *order[_NUM_SENTENCES:][-_NUM_SENTENCES:]]
-    by_character = tokenizer_of(text.tgt) != "13a"
-    return [Sentence(row + 1, chrf[row], text.sources[row], *marked(*pairs[row], by_character)) for row in chosen]
+    metric, found = CHRF(), []
+    for line, (src, hyp, ref) in enumerate(zip(text.sources, hypotheses, references, strict=True), start=1):
+        chrf = float(metric.sentence_score(hyp, [ref]).score)
+        found.append(Sentence(line, chrf, src, *marked(hyp, ref, by_character)))
+    return found
 
 
 def marked(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Words]:
-    """The words of two texts, each with whether it is missing in the other at that place."""
-    a, b = (_words(text, by_character) for text in (hyp, ref))
+    """The words, marks and spaces of two texts, each with whether it is missing in the other at that place."""
+    pattern = _CHARACTER if by_character else _TOKEN
+    parts = [pattern.findall(text) for text in (hyp, ref)]
+    a, b = ([part for part in text if not part.isspace()] for text in parts)
     is_other = [True] * len(a), [True] * len(b)
     for match in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
         is_other[0][match.a : match.a + match.size] = [False] * match.size
         is_other[1][match.b : match.b + match.size] = [False] * match.size
-    return list(zip(a, is_other[0], strict=True)), list(zip(b, is_other[1], strict=True))
+    found = []
+    for text, flags in zip(parts, map(iter, is_other), strict=True):
+        found.append([(part, False if part.isspace() else next(flags)) for part in text])
+    return found[0], found[1]

@@ -52,7 +52,10 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
     page = Page(trained / "report.html")
     first, last = (event for event in events(trained) if event["event"] == "validation")
     assert "State finished" in page.text("overview") and "40 of 40 steps of 256 target tokens" in page.text("overview")
-    assert "Is it still improving?" in page.text("overview") and "360 pairs of digits.tsv" in page.text("overview")
+    assert "Is it still improving?" in page.text("overview") and "360 sentence pairs (digits.tsv)" in page.text(
+        "overview"
+    )
+    assert "heldout: no, none of its sources" in page.text("overview")
     for sample, later in zip(first["samples"], last["samples"], strict=True):
         assert sample["src"] in page.text("samples") and sample["ref"] in page.text("samples")
         assert f"step 40 {later['hyp']}".strip() in page.text("samples")
@@ -88,7 +91,7 @@ def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
     assert "nothing to draw" in page.text("curves") and "No validation has told of samples yet" in page.text("samples")
-    assert "360 pairs" in page.text("overview")
+    assert "360 sentence pairs" in page.text("overview") and "State not started" in page.text("overview")
 
 
 def test_several_runs_are_laid_over_each_other_and_judged(trained: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, l
     drawing = draw('a "title" <b>', lines, "nats per token", axis, log)  # type: ignore[arg-type]
     svg = str(drawing.svg)
     assert svg.startswith('<svg role="img" aria-label="a &#34;title&#34; &lt;b&gt;"')
-    assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'hours of training'}</text>" in svg
+    assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'minutes of training'}</text>" in svg
     colours = set(re.findall(r"(?:stroke|fill): ([^;\"]+)", svg))
     assert {"var(--s1)", "var(--s2)", "var(--s3)", "currentColor", "var(--line)"} <= colours
     assert not any(colour.startswith("#") for colour in colours), "a colour that does not change with the scheme"
@@ -27,3 +27,10 @@ def test_the_place_of_a_value_is_known() -> None:
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(drawing.svg))[1])  # type: ignore[index]
     zero = drawing.start + (0 - drawing.smallest) / (drawing.largest - drawing.smallest) * (drawing.end - drawing.start)
     assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)
+
+
+def test_a_long_training_is_told_in_hours() -> None:
+    drawing = draw("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    assert ">hours of training</text>" in str(drawing.svg) and drawing.largest == pytest.approx(5.25)
+    short = draw("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    assert short.largest == pytest.approx(0.525), "the place of a value is in hours all the same"

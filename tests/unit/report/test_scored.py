@@ -2,14 +2,21 @@ from mtx.report.scored import Traits, marked
 
 
 def test_words_that_the_other_text_lacks_at_their_place_are_marked() -> None:
-    hyp, ref = marked("a man reads the book", "a woman reads a red book")
-    assert hyp == [("a", False), ("man", True), ("reads", False), ("the", True), ("book", False)]
-    assert [word for word, is_other in ref if is_other] == ["woman", "a", "red"]
+    hyp, ref = marked("a man  reads the book", "a woman reads a red book.")
+    assert "".join(part for part, _ in hyp) == "a man  reads the book"
+    assert [part for part, is_other in hyp if is_other] == ["man", "the"]
+    assert [part for part, is_other in ref if is_other] == ["woman", "a", "red", "."]
+
+
+def test_a_mark_at_a_word_does_not_make_it_another_word() -> None:
+    hyp, ref = marked("Ein Kran.", "Ein Kran, ein Haus.")
+    assert not any(is_other for _, is_other in hyp)
+    assert [part for part, is_other in ref if is_other] == [",", "ein", "Haus"]
 
 
 def test_equal_texts_have_no_marks_and_an_empty_one_marks_all_of_the_other() -> None:
     assert all(not is_other for words in marked("a b", "a b") for _, is_other in words)
-    assert marked("", "a b") == ([], [("a", True), ("b", True)])
+    assert marked("", "a b") == ([], [("a", True), (" ", False), ("b", True)])
 
 
 def test_text_without_spaces_is_compared_by_characters() -> None:
