@@ -98,7 +98,7 @@ def progress(found: History) -> str:
     gain = bleu[best][1] - max(third or [bleu[0][1]])
     at = f"the best validation has {bleu[best][1]:.2f} BLEU, at step {bleu[best][0]:,.0f}"
     since = len(bleu) - 1 - best
-    after = f"{since} validation{'s' if since != 1 else ''} after it were not better"
+    after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
     if gain > _GAIN:
         step = f", {bleu[-1][1] - bleu[-2][1]:.1f} of it at the last validation" if since == 0 else ""
         word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
