@@ -19,7 +19,7 @@ from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunPaths
 
 logger = logging.getLogger(__name__)
 
-PLACE = {"run_dir", "device"}  # keys that tell where a run was made, not what it is
+PLACE = {"run_dir", "device", "training.tensorboard"}  # keys that tell where a run was made, not what it is
 
 
 @dataclass(frozen=True)
