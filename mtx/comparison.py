@@ -180,11 +180,16 @@ def _paired(systems: Sequence[System], references: list[str], paired: Paired, me
     found = []
     for name in results.keys() - {"System"}:
         measured = [
-            Measured(float(r.score), _float(r.mean), _float(r.ci), 1.0 if is_same and number else _float(r.p_value))
+            Measured(float(r.score), _float(r.mean), _float(r.ci), _p_value(r, results[name][0], is_same, number))
             for number, (r, is_same) in enumerate(zip(results[name], same, strict=True))
         ]
         found.append(Metric(name, str(signatures[name]), measured))
     return sorted(found, key=lambda metric: list(results).index(metric.name))
+
+
+def _p_value(result: Any, first: Any, is_same: bool, number: int) -> float | None:
+    """Of the first system none; 1 where a metric cannot tell two systems apart, of which sacreBLEU says 0.0001."""
+    return 1.0 if number and (is_same or result.score == first.score) else _float(result.p_value)
 
 
 def _float(value: Any) -> float | None:
@@ -216,7 +221,8 @@ def _differing(systems: Sequence[System], references: list[str]) -> list[Differi
         hypotheses = [system.hypotheses[number] for system in systems]
         if len(set(hypotheses[:2])) > 1:
             scores = [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis in hypotheses]
-            rows.append(Differing(number + 1, reference, hypotheses, scores))
+            if scores[0] != scores[1]:
+                rows.append(Differing(number + 1, reference, hypotheses, scores))
     rows.sort(key=lambda row: (-abs(row.chrf[1] - row.chrf[0]), row.line))
     return rows[:_NUM_SENTENCES]
 

@@ -146,7 +146,8 @@ def same_but_for_seed(paths: Sequence[Path]) -> list[list[int]]:
     groups: list[list[tuple[int, Config]]] = []
     for number, config in zip(numbers, _configs(runs(paths)), strict=True):
         for group in groups:
-            if {key for key, _, _ in differences(group[0][1], config)} <= PLACE | {"seed"}:
+            is_new = config.seed not in {each.seed for _, each in group}
+            if is_new and {key for key, _, _ in differences(group[0][1], config)} <= PLACE | {"seed"}:
                 group.append((number, config))
                 break
         else:

@@ -17,5 +17,19 @@ def is_owned(lock: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # a run that only its owner may write; nobody else can work on it
+    except OSError:  # a run that this user may only read
+        return _is_held(lock)
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether somebody holds a lock that one may only read."""
+    try:
+        import fcntl
+
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
         return False
+    return False

@@ -10,6 +10,7 @@ import typer
 from mtx.commands.common import AsJson, Device, Published, find_protocol
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
+from mtx.text_files import printable
 
 if TYPE_CHECKING:
     from mtx.comparison import Comparison
@@ -99,7 +100,8 @@ def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
         return
     print("what differs:")  # noqa: T201
     for key, values in keys.items():
-        print(f"  {key}: {', '.join(f'{v} ({n})' for v, n in zip(values, names, strict=True))}")  # noqa: T201
+        told = ", ".join(f"{v} ({n})" for v, n in zip(values, names, strict=True))
+        print(printable(f"  {key}: {told}"))  # noqa: T201
 
 
 def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
@@ -126,4 +128,4 @@ def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
     for row in found.sentences:
         lines.append(f"  line {row.line}: {row.reference}")
         lines += [f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True)]
-    print("\n".join(lines))  # noqa: T201
+    print("\n".join(map(printable, lines)))  # noqa: T201

@@ -14,6 +14,7 @@ _LEAKS = 0.01  # training pairs for each of a set
 _UNKNOWN_WORDS = 0.02
 _NO_SPACES = ("zh", "ja", "th", "lo", "km", "my", "bo")  # languages without spaces, whose sentences would be one word
 _SWAPPED = 0.02
+_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # Multi30k has 0.9, and about 0 where one side is shifted by a line
 _FEW_SENTENCES = 200  # below, BLEU moves by some points from one model to an equally good one
 _FEW_PAIRS = 3_000
 _FEW_STEPS = 10  # of an epoch
@@ -33,7 +34,7 @@ _ABOUT_DROPPED = {
 
 def advice(report: Report, config: Config) -> list[Advice]:
     """All that is to be said of a run; of its text first."""
-    rules = (_dropped, _sets, _swapped, _unknown_words, _amount, _steps, _resources)
+    rules = (_dropped, _sets, _swapped, _shifted, _unknown_words, _amount, _steps, _resources)
     return [found for rule in rules for found in rule(report, config)]
 
 
@@ -71,6 +72,13 @@ def _swapped(report: Report, config: Config) -> Iterator[Advice]:
             yield Advice(text, help)
 
 
+def _shifted(report: Report, config: Config) -> Iterator[Advice]:
+    for name, found in report.text.items():
+        if found.pairs >= _ENOUGH_PAIRS and found.alike < _ALIKE:
+            text = f"{name}: long sentences do not have long translations (correlation of lengths {found.alike:.2f})"
+            yield Advice(text, "see that line n of one side is the translation of line n of the other")
+
+
 def _unknown_words(report: Report, config: Config) -> Iterator[Advice]:
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; a model of these languages is wanted"
@@ -102,7 +110,7 @@ def _steps(report: Report, config: Config) -> Iterator[Advice]:
     training, run, time = config.training, report.run, report.time
     last = run.steps_done + time.steps
     if not time.steps:
-        yield Advice(f"all {run.max_steps:,} steps of this run are done", "a larger training.max_steps trains on")
+        yield Advice(f"this run has ended at step {run.steps_done:,}", f"a larger training.{time.ends_by} trains on")
         return
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"

@@ -56,11 +56,19 @@ class Estimate:
     may_end_sooner: bool
 
 
-def estimate(training: TrainingConfig, done: int, elapsed_s: float, measured: Measured) -> Estimate:
-    """The time to the end of a run of which `done` steps are done, which took `elapsed_s`."""
+def estimate(
+    training: TrainingConfig, done: int, elapsed_s: float, measured: Measured, ended_by: str | None = None
+) -> Estimate:
+    """The time to the end of a run of which `done` steps are done, which took `elapsed_s`.
+
+    Args:
+        ended_by: the key of `training` that has ended it already.
+    """
     pace, every, saved_every = measured.pace, training.validate_every, training.checkpoint_every
     last, ends_by = max(done, training.max_steps), "max_steps"
-    if training.time_limit is not None:
+    if ended_by is not None:
+        last, ends_by = done, ended_by
+    elif training.time_limit is not None:
         left = training.time_limit - measured.reserve_s - elapsed_s - measured.prepare_s - pace.start_s
         per_step = pace.step_s + measured.save_s / saved_every + measured.validation_s / every
         in_time = done + max(1, int(left / per_step))

@@ -22,7 +22,7 @@ from mtx.dry_run.text import TextFigures, text_figures
 from mtx.model.device import find_device
 from mtx.paths import STATE, RunPaths
 from mtx.run_directory import check_settings, has_checkpoints
-from mtx.training import checkpoint
+from mtx.training import checkpoint, tensorboard
 from mtx.training.ending import Ending
 from mtx.training.lost import Lost
 from mtx.training.trainer import Trainer
@@ -35,6 +35,8 @@ def rehearse(wanted: Config) -> Report:
         MtxError: what training would raise before its first step, but for a disk without room.
     """
     paths = RunPaths(Path(wanted.run_dir))
+    if wanted.training.tensorboard:
+        tensorboard.require()
     check_settings(paths, wanted)
     with files.scratch_directory() as directory:
         scratch = RunPaths(directory)
@@ -75,7 +77,8 @@ def _time_left(trainer: Trainer, scratch: RunPaths, prepare_s: float, steps: Ste
     ending = Ending(config, trainer.data, time.monotonic(), state.elapsed_s)
     reserve_s = ending.reserve_s(config.training.time_limit or 0.0, one_validation_s)
     measured = Measured(prepare_s, steps, one_save_s, one_validation_s, scoring_s(trainer), reserve_s)
-    return estimate(config.training, state.step, state.elapsed_s, measured)
+    ended_by = ending.reason(state) if state.step else None
+    return estimate(config.training, state.step, state.elapsed_s, measured, ended_by)
 
 
 def _run(trainer: Trainer, size: int, steps: StepPace, time_left: Estimate) -> Run:

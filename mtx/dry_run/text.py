@@ -15,6 +15,7 @@ from mtx.data.tokenizer import UNK_ID, Tokenizer
 
 _MAX_PAIRS = 100_000  # so many, evenly spread, stand for a larger set
 _SHORTEST_BIN = 4
+_SPREAD = 1.0  # pieces by which lengths must differ for them to tell anything
 _MARGIN = 5.0  # nats by which each side of a pair is likelier the other language
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
@@ -40,19 +41,26 @@ class TextFigures:
 
     Attributes:
         swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
+        alike: correlation of the two sides' lengths in pieces; 1 where all of a side are as long as each other.
     """
 
     pairs: int
     src: SideFigures
     tgt: SideFigures
     swapped: float
+    alike: float
 
 
 def text_figures(store: TokenStore, tokenizer: Tokenizer, train: TokenStore) -> TextFigures:
     """The figures of a set; `train` is the training text, which tells what each side's pieces are."""
     rows = spread(store.num_pairs, _MAX_PAIRS)
     src, tgt = (side_figures(side, rows, tokenizer) for side in (store.src, store.tgt))
-    return TextFigures(store.num_pairs, src, tgt, swapped_share(train, store, rows))
+    return TextFigures(store.num_pairs, src, tgt, swapped_share(train, store, rows), _alike(store, rows))
+
+
+def _alike(store: TokenStore, rows: NDArray[np.int64]) -> float:
+    src, tgt = (side.lengths[rows].astype(np.float64) for side in (store.src, store.tgt))
+    return 1.0 if min(src.std(), tgt.std()) < _SPREAD else float(np.corrcoef(src, tgt)[0, 1])
 
 
 def spread(number: int, most: int) -> NDArray[np.int64]:

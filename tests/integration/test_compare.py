@@ -114,7 +114,8 @@ def test_a_published_protocol_beside_the_honest_score(runs: list[Path], tmp_path
     found = mtx("compare", *runs, "--protocol", "aiayn", "-m", "bleu")
     text = found.stdout.decode()
     assert "\nBLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, found.stderr.decode()
-    assert "\naiayn BLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:none+compound-split|smooth:none|" in text
+    signature = "\naiayn BLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-"
+    assert signature in text and "+compound-split|smooth:none|" in text
     assert "aiayn BLEU, and not by chance" in text
     for name, line in (("ref", "Der „Rich-Text“ ist heute neu."), ("a", 'Der "Rich Text" ist heute neu.'), ("b", "")):
         (tmp_path / name).write_text(f"{line}\n" * 3)
@@ -156,3 +157,15 @@ def test_asked_wrongly(runs: list[Path], tmp_path: Path, refused: Refused) -> No
     refused(1, ["ref.txt: is not that of"], "compare", runs[0], runs[1])
     shutil.rmtree(runs[1] / "evaluation")
     refused(2, ["no test set in common"], "compare", runs[0], runs[1])
+
+
+def test_text_of_strangers_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
+    for name, text in (("ref", "a \x1b[31m b c d"), ("first", "a b c d"), ("second", "a \x1b]0;owned\x07 x")):
+        (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
+    found = mtx("compare", tmp_path / "first", tmp_path / "second", "--ref", tmp_path / "ref")
+    assert found.returncode == 0 and b"\x1b" not in found.stdout and b"\\x1b]0;owned" in found.stdout
+
+
+def test_a_run_beside_itself_has_no_other_seed(runs: list[Path]) -> None:
+    again = mtx("compare", runs[0], runs[0], runs[1], "--json", "-m", "bleu")
+    assert json.loads(again.stdout)["same_but_for_seed"] == [[0, 2], [1]]

@@ -105,7 +105,7 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     assert found["was_prepared"] and found["time"]["prepare_s"] < 5
     assert (found["run"]["steps_done"], found["time"]["steps"], found["time"]["validations"]) == (40, 20, 1)
     finished = dry_run(run_copy)
-    assert finished["time"]["steps"] == 0 and "all 40 steps of this run are done" in warnings(finished)
+    assert finished["time"]["steps"] == 0 and "this run has ended at step 40" in warnings(finished)
     assert tree(run_copy) == before
 
 

@@ -121,3 +121,13 @@ def test_less_ter_is_better() -> None:
         "TER", "", [comparison.Measured(50, None, None, None), comparison.Measured(40, None, None, 0.01)]
     )
     assert metric.gain(1) == 10 and not metric.is_worse(1)
+
+
+def test_systems_that_a_metric_cannot_tell_apart_are_equal() -> None:
+    references = [f"the cat {n} sat on the mat" for n in range(50)]
+    first = [f"a cat {n} sat on the mat" for n in range(50)]
+    spaced = [line.replace("a cat", "a  cat", 1) for line in first]
+    for paired in ("bs", "ar"):
+        found = compare([System("a", first), System("b", spaced)], references, paired, ("bleu",))  # type: ignore[arg-type]
+        assert found.metrics[0].systems[1].p_value == 1 and "are equal" in found.verdicts()[0]
+    assert found.sentences == []

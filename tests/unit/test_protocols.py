@@ -134,3 +134,8 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="sacremoses is not installed") as caught:
         find("aiayn", "de")
     assert caught.value.help == 'pip install "mtx-translate[protocols]"'
+
+
+def test_lines_without_marks_do_not_tell_whether_text_is_tokenised() -> None:
+    references = ["Ein Mann liest", "Zwei Hunde laufen", "Drei Kinder", "Er sagt, er kommt nicht."]
+    assert find("aiayn", "de").tokenized(references, [references]).references[-1] == "Er sagt , er kommt nicht ."

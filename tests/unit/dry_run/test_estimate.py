@@ -50,6 +50,13 @@ def test_a_time_limit_ends_a_run(elapsed_s: float, limit: str, steps: int, ends_
     assert (result.steps, result.ends_by) == (steps, ends_by)
 
 
+@pytest.mark.parametrize("key", ["patience", "time_limit"])
+def test_nothing_is_left_of_a_run_that_has_ended(key: str) -> None:
+    training = TrainingConfig.model_validate({"max_steps": 1000, "patience": 3, "time_limit": "100s"})
+    result = estimate(training, 200, 90.0, MEASURED, key)
+    assert (result.steps, result.validations, result.ends_by) == (0, 0, key)
+
+
 def test_memory_is_the_sum_of_its_parts() -> None:
     assert Memory(1, 10, 100, 1_000, 10_000, 100_000, None).needed == 111_111
     assert Memory(1, 10, 100, 1_000, 10_000, None, None).needed == 11_111

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mtx.data.store import StoreWriter, TokenStore
-from mtx.dry_run.text import length_counts, length_labels, side_figures, spread, swapped_share
+from mtx.dry_run.text import length_counts, length_labels, side_figures, spread, swapped_share, text_figures
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
 PIECES = ["</s>", "<unk>", "▁a", "b", "▁", "<0xE1>", "▁c", "<BT>"]
@@ -54,3 +54,15 @@ def test_exchanged_sides_are_found_and_doubtful_ones_are_not(tmp_path: Path) -> 
     mixed = store(tmp_path / "mixed.arrow", [src for src, _ in rows], [tgt for _, tgt in rows])
     assert swapped_share(train, mixed, np.arange(4)) == 0.25
     assert swapped_share(train, train, np.arange(100)) == 0
+
+
+def test_lengths_of_pairs_that_belong_together_go_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(3, 40, 600)
+    src = [[2] * n + [0] for n in lengths]
+    tgt = [[6] * max(1, n + int(rng.integers(-2, 3))) + [0] for n in lengths]
+    aligned = store(tmp_path / "aligned", src, tgt)
+    shifted = store(tmp_path / "shifted", src[1:], tgt[:-1])
+    equal = store(tmp_path / "equal", [[2, 0]] * 600, tgt)
+    found = [text_figures(each, TOKENIZER, aligned).alike for each in (aligned, shifted, equal)]
+    assert found[0] > 0.9 and abs(found[1]) < 0.2 and found[2] == 1

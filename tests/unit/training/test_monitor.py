@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from filelock import FileLock
 from mtx import settings
 from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, UsageError
+from mtx.owner import is_owned
 from mtx.training.lost import Lost
 from mtx.training.monitor import Monitor
 from mtx.training.status import read_status
@@ -111,3 +113,24 @@ def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
     ]
     event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert event["utilisation"] == pytest.approx(event["tgt_tokens_per_s"] * 0.004, abs=1e-3)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")
+def test_who_may_only_read_a_run_sees_that_it_runs(run: Path) -> None:
+    _write(run, {"event": "start", "step": 0})
+    for path in (run, *run.parents):
+        if path.owner() == "root" and str(path).startswith("/tmp/"):
+            path.chmod(0o755)
+    with FileLock(run / "run.lock"):
+        (run / "run.lock").chmod(0o644)
+        child = os.fork()
+        if not child:
+            os.setgid(65534)
+            os.setuid(65534)
+            os._exit(0 if is_owned(run / "run.lock") else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        os._exit(1 if is_owned(run / "run.lock") else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
