@@ -19,7 +19,10 @@ _SHARE = 0.02  # of the time, at most, goes into reports while training goes on
 
 
 class ReportFile:
-    """Writes the report of one run again and again; what goes wrong is told, and never ends a training."""
+    """Writes the report of one run again and again; what goes wrong is told, and never ends a training.
+
+    A disk that fails is told again at the end; another failure only where the last report is missing for it.
+    """
 
     def __init__(self, paths: RunPaths, config: Config, tokenizer: Tokenizer, lost: Lost):
         self._paths, self._config, self._tokenizer, self._lost = paths, config, tokenizer, lost
@@ -32,7 +35,9 @@ class ReportFile:
             return
         options = SearchOptions(beam_size=1)
         error = self._write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
-        if error is not None:
+        if isinstance(error, OSError):  # a disk that failed once may fail again, as with checkpoints
+            self._lost.add(str(self._paths.report), error)
+        elif error is not None:
             logger.warning("%s could not be written: %s; the next one is tried", self._paths.report, error)
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _SHARE

@@ -52,8 +52,10 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
 def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failure: Exception = ZeroDivisionError("no page")
+
     def report(*_: Any) -> str:
-        raise ZeroDivisionError("no page")
+        raise failure
 
     told: list[str] = []
     monkeypatch.setattr(report_file, "report", report)
@@ -64,3 +66,6 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     assert "no page; the next one is tried" in told[0] and lost.told == []
     file.finish(None)  # type: ignore[arg-type]
     assert lost.told == [f"{tmp_path / 'report.html'} could not be written: no page"]
+    failure, clock.now = OSError(28, "the disk is full"), 1000.0
+    file.renew(None)  # type: ignore[arg-type]
+    assert len(lost.told) == 2 and "the disk is full" in lost.told[1]
