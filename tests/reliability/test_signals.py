@@ -72,6 +72,7 @@ class Trial:
         self.step_sent = len(tiny.steps_done(self.log))
         started.send(self.number)
         self.sent = sent = time.monotonic()
+        self.step_after = len(tiny.steps_done(self.log))  # on a busy machine there can be steps between the two
         code = started.wait()
         ended = mark_times(self.marks, END)
         self.was_over = code == 0 and ended[0] < sent + 0.02  # it came as all was done
@@ -99,7 +100,7 @@ class Trial:
         status = json.loads((self.run / "status.json").read_text())
         assert (status["state"], status["step"], status["exit_code"]) == ("finished", tiny.MAX_STEPS, 0), status
         saved = {event["step"] for event in events(self.run) if event["event"] == "checkpoint"}
-        near = {self.step_sent, self.step_sent + 1}
+        near = {*range(self.step_sent, self.step_after + 2)}
         assert not 0 < self.step_sent < tiny.MAX_STEPS - 1 or saved & near, f"sent in {self.step_sent}, {saved}"
 
 
