@@ -1,6 +1,5 @@
 """What the benchmarks say of the machine that they ran on: its name, versions, and the memory a process took."""
 
-import os
 import platform
 import resource
 import sys
@@ -11,12 +10,10 @@ from typing import Any
 
 def machine(device: Any) -> dict[str, Any]:
     """The device and the machine, as a report names them."""
-    import torch
+    from mtx.model.device import machine as machine_of
 
-    from mtx.model.device import cpu_name
-
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    return {"device": str(device), "name": name, "platform": platform.platform(), "num_cores": os.cpu_count()}
+    about = machine_of(device)
+    return {"device": str(device), "name": about["machine"], "platform": about["platform"], "num_cores": about["cores"]}
 
 
 def versions(*names: str) -> dict[str, str | None]:

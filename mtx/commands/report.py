@@ -2,13 +2,16 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mtx.commands.common import open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import RunPaths
+
+if TYPE_CHECKING:
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
 
@@ -28,22 +31,19 @@ def report(
 
     output = output or (RunPaths(runs[0]).report if len(runs) == 1 else Path("report.html"))
     with open_output(output) as file:
-        maps = []
-        if len(runs) == 1 and _has_model(runs[0]):
-            from mtx.commands.translate import load_translator
-            from mtx.decoding.translator import Translator
-
-            try:
-                translator = load_translator(str(runs[0]), device="cpu")
-            except (DamagedFileError, UsageError) as error:
-                logger.warning("%s; the report shows no attention", error)
-            else:
-                assert isinstance(translator, Translator)
-                maps = run_page.chosen_maps(runs[0], translator)
-        file.write(run_page.report(runs, maps).encode())
+        file.write(run_page.report(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
     logger.info("report: %s", output)
 
 
-def _has_model(run: Path) -> bool:
+def _translator(run: Path) -> "Translator | None":
+    """With the model of a run, or with its best checkpoint; None where it has neither, or what it has is damaged."""
     paths = RunPaths(run)
-    return paths.model.is_dir() or any(paths.checkpoints.glob("step-*"))
+    if not paths.model.is_dir() and not any(paths.checkpoints.glob("step-*")):
+        return None
+    from mtx.decoding.translator import Translator
+
+    try:
+        return Translator.load(run)
+    except (DamagedFileError, UsageError) as error:
+        logger.warning("%s; the report shows no attention", error)
+        return None

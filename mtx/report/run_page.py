@@ -36,11 +36,11 @@ _MACHINE = ("machine", "device", "precision", "threads", "kernel", "compile", "m
 Row = tuple[Any, ...]
 
 
-def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
+def report(roots: Sequence[Path], translator: Translator | None = None) -> str:
     """The page of one run, or of several laid over each other.
 
     Args:
-        maps: attention of some sentences, of the first run.
+        translator: with the model of the first run, whose attention is shown; None shows none.
 
     Raises:
         UsageError: where one is no run directory, or there are more than there are colours.
@@ -60,7 +60,7 @@ def report(roots: Sequence[Path], maps: Sequence[AttentionMaps] = ()) -> str:
         charts=list(charts(runs, names)), scored=[_scored_values(each, runs[0]) for each in scored],
         differing=[*((key, *map(str, values)) for key, values in differing.items()), *_other_differences(runs)],
         finished=runs[0].is_finished,
-        attention_data=viewer_data(maps),
+        attention_data=viewer_data(_chosen_maps(runs[0], translator) if translator else []),
     )  # fmt: skip
 
 
@@ -229,9 +229,9 @@ def _score_rows(found: Comparison, metric: Metric) -> Iterable[Row]:
 # Attention
 
 
-def chosen_maps(root: Path, translator: Translator) -> list[AttentionMaps]:
+def _chosen_maps(run: Run, translator: Translator) -> list[AttentionMaps]:
     """Attention in the samples of a run's last validation, as far as they are short and all fit a page."""
-    events = read_run(root).sampled()
+    events = run.sampled()
     sources = [sample["src"] for sample in events[-1]["samples"]] if events else []
     short = [src for src in sources if len(translator.tokenizer.encode([clean_text(src)])[0]) <= _MAX_PIECES]
     found, room = [], _MAX_WEIGHTS

@@ -10,7 +10,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
-from mtx.report.run_page import chosen_maps, report
+from mtx.report.run_page import report
 from mtx.training.lost import Lost
 
 logger = logging.getLogger(__name__)
@@ -49,9 +49,8 @@ class ReportFile:
 
     def _write(self, translator: Translator) -> Exception | None:
         """Write it with the attention of this translator's model; returns why it could not."""
-        root = self._paths.root
         try:
-            files.write_text(self._paths.report, report([root], chosen_maps(root, translator)))
+            files.write_text(self._paths.report, report([self._paths.root], translator))
         except Exception as error:  # no page is worth a training, whatever is wrong with it
             return error
         return None

@@ -22,7 +22,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(report_file, "time", clock)
     monkeypatch.setattr(report_file, "Translator", lambda *_: None)
-    monkeypatch.setattr(report_file, "chosen_maps", lambda *_: [])
     return clock
 
 
