@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from mtx.errors import DataError
-from mtx.evaluation import tokenizer_of
+from mtx.evaluation import tokenizer_of, words, writes_spaces
 from mtx.protocols import Protocol
 
 Paired = Literal["bs", "ar"]
 METRICS = ("bleu", "chrf", "ter")
 SIGNIFICANT = 0.05  # p-values below it are no accident
-_BINS = ((1, 10), (11, 20), (21, 30), (31, 40), (41, None))  # reference lengths in words
+_NUM_BINS, _BIN_WORDS, _BIN_CHARACTERS = 5, 10, 20  # of reference lengths; the last bin has no end
 _NUM_SENTENCES = 5
 
 
@@ -70,7 +70,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Bin:
-    """Sentences whose references have `shortest` to `longest` words, and each system's BLEU on them."""
+    """Sentences whose references have `shortest` to `longest` words or characters, and each system's BLEU on them."""
 
     shortest: int
     longest: int | None
@@ -78,8 +78,8 @@ class Bin:
     bleu: list[float]
 
     @property
-    def words(self) -> str:
-        """How long they are."""
+    def length(self) -> str:
+        """How long the references are."""
         return f"{self.shortest} to {self.longest}" if self.longest else f"{self.shortest} and more"
 
 
@@ -98,6 +98,7 @@ class Comparison:
     """All that `compare` finds out.
 
     Attributes:
+        length_unit: words, or characters where the target language writes no spaces.
         sentences: those on which the second system differs most from the first, the largest difference first.
     """
 
@@ -105,6 +106,7 @@ class Comparison:
     num_lines: int
     paired: Paired
     metrics: list[Metric]
+    length_unit: str
     lengths: list[Bin]
     sentences: list[Differing]
 
@@ -151,8 +153,9 @@ def compare(
     tested = _tested(systems, references, paired, metrics, tgt)
     if protocol is not None:
         tested.append(_by_protocol(systems, references, paired, protocol))
+    unit = "words" if writes_spaces(tgt) else "characters"
     lengths, sentences = _by_length(systems, references, tgt), _differing(systems, references)
-    return Comparison(names, len(references), paired, tested, lengths, sentences)
+    return Comparison(names, len(references), paired, tested, unit, lengths, sentences)
 
 
 def _tested(
@@ -199,16 +202,19 @@ def _float(value: Any) -> float | None:
 def _by_length(systems: Sequence[System], references: list[str], tgt: str) -> list[Bin]:
     from sacrebleu.metrics import BLEU
 
-    lengths, found = [len(reference.split()) for reference in references], []
-    for shortest, longest in _BINS:
-        rows = [i for i, n in enumerate(lengths) if max(n, 1) >= shortest and (longest is None or n <= longest)]
+    size = _BIN_WORDS if writes_spaces(tgt) else _BIN_CHARACTERS
+    lengths = [len(words(reference, tgt)) for reference in references]
+    found = []
+    for number in range(_NUM_BINS):
+        rows = [i for i, n in enumerate(lengths) if min(max(n - 1, 0) // size, _NUM_BINS - 1) == number]
         if rows:
             chosen = [references[i] for i in rows]
             scores = [
                 BLEU(tokenize=tokenizer_of(tgt)).corpus_score([s.hypotheses[i] for i in rows], [chosen]).score
                 for s in systems
             ]
-            found.append(Bin(shortest, longest, len(rows), [float(score) for score in scores]))
+            longest = (number + 1) * size if number < _NUM_BINS - 1 else None
+            found.append(Bin(number * size + 1, longest, len(rows), [float(score) for score in scores]))
     return found
 
 

@@ -1,5 +1,6 @@
 """Scores by sacreBLEU: BLEU, chrF and TER, each with its signature, and the files that they come from."""
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,13 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 from mtx.protocols import Protocol
 
-_TOKENIZE = {"zh": "zh", "ja": "char"}  # languages that write no spaces; sacreBLEU's default 13a elsewhere
+_TOKENIZE = {"zh": "zh", "ja": "char"}  # sacreBLEU's tokenizers; its default 13a elsewhere
+# Languages that write no spaces between words, by their codes of two and of three letters.
+_CHINESE = ("zh", "zho", "cmn", "yue")
+_WITHOUT_SPACES = (
+    *_CHINESE, "ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo",
+)  # fmt: skip
+_CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,16 @@ class Scores:
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
         bleu, chrf, ter = (Metric(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter"))
         return cls(bleu, chrf, ter)
+
+
+def writes_spaces(language: str) -> bool:
+    """Whether a language writes spaces between words; a script or a region may follow its code, as in zh-Hant."""
+    return re.split("[-_]", language)[0].lower() not in _WITHOUT_SPACES
+
+
+def words(text: str, language: str) -> list[str]:
+    """The words of a text or, where the language writes no spaces between them, its characters."""
+    return text.split() if writes_spaces(language) else _CHARACTER.findall(text)
 
 
 def tokenizer_of(tgt: str) -> str:

@@ -119,10 +119,10 @@ def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
             if len(group) > 1:
                 mean, deviation = mean_and_deviation([metric.systems[number].score for number in group])
                 lines.append(f"  {len(group)} runs that differ in their seeds: {mean:.2f} ± {deviation:.2f}")
-    lines += ["", *found.verdicts(), "", "BLEU by words of the reference:"]
+    lines += ["", *found.verdicts(), "", f"BLEU by {found.length_unit} of the reference:"]
     for each in found.lengths:
         scores = "  ".join(f"{score:6.2f}" for score in each.bleu)
-        lines.append(f"  {each.words:12} {each.count:6,} sentences  {scores}")
+        lines.append(f"  {each.length:12} {each.count:6,} sentences  {scores}")
     if found.sentences:
         lines += ["", f"where {found.names[1]} differs most from {found.names[0]}:"]
     for row in found.sentences:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 from mtx.config import Config
 from mtx.dry_run.report import Advice, Report, example, leaks, sets_of
+from mtx.evaluation import writes_spaces
 
 _DROPPED = 0.05  # share of the pairs, for one reason
 _LEAKS = 0.01  # training pairs for each of a set
 _UNKNOWN_WORDS = 0.02
-_NO_SPACES = ("zh", "ja", "th", "lo", "km", "my", "bo")  # languages without spaces, whose sentences would be one word
 _SWAPPED = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # Multi30k has 0.9, and about 0 where one side is shifted by a line
 _FEW_SENTENCES = 200  # below, BLEU moves by some points from one model to an equally good one
@@ -86,7 +86,7 @@ def _unknown_words(report: Report, config: Config) -> Iterator[Advice]:
         help = "see that the text is in the language that it should be; a larger tokenizer.vocab_size may help"
     for name, found in report.text.items():
         for language, side in ((report.src, found.src), (report.tgt, found.tgt)):
-            if side.unknown_words >= _UNKNOWN_WORDS and language[:2] not in _NO_SPACES:
+            if side.unknown_words >= _UNKNOWN_WORDS and writes_spaces(language):
                 yield Advice(
                     f"{name}: {side.unknown_words:.0%} of the {language} words are spelled in bytes or unknown", help
                 )

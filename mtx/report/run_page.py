@@ -17,7 +17,7 @@ from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.durations import format_duration
 from mtx.errors import UsageError
-from mtx.evaluation import tokenizer_of
+from mtx.evaluation import writes_spaces
 from mtx.report.attention_page import viewer_data
 from mtx.report.charts import NUM_COLOURS
 from mtx.report.history import progress
@@ -124,7 +124,7 @@ def _interval(ci: float | None, before: str) -> str:
 
 def _samples(run: Run) -> list[dict[str, Any]]:
     """The samples of some validations, with the words marked that the reference lacks."""
-    events, by_character = run.sampled(), tokenizer_of(run.config.data.tgt) != "13a"
+    events, by_character = run.sampled(), not writes_spaces(run.config.data.tgt)
     count = min(_MAX_SHOWN, len(events))
     chosen = [events[round(number * (len(events) - 1) / max(1, count - 1))] for number in range(count)]
     return [
@@ -214,7 +214,7 @@ def _scored_values(scored: Scored, first: Run) -> dict[str, Any]:
         ],
         "scores": [row for metric in found.metrics for row in _score_rows(found, metric)],
         "lengths": [
-            (each.words, each.count, *(f"{score:.2f}" for score in each.bleu)) for each in found.lengths
+            (each.length, each.count, *(f"{score:.2f}" for score in each.bleu)) for each in found.lengths
         ],
     }  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from mtx import contenders
 from mtx.comparison import Comparison, compare
 from mtx.contenders import TestText
-from mtx.evaluation import tokenizer_of
+from mtx.evaluation import words, writes_spaces
 from mtx.paths import HYPOTHESIS_TEXT, RunPaths
 
 _NUM_SENTENCES = 10
@@ -37,7 +37,9 @@ class Traits:
     """How translations are, beside their score.
 
     Attributes:
-        right: as the reference has it, word for word. repeating: a phrase of up to four words three times in a row.
+        right: as the reference has it, word for word.
+        repeating: with a phrase three times in a row, of up to four words, or of 2 to 16 characters in a language
+            that writes no spaces.
         length: characters, for one of the reference.
     """
 
@@ -47,22 +49,19 @@ class Traits:
     length: float
 
     @classmethod
-    def of(cls, hypotheses: Sequence[str], references: Sequence[str], by_character: bool = False) -> "Traits":
+    def of(cls, hypotheses: Sequence[str], references: Sequence[str], tgt: str) -> "Traits":
         right = sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True))
         empty = sum(not hyp.strip() for hyp in hypotheses)
-        repeating = sum(_repeats(_words(hyp, by_character)) for hyp in hypotheses)
+        sizes = range(1, 5) if writes_spaces(tgt) else range(2, 17)
+        repeating = sum(_repeats(words(hyp, tgt), sizes) for hyp in hypotheses)
         return cls(right, empty, repeating, sum(map(len, hypotheses)) / max(1, sum(map(len, references))))
 
 
-def _words(text: str, by_character: bool) -> list[str]:
-    return list(text) if by_character else text.split()
-
-
-def _repeats(words: list[str]) -> bool:
+def _repeats(units: list[str], sizes: range) -> bool:
     return any(
-        words[i : i + n] == words[i + n : i + 2 * n] == words[i + 2 * n : i + 3 * n]
-        for n in range(1, 5)
-        for i in range(len(words) - 3 * n + 1)
+        units[i : i + n] == units[i + n : i + 2 * n] == units[i + 2 * n : i + 3 * n]
+        for n in sizes
+        for i in range(len(units) - 3 * n + 1)
     )
 
 
@@ -98,8 +97,8 @@ def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scor
     contest = contenders.contest(text, roots, {})
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
-    by_character = tokenizer_of(text.tgt) != "13a"
-    traits = [Traits.of(system.hypotheses, contest.references, by_character) for system in systems]
+    by_character = not writes_spaces(text.tgt)
+    traits = [Traits.of(system.hypotheses, contest.references, text.tgt) for system in systems]
     sentences = [_sentences(text, system.hypotheses, contest.references, by_character) for system in systems]
     order = sorted(sentences[0], key=lambda each: (round(each.chrf, 1), len(each.src)))
     middle = order[len(order) // 2 :][: _NUM_SENTENCES // 2]

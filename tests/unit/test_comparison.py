@@ -104,6 +104,17 @@ def test_lengths_and_the_sentences_that_differ_most() -> None:
     assert found.sentences[0].hypotheses == ["one two three four", "five"]
 
 
+@pytest.mark.parametrize("tgt, character", [("zh", "我"), ("ja", "の"), ("th", "ก")])
+def test_lengths_are_in_characters_where_the_language_writes_no_spaces(tgt: str, character: str) -> None:
+    references = [character * number for number in (5, 20, 21, 80, 81)]
+    found = compare([System("a", references), System("b", references)], references, "bs", ["bleu"], tgt)
+    assert found.length_unit == "characters"
+    assert [(each.length, each.count) for each in found.lengths] == [
+        ("1 to 20", 2), ("21 to 40", 1), ("61 to 80", 1), ("81 and more", 1),
+    ]  # fmt: skip
+    assert of(["a b"], ["a b"], ["a b"]).length_unit == "words"
+
+
 def test_unequal_numbers_of_lines_are_refused() -> None:
     with pytest.raises(DataError, match="^1 has 1 lines, the references have 2$"):
         of(["a", "b"], ["a", "b"], ["a"])

@@ -28,6 +28,27 @@ def test_signatures_tell_the_tokenizer_of_the_language() -> None:
     assert "tok:char" in evaluation.score(["です"], ["です"], "ja").bleu.signature
 
 
+@pytest.mark.parametrize(
+    "language, text, units",
+    [
+        ("en", "It is 2.5 km.", ["It", "is", "2.5", "km."]),
+        ("bos", "dobar dan", ["dobar", "dan"]),  # Bosnian; bo and bod are Tibetan
+        ("", "a b", ["a", "b"]),
+        ("zh", "我在 IBM 工作8年", ["我", "在", "IBM", "工", "作", "8", "年"]),
+        ("zh-Hant", "我們", ["我", "們"]),
+        ("ja_JP", "です", ["で", "す"]),
+        ("zho_Hans", "我们", ["我", "们"]),
+        ("th", "ไปไหน", ["ไ", "ป", "ไ", "ห", "น"]),
+        ("lo", "ໄປໃສ", ["ໄ", "ປ", "ໃ", "ສ"]),
+        ("km", "ទៅណា", ["ទ", "ៅ", "ណ", "ា"]),
+        ("my", "ဘယ်", ["ဘ", "ယ", "်"]),
+        ("bo", "ང་", ["ང", "་"]),
+    ],
+)
+def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
+    assert evaluation.words(text, language) == units
+
+
 @pytest.mark.parametrize("hypotheses, references", [(["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])])
 def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(DataError):
