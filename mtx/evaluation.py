@@ -14,7 +14,6 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 from mtx.protocols import Protocol
 
-_TOKENIZE = {"zh": "zh", "ja": "char"}  # sacreBLEU's tokenizers; its default 13a elsewhere
 # Languages that write no spaces between words, by their codes of two and of three letters.
 _CHINESE = ("zh", "zho", "cmn", "yue")
 _WITHOUT_SPACES = (
@@ -64,7 +63,11 @@ class Scores:
 
 def writes_spaces(language: str) -> bool:
     """Whether a language writes spaces between words; a script or a region may follow its code, as in zh-Hant."""
-    return re.split("[-_]", language)[0].lower() not in _WITHOUT_SPACES
+    return _code(language) not in _WITHOUT_SPACES
+
+
+def _code(language: str) -> str:
+    return re.split("[-_]", language)[0].lower()
 
 
 def words(text: str, language: str) -> list[str]:
@@ -73,8 +76,10 @@ def words(text: str, language: str) -> list[str]:
 
 
 def tokenizer_of(tgt: str) -> str:
-    """sacreBLEU's tokenizer for BLEU in a language; 13a where words are separated by spaces."""
-    return _TOKENIZE.get(tgt, "13a")
+    """sacreBLEU's tokenizer for BLEU in a language: 13a for words between spaces, else one for characters."""
+    if writes_spaces(tgt):
+        return "13a"
+    return "zh" if _code(tgt) in _CHINESE else "char"
 
 
 def score(

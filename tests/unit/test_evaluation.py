@@ -25,7 +25,14 @@ def test_bleu_and_ter_by_hand() -> None:
 def test_signatures_tell_the_tokenizer_of_the_language() -> None:
     assert "tok:13a" in evaluation.score(REFERENCES, REFERENCES, "de").bleu.signature
     assert "tok:zh" in evaluation.score(["我 们"], ["我 们"], "zh").bleu.signature
+    assert "tok:zh" in evaluation.score(["我们"], ["我们"], "zh-Hans").bleu.signature
     assert "tok:char" in evaluation.score(["です"], ["です"], "ja").bleu.signature
+    assert "tok:char" in evaluation.score(["ไปไหน"], ["ไปไหน"], "th").bleu.signature
+
+
+def test_bleu_of_a_language_without_spaces_sees_parts_of_a_sentence() -> None:
+    """With 13a the sentence would be one word, and a wrong one."""
+    assert evaluation.bleu(["วันนี้อากาศดีมาก"], ["วันนี้อากาศดี"], "th") > 50
 
 
 @pytest.mark.parametrize(
