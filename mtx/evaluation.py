@@ -83,34 +83,39 @@ def tokenizer_of(tgt: str) -> str:
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", protocol: Protocol | None = None
-) -> Scores:
-    """Corpus BLEU, chrF2 and TER of one reference a line.
+    hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", protocol: Protocol | None = None,
+    more_references: Sequence[Sequence[str]] = (),
+) -> Scores:  # fmt: skip
+    """Corpus BLEU, chrF2 and TER.
 
     Args:
         tgt: target language, for BLEU's tokenizer where words are not separated by spaces.
         protocol: for a BLEU score beside the others.
+        more_references: other translations of the same lines, where there are some.
 
     Raises:
-        DataError: where the two differ in length, or hold nothing (sacreBLEU would cut the longer one silently).
+        DataError: where they differ in length, or hold nothing (sacreBLEU would cut the longer ones silently).
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    if len(hypotheses) != len(references):
-        raise DataError(f"{len(hypotheses)} hypotheses for {len(references)} references")
+    streams = [list(references), *map(list, more_references)]
+    for stream in streams:
+        if len(hypotheses) != len(stream):
+            raise DataError(f"{len(hypotheses)} hypotheses for {len(stream)} references")
     if not hypotheses:
         raise DataError("nothing to score: no lines")
     metrics = []
     for metric in (BLEU(tokenize=tokenizer_of(tgt)), CHRF(), TER()):
-        value = metric.corpus_score(list(hypotheses), [list(references)]).score
+        value = metric.corpus_score(list(hypotheses), streams).score
         metrics.append(Metric(float(value), str(metric.get_signature())))
     bleu, chrf, ter = metrics
-    return Scores(bleu, chrf, ter, {} if protocol is None else _published(hypotheses, references, protocol))
+    return Scores(bleu, chrf, ter, {} if protocol is None else _published(hypotheses, streams, protocol))
 
 
-def _published(hypotheses: Sequence[str], references: Sequence[str], protocol: Protocol) -> dict[str, Metric]:
-    text, bleu = protocol.tokenized(references, [hypotheses]), protocol.metric()
-    value = float(bleu.corpus_score(text.systems[0], [text.references]).score)
+def _published(hypotheses: Sequence[str], references: list[list[str]], protocol: Protocol) -> dict[str, Metric]:
+    text, bleu = protocol.tokenized(references[0], [hypotheses, *references[1:]]), protocol.metric()
+    tokenized, *more_references = text.systems
+    value = float(bleu.corpus_score(tokenized, [text.references, *more_references]).score)
     return {protocol.name: Metric(value, text.signature(str(bleu.get_signature())))}
 
 
@@ -127,25 +132,40 @@ def comparable(lines: Sequence[str], normalization: str) -> list[str]:
     return [unicodedata.normalize("NFC", line) for line in cleaned] if normalization == "nfc" else cleaned
 
 
+@dataclass(frozen=True)
+class NamedTestSet:
+    """Text to translate and score: a run's, one of sacreBLEU's named test sets in one direction, or two files.
+
+    Attributes:
+        more_references: other translations of the same lines, which some of sacreBLEU's test sets have.
+    """
+
+    name: str
+    tgt: str
+    sources: list[str]
+    references: list[str]
+    more_references: list[list[str]] = field(default_factory=list)
+
+
 def evaluate(
-    translator: LineTranslator, name: str, sources: list[str], references: list[str], directory: Path | None, tgt: str,
-    protocol: Protocol | None = None,
-) -> Scores:  # fmt: skip
+    translator: LineTranslator, named: NamedTestSet, directory: Path | None, protocol: Protocol | None = None
+) -> Scores:
     """Translate a test set, score it, and leave src.txt, hyp.txt, ref.txt and scores.json in `directory`, if given."""
     normalization = translator.tokenizer.normalization
-    hypotheses = comparable(translator.translate(sources), normalization)
-    references = comparable(references, normalization)
-    scores = score(hypotheses, references, tgt, protocol)
+    hypotheses = comparable(translator.translate(named.sources), normalization)
+    references = comparable(named.references, normalization)
+    more_references = [comparable(lines, normalization) for lines in named.more_references]
+    scores = score(hypotheses, references, named.tgt, protocol, more_references)
     if directory is None:
         return scores
     with files.new_directory(directory, replace=True) as new:
         for file_name, lines in (
-            (SOURCE_TEXT, [clean_text(line) for line in sources]),
+            (SOURCE_TEXT, [clean_text(line) for line in named.sources]),
             (HYPOTHESIS_TEXT, hypotheses),
             (REFERENCE_TEXT, references),
         ):
             files.write_text(new / file_name, "".join(f"{line}\n" for line in lines))
-        files.write_json(new / SCORES, {name: scores.as_dict()})
+        files.write_json(new / SCORES, {named.name: scores.as_dict()})
     return scores
 
 
@@ -163,21 +183,11 @@ def score_files(hyp: Path, ref: Path, tgt: str = "", protocol: Protocol | None =
     return score(comparable(hypotheses, "none"), comparable(references, "none"), tgt, protocol)
 
 
-@dataclass(frozen=True)
-class NamedTestSet:
-    """Text to translate and score: one of sacreBLEU's named test sets in one direction, or two files."""
-
-    name: str
-    tgt: str
-    sources: list[str]
-    references: list[str]
-
-
 def evaluate_test_set(
     translator: LineTranslator, named: NamedTestSet, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score text that belongs to no run; nothing is written."""
-    return {named.name: evaluate(translator, named.name, named.sources, named.references, None, named.tgt, protocol)}
+    return {named.name: evaluate(translator, named, None, protocol)}
 
 
 def score_test_set(hyp: Path, named: NamedTestSet, protocol: Protocol | None = None) -> dict[str, Scores]:
@@ -185,8 +195,9 @@ def score_test_set(hyp: Path, named: NamedTestSet, protocol: Protocol | None = N
     hypotheses = list(text_files.read_lines(hyp))
     if len(hypotheses) != len(named.references):
         raise DataError(f"{hyp} has {len(hypotheses)} lines, the test set {named.name} has {len(named.references)}")
-    references = comparable(named.references, "none")
-    return {named.name: score(comparable(hypotheses, "none"), references, named.tgt, protocol)}
+    hypotheses, references = comparable(hypotheses, "none"), comparable(named.references, "none")
+    more_references = [comparable(lines, "none") for lines in named.more_references]
+    return {named.name: score(hypotheses, references, named.tgt, protocol, more_references)}
 
 
 def target_language(direction: str | None) -> str:
@@ -202,7 +213,7 @@ def _split_direction(direction: str) -> tuple[str, str]:
 
 
 def named_test_set(name: str, pair: str) -> NamedTestSet:
-    """Load a test set by sacreBLEU's name, such as wmt14/full; sacreBLEU downloads and keeps it.
+    """Load a test set and all of its references by sacreBLEU's name, such as wmt14/full; sacreBLEU downloads it.
 
     Args:
         pair: the direction, such as en-de.
@@ -220,8 +231,8 @@ def named_test_set(name: str, pair: str) -> NamedTestSet:
         known = ", ".join(sacrebleu.get_langpairs_for_testset(name))
         raise UsageError(f"test set {name} has no direction {pair}; it has {known}")
     try:
-        paths = [Path(sacrebleu.get_source_file(name, pair)), Path(sacrebleu.get_reference_files(name, pair)[0])]
+        paths = [Path(sacrebleu.get_source_file(name, pair)), *map(Path, sacrebleu.get_reference_files(name, pair))]
     except (OSError, SystemExit) as error:
         raise MtxError(f"test set {name} could not be downloaded: {error}") from None
-    sources, references = (list(text_files.read_lines(path)) for path in paths)
-    return NamedTestSet(name.replace("/", "-"), tgt, sources, references)
+    sources, references, *more_references = (list(text_files.read_lines(path)) for path in paths)
+    return NamedTestSet(name.replace("/", "-"), tgt, sources, references, more_references)

@@ -206,9 +206,8 @@ def evaluate_tests(
         logger.info(
             "translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", translator.options.beam_size
         )
-        scores[name] = evaluation.evaluate(
-            translator, name, store.src_texts(), store.tgt_texts(), paths.evaluation / name, tgt, protocol
-        )
+        test_set = evaluation.NamedTestSet(name, tgt, store.src_texts(), store.tgt_texts())
+        scores[name] = evaluation.evaluate(translator, test_set, paths.evaluation / name, protocol)
     return scores
 
 

@@ -74,12 +74,17 @@ def test_published_protocols_stand_below_the_honest_score(run_copy: Path, tmp_pa
 
 @pytest.fixture
 def cache(tmp_path: Path) -> dict[str, str]:
-    """An environment in which sacreBLEU finds wmt14/full downloaded."""
-    directory = tmp_path / "sacrebleu" / "wmt14" / "full"
-    directory.mkdir(parents=True)
-    texts = {"src": "one two three four\nfour five six seven\n", "ref": "eins zwei drei vier\nvier fünf sechs sieben\n"}
-    for field in ("src", "ref", "docid", "genre", "origlang"):
-        (directory / f"wmt14_full.en-de.{field}").write_text(texts.get(field, ""), encoding="utf-8")
+    """An environment in which sacreBLEU finds wmt14/full and wmt20/tworefs downloaded."""
+    src, ref = "one two three four\nfour five six seven\n", "eins zwei drei vier\nvier fünf sechs sieben\n"
+    other = "eins zwei drei fünf\nvier fünf sechs acht\n"
+    for name, texts in (
+        ("wmt14/full", {"src": src, "ref": ref}),
+        ("wmt20/tworefs", {"src": src, "ref-0": other, "ref-1": ref}),
+    ):
+        directory = tmp_path / "sacrebleu" / name
+        directory.mkdir(parents=True)
+        for field, text in (texts | dict.fromkeys(("docid", "genre", "origlang"), "")).items():
+            (directory / f"{name.replace('/', '_')}.en-de.{field}").write_text(text, encoding="utf-8")
     return {**ENVIRONMENT, "SACREBLEU": str(tmp_path / "sacrebleu")}
 
 
@@ -93,6 +98,20 @@ def test_named_test_sets(trained: Path, tmp_path: Path, cache: dict[str, str]) -
     assert same.stdout.startswith(b"wmt14-full BLEU 100.00  chrF2 100.0  TER 0.0")
     both = mtx(*of_file, "--protocol", "aiayn", env=cache).stdout
     assert both.startswith(same.stdout + b"wmt14-full aiayn BLEU 100.00  ")
+
+
+def test_named_test_sets_with_two_references(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
+    hyp = tmp_path / "hyp"
+    hyp.write_text("eins zwei drei vier\nvier fünf sechs acht\n", encoding="utf-8")  # a line of each reference
+    of_file = ["evaluate", "--hyp", hyp, "--testset", "wmt20/tworefs", "--direction", "en-de"]
+    line = mtx(*of_file, env=cache).stdout
+    assert line.startswith(b"wmt20-tworefs BLEU 100.00  chrF2 100.0  TER 0.0  nrefs:2|case:mixed")
+    both = mtx(*of_file, "--protocol", "aiayn", env=cache).stdout
+    assert both.startswith(line + b"wmt20-tworefs aiayn BLEU 100.00  nrefs:2|")
+    theirs = [sys.executable, "-m", "sacrebleu", "-t", "wmt20/tworefs", "-l", "en-de", "-i", str(hyp), "-b"]
+    assert float(subprocess.run(theirs, env=cache, capture_output=True, check=True).stdout) == 100
+    result = mtx("evaluate", trained, "--testset", "wmt20/tworefs", env=cache)
+    assert result.returncode == 0 and b"  nrefs:2|case:mixed" in result.stdout, result.stderr
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -56,6 +56,19 @@ def test_words_are_characters_where_a_language_writes_no_spaces(language: str, t
     assert evaluation.words(text, language) == units
 
 
+def test_each_reference_counts() -> None:
+    """The first line is the first reference's, the second the second's."""
+    others = ["a cat sat on a mat", "some dog barked at the moon"]
+    hypotheses = [REFERENCES[0], others[1]]
+    scores = evaluation.score(hypotheses, REFERENCES, more_references=[others])
+    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
+    for metric in (scores.bleu, scores.chrf, scores.ter):
+        assert metric.signature.startswith("nrefs:2|")
+    assert evaluation.score(hypotheses, REFERENCES).bleu.score < 90
+    with pytest.raises(DataError, match="2 hypotheses for 1 references"):
+        evaluation.score(hypotheses, REFERENCES, more_references=[others[:1]])
+
+
 @pytest.mark.parametrize("hypotheses, references", [(["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])])
 def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], references: list[str]) -> None:
     with pytest.raises(DataError):
