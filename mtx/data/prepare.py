@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import ROUND_UP, Context
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -66,6 +67,11 @@ class Tally:
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def num_left(self) -> int:
+        """Pairs that are neither held out nor dropped, so far."""
+        return self.read - self.held_out - self.dropped.total()
+
     def drop(self, reason: str, dropped: Dropped) -> None:
         """Count pairs that are left out; the first for each reason becomes its example."""
         self.dropped[reason] += dropped.count
@@ -105,7 +111,8 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         tokenizer: None learns one; else this one is kept, to the byte.
 
     Raises:
-        UsageError: where text is not found, `data_dir` holds something already, or the tokenizer lacks a tag.
+        UsageError: where text is not found, `data_dir` holds something already, the tokenizer lacks a tag, or the
+            weights are so small that an epoch would have no sentence.
         DataError: where text cannot be read, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -119,6 +126,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         cleaned = directory / f"{files.TEMPORARY_PREFIX}cleaned.arrow"
         sets = given_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
+        _refuse_tiny_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
         tokenizer.save(directory)
@@ -163,6 +171,18 @@ def _take_in(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Ta
     batch = take_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
     tally.held_out += new.num_rows - batch.num_rows
     return batch
+
+
+def _refuse_tiny_weights(tallies: list[Tally]) -> None:
+    """Refuse weights with which an epoch would have less than one sentence: a step would take any number of epochs."""
+    if sum(tally.corpus.weight * tally.num_left for tally in tallies) >= 1:
+        return
+    most = max(tallies, key=lambda tally: tally.num_left)
+    smallest = Context(prec=2, rounding=ROUND_UP).divide(1, most.num_left)
+    raise UsageError(
+        f"data.train: with the weight {most.corpus.weight:g} of {most.corpus.name} an epoch would have less than one "
+        f"sentence; expected at least {smallest:f} for its {most.num_left:,} pairs"
+    )
 
 
 @dataclass(frozen=True)

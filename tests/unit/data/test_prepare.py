@@ -134,6 +134,21 @@ def test_corpora_bring_weights_and_tags(tmp_path: Path, given: list[Pair]) -> No
     assert [corpus["dropped"] for corpus in data.report["corpora"]] == [{}, {"duplicate": 5}] and conserves(data.report)
 
 
+def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Path, given: list[Pair]) -> None:
+    """A step would go through an epoch after another without finding a sentence."""
+    write(tmp_path / "back", pairs(50, seed=2))
+
+    def weighted(train: float, back: float) -> tuple[TrainText, TrainText]:
+        return TrainText(name="train", weight=train), TrainText(name="back", weight=back)
+
+    expected = "the weight 1e-09 of train an epoch would have less than one sentence; expected at least 0.0034 for its"
+    with pytest.raises(UsageError, match=f"^data.train: with {expected} 300 pairs$"):
+        run(tmp_path, *GIVEN, train=weighted(1e-9, 0.01))
+    assert not (tmp_path / "out").exists()
+    assert run(tmp_path, *GIVEN, out="smallest", train=weighted(0.0034, 1e-9)).train.num_pairs == 350
+    assert run(tmp_path, *GIVEN, out="other", train=weighted(1e-9, 0.02)).train.num_pairs == 350
+
+
 def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, given: list[Pair]) -> None:
     long = " ".join(["abc"] * 300)
     spaced = (f" {given[8][0]}\x0c", given[8][1])
