@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mtx.data.workers import num_cores
+from mtx.machine import num_cores
 from mtx.text_files import read_lines
 
 SIDES = ("en", "de")

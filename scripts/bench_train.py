@@ -24,6 +24,8 @@ from typing import Any
 
 from bench_machine import versions
 
+from mtx.machine import num_cores
+
 STARTED = time.perf_counter()  # before anything heavy is imported: the time to the first step counts from here
 
 CPU_SYSTEMS = ("mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32", "marian-bf16-compiled")
@@ -121,7 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after warm-up")
     parser.add_argument("--json", type=Path, help="file for all figures")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
-    parser.add_argument("--threads", type=int, default=_num_cores(), help="of each system; default: all cores")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
     parser.add_argument("--batch-tokens", type=int, help="target tokens a step; default: the preset's")
     parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps instead")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each system in that comparison")
@@ -132,10 +134,6 @@ def _arguments() -> argparse.Namespace:
     if unknown := set(arguments.systems or ()) - set(SYSTEMS):
         parser.error(f"--systems: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(SYSTEMS)}")
     return arguments
-
-
-def _num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:

@@ -29,7 +29,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench_machine import machine, versions
-from bench_train import PIP_TRANSFORMERS, _num_cores, _reason
+from bench_train import PIP_TRANSFORMERS, _reason
+
+from mtx.machine import num_cores
 
 if TYPE_CHECKING:
     from bench_translate_inputs import Text
@@ -137,7 +139,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--lines", type=int, default=1000, help="how many sentences, from the first")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
     parser.add_argument("--modes", default=",".join(MODES), help="some of %(default)s")
-    parser.add_argument("--threads", type=int, default=_num_cores(), help="of each system; default: all cores")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all systems; the best counts")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -12,6 +12,7 @@ import typer
 
 from mtx.commands.common import AsJson, Device
 from mtx.errors import MtxError
+from mtx.machine import num_cores
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
 _EXTRAS = {
@@ -59,10 +60,10 @@ def _versions() -> dict[str, str]:
 def _cpu() -> dict[str, Any]:
     import torch
 
-    from mtx.model.device import cpu_name, fast_precision
+    from mtx.model.device import cpu_name, fast_precision, num_threads
 
-    threads, precision = torch.get_num_threads(), fast_precision(torch.device("cpu"))
-    return {"name": cpu_name(), "cores": os.cpu_count(), "threads": threads, "precision": precision}
+    precision = fast_precision(torch.device("cpu"))
+    return {"name": cpu_name(), "cores": num_cores(), "threads": num_threads(), "precision": precision}
 
 
 def _gpu() -> dict[str, Any]:

@@ -174,9 +174,10 @@ def load_translator(
         import torch
 
         from mtx.decoding.translator import Translator
-        from mtx.model.device import find_device, keep_freed_memory
+        from mtx.model.device import find_device, keep_freed_memory, num_threads
 
-        if threads is not None:
+        threads = threads or num_threads()
+        if threads != torch.get_num_threads():
             torch.set_num_threads(threads)
         keep_freed_memory()
         translator = Translator.load(

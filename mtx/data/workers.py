@@ -18,26 +18,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mtx.errors import MtxError
+from mtx.machine import num_cores
 
 MAX_WORKERS = 16  # a few more, and what this process does itself (reading, writing) takes as long as their work
 FEW_ITEMS = 6  # so many are done here first: blocks of fewer are ready sooner than the workers that would share them
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", of a container under cgroup v2
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def num_cores() -> int:
-    """How many cores this process may use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no such file; or no quota, which reads "max"
-        quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
-        cores = min(cores, max(1, quota // period))
-    return cores
 
 
 class Workers:

@@ -6,7 +6,6 @@ at the maximum length ends fewer: the best hypothesis is nearly always that of m
 """
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.lines import LineTranslator, Splitter
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.machine import num_cores
 from mtx.paths import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
 
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
@@ -104,7 +104,7 @@ class CTranslate2Translator(LineTranslator):
             float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
         )  # fmt: skip
         kind, index = _find_device(device)
-        workers = (threads or _num_cpus()) if kind == "cpu" else 1
+        workers = (threads or num_cores()) if kind == "cpu" else 1
         if sampling is not None:
             library().set_random_seed(sampling.seed)
         return cls(
@@ -222,11 +222,6 @@ class CTranslate2Translator(LineTranslator):
         if self.options.sampling is None:
             return sorted(candidates, key=lambda c: -c.score)
         return candidates * (self.options.sampling.num_samples // len(candidates))
-
-
-def _num_cpus() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _find_device(name: str) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from mtx.decoding.lines import LineTranslator, Splitter
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.slots import Job, Jobs, search
 from mtx.errors import DataError, UsageError
-from mtx.model.device import attention_kernel
+from mtx.model.device import attention_kernel, num_threads
 from mtx.model.incremental import IncrementalModel
 from mtx.model.transformer import Transformer
 
@@ -35,7 +35,7 @@ class Translator(LineTranslator):
     Args:
         max_tokens: longest source, in pieces with `</s>`, that goes through the model in one piece.
         precision: `fp32` or `bf16`, of the weights and of what is computed with them.
-        threads: on the CPU; None means those that torch uses.
+        threads: on the CPU; None means `num_threads()`.
         batch_tokens: source tokens that are decoded at once.
         src, tgt, splitter: see `LineTranslator`.
     """
@@ -47,7 +47,7 @@ class Translator(LineTranslator):
     ):  # fmt: skip
         super().__init__(tokenizer, max_tokens, options or SearchOptions(), src=src, tgt=tgt, splitter=splitter)
         self.model, self.precision, self.batch_tokens = model, precision, batch_tokens
-        self.num_workers = (threads or torch.get_num_threads()) if model.output_weight.device.type == "cpu" else 1
+        self.num_workers = (threads or num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
         self._engine: IncrementalModel | None = None
 

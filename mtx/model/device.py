@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from mtx.errors import UsageError
+from mtx.machine import num_cores
 from mtx.model.attention import Kernel
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,12 @@ def machine(device: torch.device) -> dict[str, Any]:
     except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
         own = "unknown"
     versions = {"mtx": own, "torch": torch.__version__, "python": platform.python_version()}
-    return {"machine": name, "cores": os.cpu_count(), "platform": platform.platform(), **versions}
+    return {"machine": name, "cores": num_cores(), "platform": platform.platform(), **versions}
+
+
+def num_threads() -> int:
+    """CPU threads for torch: its own default, but no more than this process has cores. Torch ignores cgroup quotas."""
+    return min(torch.get_num_threads(), num_cores())
 
 
 def _cpu_capabilities() -> Mapping[str, Any]:

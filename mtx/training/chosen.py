@@ -9,7 +9,7 @@ from mtx import files
 from mtx.config import Config
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, UsageError
-from mtx.model.device import attention_kernel, fast_precision, repays_compiling
+from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import training_flops
 from mtx.paths import RunPaths
 from mtx.training import probe
@@ -47,7 +47,7 @@ def choose(paths: RunPaths, wanted: Config, device: torch.device, data: Prepared
         micro = probe.micro_batch_tokens(wanted, num_ids, ratio, device, precision, kernel)
     num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
     compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
-    chosen = Chosen(str(device), precision, micro, kernel, torch.get_num_threads(), compiled)
+    chosen = Chosen(str(device), precision, micro, kernel, num_threads(), compiled)
     files.write_json(paths.chosen, asdict(chosen))
     return chosen
 

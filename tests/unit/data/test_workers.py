@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data import workers as module
-from mtx.data.workers import Workers, num_cores
+from mtx.data.workers import Workers
 from mtx.errors import DataError, MtxError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process")
@@ -171,17 +171,6 @@ def test_workers_end_with_a_killed_program() -> None:
 def test_a_worker_imports_no_more_than_it_needs() -> None:
     with Workers(2) as workers:
         assert list(workers.map(imported_by_a_worker, range(2))) == [set(), set()]
-
-
-@pytest.mark.parametrize("quota, cores", [("max 100000", 64), ("150000 100000", 1), ("400000 100000", 4), ("", 64)])
-def test_a_container_s_share_of_the_cores_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    monkeypatch.setattr(module, "_CPU_QUOTA", tmp_path / "cpu.max")
-    assert num_cores() == 64
-    (tmp_path / "cpu.max").write_text(f"{quota}\n")
-    assert num_cores() == cores
 
 
 def test_partial_functions_and_large_items_travel() -> None:

@@ -1,0 +1,16 @@
+"""What this process may use of the machine. No torch here: worker processes and the CTranslate2 engine ask too."""
+
+import contextlib
+import os
+from pathlib import Path
+
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", of a container under cgroup v2
+
+
+def num_cores() -> int:
+    """How many cores this process may use: those it may run on, and no more than its container has."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # no such file; or no quota, which reads "max"
+        quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
+        cores = min(cores, max(1, quota // period))
+    return cores
