@@ -1,14 +1,26 @@
 """The operations that change the disk, one function each. `files` makes things durable with them.
 
 Everything that mtx writes goes through here, so that tests can record what is done, let any of it fail, and cut the
-power between two of them.
+power between two of them. Every OSError of these operations names its file.
 """
 
+import contextlib
 import io
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name `path` in an OSError of the block: the system names no file that is already open."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def make_directory(path: Path) -> None:
@@ -17,12 +29,12 @@ def make_directory(path: Path) -> None:
 
 def create(path: Path) -> IO[bytes]:
     """A new file, open for writing; one that is there is emptied."""
-    return io.BufferedWriter(_File(_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)))
+    return io.BufferedWriter(_File(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 def append(path: Path) -> io.RawIOBase:
     """A file, made where there is none, open for writing at its end; what is written goes out at once, whole."""
-    return _File(_open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND))
+    return _File(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def write(fd: int, data: memoryview) -> int:
@@ -36,7 +48,8 @@ def sync(path: Path) -> None:
         return
     fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
-        os.fsync(fd)
+        with naming(path):
+            os.fsync(fd)
     finally:
         os.close(fd)
 
@@ -74,8 +87,8 @@ def _open(path: Path, flags: int) -> int:
 class _File(io.RawIOBase):
     """An open file whose bytes go through `write`."""
 
-    def __init__(self, fd: int):
-        self._fd = fd
+    def __init__(self, path: Path, flags: int):
+        self._path, self._fd = path, _open(path, flags)
 
     def fileno(self) -> int:
         return self._fd
@@ -86,8 +99,9 @@ class _File(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         done = 0
-        while done < len(view):
-            done += write(self._fd, view[done:])
+        with naming(self._path):
+            while done < len(view):
+                done += write(self._fd, view[done:])
         return done
 
     def close(self) -> None:

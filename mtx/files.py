@@ -41,15 +41,22 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             yield file
         disk.sync(temporary)
         disk.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
+        name_final(error, temporary, path)
         raise
     disk.sync(path.parent)
 
 
 def _temporary(directory: Path) -> Path:
     return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+
+
+def name_final(error: BaseException, temporary: Path, path: Path) -> None:
+    """Let an OSError name what was to become `path`, not the temporary, which is removed."""
+    if isinstance(error, OSError) and error.filename is not None:
+        error.filename = str(error.filename).replace(str(temporary), str(path))
 
 
 def make_directories(path: Path) -> None:
@@ -146,10 +153,11 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
         disk.sync(path.parent)
         if replace:
             _remove_tree(old)
-    except BaseException:
+    except BaseException as error:
         _remove_tree(temporary)
         if replace:
             _put_back(old)
+        name_final(error, temporary, path)
         raise
 
 

@@ -93,7 +93,7 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends well."""
-    from mtx import files
+    from mtx import disk, files
 
     if path is None:
         if sys.stdout is None:
@@ -104,7 +104,7 @@ def open_output(path: Path | None) -> Iterator[Any]:
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
     is_special = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
-    with path.open("wb") if is_special else files.new_file(path) as file:
+    with disk.create(path) if is_special else files.new_file(path) as file:
         yield file
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mtx import files
+from mtx import disk, files
 from mtx.config import Config, TokenizerConfig
 from mtx.data.blocks import CleanBlock, Dropped, clean_block, encode_block
 from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes
@@ -131,7 +131,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
         tokenizer.save(directory)
         num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
-        cleaned.unlink()
+        disk.unlink(cleaned)
         for held in sets:
             _encode_set(held, tokenizer, limits, directory / held.store)
         files.write_json(directory / REPORT, _report(tallies, sets, tokenizer, *num_tokens))
@@ -141,7 +141,7 @@ def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path
     """Write the cleaned training pairs to `path`, a batch a block, and return their number; fills held-out sets."""
     started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
     blocks = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
-    with pa.ipc.new_file(str(path), TEXT) as writer, progress_bar("cleaning") as bar:
+    with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer, progress_bar("cleaning") as bar:
         for block in workers.map(partial(clean_block, limits=limits), blocks):
             batch = _take_in(block, seen, sets, tallies[block.corpus])
             if batch.num_rows:

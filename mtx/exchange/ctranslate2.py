@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from mtx import files
+from mtx import disk, files
 from mtx.bundle import Bundle
 from mtx.data.piece_models import EOS, UNK
 from mtx.decoding.ctranslate2_engine import library
@@ -52,7 +52,8 @@ def write_ctranslate2(loaded: Bundle, directory: Path, precision: str, source: s
     spec.validate()
     spec.optimize(quantization=precision)
     with files.new_directory(directory, replace=True) as new:
-        spec.save(str(new))
+        with disk.naming(new):
+            spec.save(str(new))
         loaded.tokenizer.save(new)
         files.write_json(new / EXPORT_CONFIG, described)
         files.write_text(new / EXPORT_EXAMPLE, _example_text())

@@ -66,7 +66,11 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=files.TEMPORARY_PREFIX) as temporary:
         new = Path(temporary) / directory.name
-        _write(loaded, root, to, new, precision)
+        try:
+            _write(loaded, root, to, new, precision)
+        except OSError as error:
+            files.name_final(error, new, directory)
+            raise
         proof = None if lines is None else prove(root, to, new, lines)
         if proof is not None:
             check(proof, precision)

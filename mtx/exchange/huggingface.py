@@ -56,7 +56,8 @@ def export_huggingface(loaded: Bundle, directory: Path, scores: Mapping[str, Any
         files.write_bytes(new / marian.SOURCE_MODEL, loaded.tokenizer.models.source)
         files.write_bytes(new / marian.TARGET_MODEL, loaded.tokenizer.models.target)
         tensors = marian_tensors(loaded.model)
-        (new / marian.WEIGHTS).write_bytes(safetensors.torch.save(tensors, metadata={"format": "pt"}))  # 4.x wants it
+        weights = safetensors.torch.save(tensors, metadata={"format": "pt"})  # transformers 4.x wants it
+        files.write_bytes(new / marian.WEIGHTS, weights)
         files.write_text(new / marian.CARD, model_card(loaded, scores))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx import cli, disk
+from mtx import cli, disk, files
 from mtx.paths import RunPaths
 from mtx.training import checkpoint
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
@@ -95,7 +95,59 @@ def test_each_write(
     tally(what, len(CALLS), held)
 
 
+@pytest.mark.parametrize("command, output", [
+    (["translate", "RUN", "TEXT"], "out.txt"),
+    (["logprob", "RUN", "TEXT", "TEXT"], "out.txt"),
+    (["report", "RUN"], "out.html"),
+    (["attention", "RUN", "one two"], "out.html"),
+    (["attention", "RUN", "one two"], "out.png"),
+    (["export", "RUN", "--to", "huggingface"], "out"),
+    (["export", "RUN", "--to", "ctranslate2"], "out"),
+])  # fmt: skip
+def test_the_error_names_the_output(
+    command: list[str], output: str, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    if "ctranslate2" in command:
+        pytest.importorskip("ctranslate2")
+    (tmp_path / "text").write_text("one two\n")
+    places = {"RUN": str(trained), "TEXT": str(tmp_path / "text")}
+    failing(monkeypatch, 1, errno.ENOSPC, True)
+    returned = cli.run([*(places.get(word, word) for word in command), "-o", str(tmp_path / output)])
+    err = capfd.readouterr().err
+    check_error(returned, err, 1, "No space left on device")
+    assert f"error: {tmp_path / output}" in err and files.TEMPORARY_PREFIX not in err
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_the_error_names_a_file_that_cannot_be_made_or_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError) as made:
+        files.write_text(tmp_path / "nowhere" / "out", "text")
+    assert made.value.filename == str(tmp_path / "nowhere" / "out")
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError) as synced:
+        files.write_text(tmp_path / "out", "text")
+    assert synced.value.filename == str(tmp_path / "out")
+
+
 # --- real faults ---
+
+
+def test_the_error_names_the_export_that_ctranslate2_could_not_write(trained: Path, tmp_path: Path) -> None:
+    """CTranslate2 writes its files itself; a limit on their size makes that fail."""
+    resource = pytest.importorskip("resource")
+    pytest.importorskip("ctranslate2")
+    result = mtx(
+        "export", trained, "--to", "ctranslate2", "-o", tmp_path / "out",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)),
+    )  # fmt: skip
+    check_error(result.returncode, result.stderr.decode(), 1, f"error: {tmp_path / 'out'}: File too large")
+    assert not any(tmp_path.iterdir())
+
 
 FILLS = """
 import os, shutil, signal, subprocess, sys, time

@@ -48,6 +48,7 @@ def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) 
 def test_a_full_disk_is_one_line_and_no_success(command: str, trained: Path, text: Path) -> None:
     result = shell(command, trained, text)
     check_error(result.returncode, result.stderr.decode(), 1, "No space left")
+    assert ("-o" in command) == (b"error: /dev/full: " in result.stderr)
 
 
 @needs_full
