@@ -19,6 +19,7 @@ REPORT = "report.json"
 SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
 EXPORT_CONFIG = "mtx.json"
 EXPORT_EXAMPLE = "example.py"
+KEPT_EXPORT_PREFIX = "ctranslate2-"  # before the precision: the directory of an export that a model directory keeps
 CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
 CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 

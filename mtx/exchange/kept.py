@@ -12,7 +12,7 @@ from filelock import FileLock
 
 from mtx import files
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.paths import EXPORT_CONFIG, MANIFEST, WEIGHTS, RunPaths
+from mtx.paths import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MANIFEST, WEIGHTS, RunPaths
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     if (model / EXPORT_CONFIG).is_file():
         return model
     root = model_directory(model)
-    kept, source = root / f"ctranslate2-{precision}", weights_hash(root)
+    kept, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
     if _source_of(kept) == source:
         return kept
     lock = root / f"{files.TEMPORARY_PREFIX}{kept.name}.lock"

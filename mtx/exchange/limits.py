@@ -8,7 +8,7 @@ from pathlib import Path
 from mtx import files
 from mtx.config import ModelConfig
 from mtx.errors import UsageError
-from mtx.paths import MANIFEST
+from mtx.paths import KEPT_EXPORT_PREFIX, MANIFEST
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -34,7 +34,9 @@ def ctranslate2_obstacles(config: ModelConfig) -> list[str]:
 
 
 def check_replaceable(directory: Path) -> None:
-    """Refuse a directory that holds anything mtx did not write: an export replaces it whole.
+    """Refuse a directory that holds anything mtx did not write: an export or an import replaces it whole.
+
+    mtx wrote what the manifest lists, what an interruption left, and the exports that a model directory keeps.
 
     Raises:
         UsageError: naming what would be lost.
@@ -43,10 +45,15 @@ def check_replaceable(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is there and is no directory")
-    names = sorted(path.name for path in directory.iterdir())
-    listed = files.read_json(directory / MANIFEST).get("files") if MANIFEST in names else None
+    listed = files.read_json(directory / MANIFEST).get("files") if (directory / MANIFEST).exists() else None
     known = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
-    if strange := [name for name in names if name not in known]:
-        raise UsageError(
-            f"{directory}: holds {strange[0]}, which mtx did not write there and would replace", "name a new directory"
-        )
+    for path in sorted(directory.iterdir()):
+        is_leftover = listed is not None and path.name.startswith(files.TEMPORARY_PREFIX)
+        if path.name in known or is_leftover:
+            continue
+        if not (path.name.startswith(KEPT_EXPORT_PREFIX) and path.is_dir()):
+            raise UsageError(
+                f"{directory}: holds {path.name}, which mtx did not write there and would replace",
+                "name a new directory",
+            )
+        check_replaceable(path)

@@ -17,6 +17,7 @@ from torch import Tensor
 from mtx import bundle
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.exchange.huggingface import export_huggingface
+from mtx.exchange.kept import kept_export
 from mtx.exchange.marian_import import import_marian
 from tests.models import random_ids
 from tests.unit.exchange import peers
@@ -303,6 +304,21 @@ def test_a_pickle_comes_with_the_way_to_convert_it(copy: Path, tmp_path: Path) -
     with pytest.raises(UsageError) as error:
         import_marian(copy, tmp_path / "ours")
     assert "save_pretrained(NEW_DIR, safe_serialization=True)" in (error.value.help or "")
+
+
+def test_an_imported_model_is_replaced_with_the_exports_that_it_keeps(copy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    ours = tmp_path / "ours"
+    import_marian(copy, ours)
+    export = kept_export(ours)
+    (ours / ".tmp-ctranslate2-int8.lock").touch()  # of a process that was killed
+    import_marian(copy, ours)
+    assert not export.exists()
+    assert kept_export(ours) == export
+    (export / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"ctranslate2-int8: holds notes\.txt, which mtx did not write"):
+        import_marian(copy, ours)
+    assert (export / "notes.txt").read_text() == "mine"
 
 
 def test_nothing_of_others_is_replaced(copy: Path, tmp_path: Path) -> None:
