@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
-from mtx.errors import DataError, UsageError
+from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.decoding.lines import Hypothesis, LineTranslator, Splitter
@@ -139,12 +139,9 @@ def logprob(
         )
         number = 1
         for block, translations in streams.paired(streams.blocks(source, src, ""), tgt):
-            try:
-                found = translator.log_probs(block, translations, number)
-            except DataError as error:
-                raise DataError(f"{src}: {error}") from None
+            scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
             number += len(block)
-            for one in found:
+            for one in scores:
                 value = {"log_prob": one.log_prob, "tokens": one.num_tokens, "score": one.score}
                 sink.write((json.dumps(value) if as_json else f"{one.log_prob:.6f}").encode() + b"\n")
 

@@ -5,6 +5,7 @@ workers with a thread each, so a CPU with n threads searches with n workers that
 """
 
 import contextlib
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -89,16 +90,23 @@ class Translator(LineTranslator):
         results = [found[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
-    def log_probs(self, src: Sequence[str], tgt: Sequence[str], first: int = 1) -> list[Forced]:
+    def log_probs(
+        self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
+    ) -> list[Forced]:
         """How probable the model finds each line of `tgt` as a translation of that of `src`.
 
         Args:
             first: number of the first line, for messages.
+            names: what a line of each text is called in messages, before its number.
 
         Raises:
-            DataError: where a source is longer than the model takes in one piece.
+            DataError: where a source is longer than the model takes in one piece, or a target has more pieces than a
+                table of learned positions has rows.
         """
-        return self.forced(self._src_ids(src, first), self._tgt_ids(tgt))
+        src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
+        _check_lengths(src_ids, self.max_tokens, names[0], first)
+        _check_lengths(tgt_ids, self._num_tgt_positions(), names[1], first)
+        return self.forced(src_ids, tgt_ids)
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[Forced]:
         """Score given token ids, each ending in `</s>`; see `score_pairs`."""
@@ -111,28 +119,22 @@ class Translator(LineTranslator):
         Raises:
             DataError: where a source is longer than the model takes in one piece, or a target than it writes.
         """
-        src_ids = self._src_ids(src, 1)
+        src_ids = self._ids(src, is_target=False)
+        _check_lengths(src_ids, self.max_tokens, "line")
         if tgt is None:
             tgt_ids = [found[0].ids for found in self.decode(src_ids, [[] for _ in src_ids])]
         else:
-            tgt_ids = self._tgt_ids(tgt)
-            positions = self.model.tgt_positions
-            longest = min(self.max_tokens + EXTRA_LENGTH, 1 << 30 if positions is None else len(positions))
-            for number, ids in enumerate(tgt_ids, start=1):
-                if len(ids) > longest:
-                    raise DataError(f"target {number} has {len(ids)} pieces, the model writes up to {longest}")
+            tgt_ids = self._ids(tgt, is_target=True)
+            _check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self._num_tgt_positions()), "target")
         with self._lock, self._evaluating():
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
 
-    def _src_ids(self, lines: Sequence[str], first: int) -> list[list[int]]:
-        found = self.tokenizer.encode([clean_text(line) for line in lines], num_threads=1)
-        for number, ids in enumerate(found, start=first):
-            if len(ids) > self.max_tokens:
-                raise DataError(f"line {number} has {len(ids)} pieces, the model takes {self.max_tokens}")
-        return found
+    def _ids(self, lines: Sequence[str], is_target: bool) -> list[list[int]]:
+        return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
 
-    def _tgt_ids(self, lines: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode([clean_text(line) for line in lines], target=True, num_threads=1)
+    def _num_tgt_positions(self) -> int:
+        """The most target pieces that the model has positions for; sinusoidal positions have no end."""
+        return sys.maxsize if self.model.tgt_positions is None else len(self.model.tgt_positions)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -196,3 +198,10 @@ class Translator(LineTranslator):
     def _num_slots(self, longest: Job) -> int:
         most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
         return max(1, min(most, self.batch_tokens // max(len(longest.source), 8)))
+
+
+def _check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:
+    """Raise a DataError that names the first sentence of more than `limit` pieces; they are counted from `first`."""
+    for number, ids in enumerate(sentences, start=first):
+        if len(ids) > limit:
+            raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")

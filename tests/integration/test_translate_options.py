@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from mtx import bundle
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, start
+from tests.models import tiny_model
 
 TEXT = b"one two three\nfour five\n\nsix seven eight nine\n"
 
@@ -138,4 +141,16 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     long.write_text("one two\n" * 3 + "one " * 500 + "\n")
     refused(1, [str(long), "line 4", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    loaded = bundle.load(trained / "model")
+    model = tiny_model(loaded.tokenizer.num_ids, dtype=torch.float32, positions="learned")
+    info = {key: value for key, value in loaded.info.items() if key != "model"}
+    bundle.write(tmp_path / "model", model.state_dict(), model.config, loaded.tokenizer, info)
+    src, tgt = tmp_path / "src", tmp_path / "tgt"
+    src.write_bytes(TEXT)
+    tgt.write_text("eins\nzwei\n" + "drei " * 1200 + "\nvier\n")
+    refused(1, [f"{tgt}: line 3", "takes 1024"], "logprob", tmp_path / "model", src, tgt, "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()

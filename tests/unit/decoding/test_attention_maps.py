@@ -105,7 +105,7 @@ def test_a_target_that_is_given(translator: Translator) -> None:
 def test_what_is_too_long_is_refused(translator: Translator) -> None:
     with pytest.raises(DataError, match="line 2 has .* pieces, the model takes 12"):
         translator.attention_maps(["ab", "ab " * 40])
-    with pytest.raises(DataError, match="target 1 has .* pieces, the model writes up to 62"):
+    with pytest.raises(DataError, match="target 1 has .* pieces, the model takes 62"):
         translator.attention_maps(["ab"], ["ab " * 80])
 
 

@@ -13,7 +13,7 @@ from mtx.decoding.lines import Hypothesis
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.slots import Job
 from mtx.decoding.translator import Translator
-from mtx.errors import UsageError
+from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
 
 MAX_TOKENS = 24
@@ -173,6 +173,17 @@ def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, 
     lines = searched.log_probs(["abc de", ""], ["fgh", "a"])
     assert lines[0].log_prob < 0 and lines[0].num_tokens == len(tokenizer.encode(["fgh"])[0])
     assert lines[1].log_prob < 0
+
+
+def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) -> None:
+    model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
+    translator = Translator(model, tokenizer, MAX_TOKENS)
+    ids = tokenizer.encode(["ab " * 2000])[0]
+    longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
+    assert [len(tokenizer.encode([text])[0]) for text in (longest, longer)] == [1024, 1025], "</s> included"
+    assert translator.log_probs(["ab"], [longest])[0].num_tokens == 1024
+    with pytest.raises(DataError, match="^out.de: line 8 has 1025 pieces, the model takes 1024$"):
+        translator.log_probs(["ab", "ab"], ["ab", longer], 7, ("in.en: line", "out.de: line"))
 
 
 def test_several_threads_get_what_one_gets(translator: Translator) -> None:
