@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,24 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(1, [str(long), "line 4", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text, letter, out = tmp_path / "text", tmp_path / "letter.docx", tmp_path / "out"
+    text.write_bytes(TEXT)
+    with zipfile.ZipFile(letter, "w") as archive:
+        archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
+    words = [f"{letter}: is a zip archive or an office document", "plain text in UTF-8, one sentence a line"]
+    refused(2, words, "translate", trained, letter, "-o", out)
+    refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)
+    refused(2, words, "logprob", trained, letter, text, "-o", out)
+    refused(2, words, "logprob", trained, text, letter, "-o", out)
+    refused(2, words, "evaluate", trained, "--src", letter, "--ref", text)
+    refused(2, words, "evaluate", "--hyp", text, "--ref", letter)
+    assert not out.exists()
+    through_stdin = mtx("translate", trained, stdin=letter.read_bytes())
+    assert through_stdin.returncode == 0
+    assert through_stdin.stdout.count(b"\n") == letter.read_bytes().count(b"\n") + 1, "standard input is never refused"
 
 
 def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

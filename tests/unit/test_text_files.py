@@ -1,6 +1,12 @@
+import bz2
 import gzip
 import io
+import lzma
 import os
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +42,73 @@ def test_refuses_missing_and_truncated_files(tmp_path: Path) -> None:
         list(text_files.read_lines(tmp_path / "missing"))
     (tmp_path / "cut").write_bytes(gzip.compress(os.urandom(5000))[:-20])
     with pytest.raises(DataError, match="cut: truncated"):
+        list(text_files.read_lines(tmp_path / "cut"))
+
+
+def packed(write: Callable[[io.BytesIO], object]) -> bytes:
+    buffer = io.BytesIO()
+    write(buffer)
+    return buffer.getvalue()
+
+
+def zip_of(file: io.BytesIO) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
+
+
+def tar_of(file: io.BytesIO, form: int) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+        archive.addfile(tarfile.TarInfo("letter.txt"))
+
+
+PIXEL = struct.pack("<HHBBB", 1, 1, 0x80, 0, 0)
+OTHER_FORMATS = {
+    "zip": (packed(zip_of), "a zip archive or an office document"),
+    "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
+    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), "an office document"),
+    "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
+    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), "a tar archive"),
+    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), "a tar archive"),
+    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), "a tar archive"),
+    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "a 7z archive"),
+    "rar": (b"Rar!\x1a\x07\x01\x00", "a rar archive"),
+    "xz": (lzma.compress(b"text\n"), "compressed by xz"),
+    "bzip2": (bz2.compress(b"text\n"), "compressed by bzip2"),
+    "empty bzip2": (bz2.compress(b""), "compressed by bzip2"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "compressed by zstd"),
+    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a PNG image"),
+    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "a JPEG image"),
+    "gif": (b"GIF89a" + PIXEL, "a GIF image"),
+    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", "a WebP image"),
+    "tiff": (b"II*\x00\x08\x00\x00\x00", "a TIFF image"),
+    "bmp": (b"BM" + struct.pack("<IHHII", 58, 0, 0, 54, 40), "a BMP image"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_refuses_what_is_not_text(name: str, tmp_path: Path) -> None:
+    path, (data, kind) = tmp_path / "letter", OTHER_FORMATS[name]
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=f"letter: is {kind}.*, expected plain text"):
+        text_files.open_binary(path)
+
+
+LIKE_OTHER_FORMATS = [
+    "BMW builds cars", "BM\0\0\0\0 are five characters", "GIF89a is a format of images", "PK is a joiner", "II*, MM*",
+    "%PDF-", "BZh9 is how bzip2 begins", "RIFF and WEBP", "7z", "Rar!", "x" * 257 + "ustar wars", "\0\0\0", "\xd0\xcf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LIKE_OTHER_FORMATS)
+def test_reads_text_that_begins_nearly_like_another_format(text: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    assert list(text_files.read_lines(tmp_path / "text")) == [text]
+
+
+@pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b\x09\0\0\0\0\0\0\0", gzip.compress(b"text\n")[:12]])
+def test_a_gzip_file_that_is_damaged_from_its_beginning(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(data)
+    with pytest.raises(DataError, match="cut: truncated or damaged gzip file"):
         list(text_files.read_lines(tmp_path / "cut"))
 
 
