@@ -128,7 +128,7 @@ class DataConfig(Section):
     tgt: Language = Field("tgt", description="target language")
     dir: str | None = Field(None, description="where local names are looked up; null means the current folder")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used when data.dir is not given")
-    generator: Literal["grammar"] | None = Field(None, description="text that mtx makes itself (the demo)")
+    generator: Literal["grammar"] | None = Field(None, description="the demo's synthetic text, which is in the package")
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: str | None = Field(None, description="local name or file; none holds out a part of the training text")
     test: tuple[str, ...] = Field((), description="local names or files; none holds out a part of the training text")

@@ -76,7 +76,7 @@ def download(settings: Settings = None) -> None:
     wanted = resolve(settings).config
     from mtx.data.sources import find_corpora
 
-    corpora = find_corpora(wanted.data, wanted.seed)
+    corpora = find_corpora(wanted.data)
     names = [
         corpus.name for corpus in (*corpora.train, *([corpora.valid] if corpora.valid else []), *corpora.tests.values())
     ]

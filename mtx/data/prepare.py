@@ -117,7 +117,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
-    corpora = find_corpora(config.data, config.seed)
+    corpora = find_corpora(config.data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     _refuse_unknown(tags, tokenizer)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)

@@ -1,27 +1,27 @@
-"""Where parallel text comes from: local files, a dataset on the hub, or the grammar.
+"""Where parallel text comes from: local files, a dataset on the hub, or the demo's file in the package.
 
 For: finding all that the configuration names, before anything is started. Not for: reading (`formats`, `hub`), judging.
-Flow: files/hub/grammar -> `PairBlock` -> cleaning -> tokenizer -> store.
+Flow: files/hub/demo -> `PairBlock` -> cleaning -> tokenizer -> store.
 """
 
 import stat
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 from mtx.config import FILE_ENDING, DataConfig, TrainText
-from mtx.data import grammar
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.formats import in_blocks, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.data.hub import find_hub_corpora
 from mtx.errors import UsageError
-from mtx.text_files import open_binary
+from mtx.text_files import open_binary, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
+DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 
-def find_corpora(data: DataConfig, seed: int) -> Corpora:
+def find_corpora(data: DataConfig) -> Corpora:
     """Find all text that the configuration names; downloads what is on the hub, opens every local file once.
 
     Raises:
@@ -30,7 +30,7 @@ def find_corpora(data: DataConfig, seed: int) -> Corpora:
     """
     if data.generator == "grammar":
         parts = ("train", "valid", "test")
-        train, valid, test = (Corpus("grammar", 1.0, None, partial(_read_grammar, seed, part)) for part in parts)
+        train, valid, test = (Corpus("grammar", 1.0, None, partial(_read_demo, part)) for part in parts)
         return Corpora([train], valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return find_hub_corpora(data, data.hub)
@@ -106,11 +106,6 @@ def _refuse(key: str, name: str, missing: str) -> NoReturn:
     raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
 
 
-@lru_cache(maxsize=1)
-def _generate(seed: int) -> grammar.GeneratedCorpus:
-    return grammar.generate(seed)
-
-
-def _read_grammar(seed: int, part: str) -> Iterator[PairBlock]:
-    examples = getattr(_generate(seed), part)
-    return in_blocks((example.src, example.tgt) for example in examples)
+def _read_demo(part: str) -> Iterator[PairBlock]:
+    rows = (line.split("\t") for line in read_lines(DEMO))
+    return in_blocks((src, tgt) for name, src, tgt in rows if name == part)

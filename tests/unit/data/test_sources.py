@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtx.config import DataConfig
-from mtx.data import formats, grammar, sources
+from mtx.data import formats
 from mtx.data.corpora import Corpora, Corpus, PairBlock
-from mtx.data.grammar_rendering import Example
 from mtx.data.sources import find_corpora
 from mtx.errors import DataError, MtxError, UsageError
 
@@ -28,7 +27,7 @@ PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("", "leer")]
 
 def find(directory: Path | None = None, **keys: Any) -> Corpora:
     values = {"src": "en", "tgt": "de", "dir": str(directory) if directory else None, **keys}
-    return find_corpora(DataConfig.model_validate(values), seed=1)
+    return find_corpora(DataConfig.model_validate(values))
 
 
 def pairs_of(corpus: Corpus | None) -> Pairs:
@@ -499,7 +498,7 @@ from mtx.config import DataConfig
 from mtx.data.sources import find_corpora
 from mtx.errors import MtxError
 try:
-    find_corpora(DataConfig(src="en", tgt="de", hub={"name": "no/where"}), 1)
+    find_corpora(DataConfig(src="en", tgt="de", hub={"name": "no/where"}))
 except MtxError as error:
     print(error, error.help, sep="|", end="")
 """
@@ -516,24 +515,19 @@ def test_hub_that_cannot_be_reached(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-# The grammar
+# The demo
 
 
-def test_grammar(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def generate(seed: int) -> grammar.GeneratedCorpus:
-        calls.append(seed)
-        example = [Example(f"s{part}", f"t{part}") for part in range(3)]
-        return grammar.GeneratedCorpus(example[:1], example[1:2], example[2:])
-
-    monkeypatch.setattr(grammar, "generate", generate)
-    sources._generate.cache_clear()
+def test_the_demo_s_text_is_in_the_package() -> None:
     found = find(generator="grammar")
     assert list(found.tests) == ["grammar"]
     for _ in range(2):
-        assert pairs_of(found.train[0]) == [("s0", "t0")]
-        assert pairs_of(found.valid) == [("s1", "t1")]
-        assert pairs_of(found.tests["grammar"]) == [("s2", "t2")]
-    assert calls == [1]
-    sources._generate.cache_clear()
+        train, valid, test = (pairs_of(corpus) for corpus in (found.train[0], found.valid, found.tests["grammar"]))
+        assert (len(train), len(valid), len(test)) == (24_000, 500, 600)
+    assert train[0][1] == "Gestern um 11.35 Uhr haben seine ruhigen Onkel keine Zeitung gelesen."
+    assert valid[0][1] == "Dieser junge Mann stiehlt den Computer im ruhigen Museum."
+    assert test[0] == (
+        "Where has the young actress lost the beautiful key?",
+        "Wo hat die junge Schauspielerin den schönen Schlüssel verloren?",
+    )
+    assert [next(corpus.blocks()).first_line for corpus in (found.train[0], *found.tests.values())] == [1, 1]

@@ -1,6 +1,6 @@
 """Numbers, prices, dates and times of day in English and German, for the demo's grammar."""
 
-from mtx.data.grammar_lexicon import Phrase, join
+from .lexicon import Phrase, join
 
 _WORDS = {  # English and German words by number
     "ones": """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen

@@ -1,6 +1,6 @@
 """Says a meaning in English and in German: the two renderings of each sentence of the demo's grammar.
 
-For: turning a `Clause` into an `Example`. Not for: choosing what is said, which `grammar_sampling` does.
+For: turning a `Clause` into an `Example`. Not for: choosing what is said, which `sampling` does.
 A sentence is one meaning (`Clause`, `NP`, `Phrase`), so the English determines the German. To keep that so, the grammar
 has no "you", no object pronouns, and no simple past without a past time.
 """
@@ -8,7 +8,7 @@ has no "you", no object pronouns, and no simple past without a past time.
 import re
 from typing import NamedTuple
 
-from mtx.data.grammar_lexicon import BE, NONE, Adjective, Noun, Phrase, Pronoun, Verb, join
+from .lexicon import BE, NONE, Adjective, Noun, Phrase, Pronoun, Verb, join
 
 Triple = tuple[str, str, str]
 

@@ -1,5 +1,6 @@
-"""The synthetic corpus: hand-checked sentences for each phenomenon, formats, the split, and the held-out triples."""
+"""The demo's corpus: hand-checked sentences for each phenomenon, formats, the split, held-out triples, and its file."""
 
+import gzip
 import itertools
 import re
 from collections import Counter
@@ -7,10 +8,11 @@ from random import Random
 
 import pytest
 
-from mtx.data.grammar import NUM_TEST, NUM_TRAIN, NUM_VALID, GeneratedCorpus, generate
-from mtx.data.grammar_lexicon import ADJECTIVES, BE, COST, HAVE, NOUNS, PRONOUNS, REPORTING, VERBS, Phrase
-from mtx.data.grammar_numbers import cardinal, clock, date, digits, price, spoken_clock
-from mtx.data.grammar_rendering import (
+from mtx.data.sources import DEMO
+from scripts.demo_grammar.corpus import NUM_TEST, NUM_TRAIN, NUM_VALID, SEED, GeneratedCorpus, generate
+from scripts.demo_grammar.lexicon import ADJECTIVES, BE, COST, HAVE, NOUNS, PRONOUNS, REPORTING, VERBS, Phrase
+from scripts.demo_grammar.numbers import cardinal, clock, date, digits, price, spoken_clock
+from scripts.demo_grammar.rendering import (
     NP,
     Clause,
     Example,
@@ -22,7 +24,7 @@ from mtx.data.grammar_rendering import (
     statement,
     subordinate,
 )
-from mtx.data.grammar_sampling import examples
+from scripts.demo_grammar.sampling import examples
 
 NOUN = {noun.en: noun for nouns in NOUNS.values() for noun in nouns}
 ADJ = {adjective.en: adjective for adjective in ADJECTIVES}
@@ -37,7 +39,7 @@ def np(noun: str, det: str = "the", plural: bool = False, adj: str | None = None
 
 @pytest.fixture(scope="module")
 def corpus() -> GeneratedCorpus:
-    return generate(1)
+    return generate(SEED)
 
 
 SENTENCES = [
@@ -274,8 +276,12 @@ def test_format(phrase: Phrase, en: str, de: str) -> None:
     assert phrase == (en, de)
 
 
+def test_the_package_holds_this_corpus(corpus: GeneratedCorpus) -> None:
+    assert gzip.decompress(DEMO.read_bytes()) == corpus.tsv()
+
+
 def test_a_seed_determines_the_corpus(corpus: GeneratedCorpus) -> None:
-    assert generate(1) == corpus
+    assert generate(SEED) == corpus
     other = generate(2)
     assert other.train != corpus.train
     assert other.test != corpus.test

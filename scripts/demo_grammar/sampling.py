@@ -1,12 +1,12 @@
 """Chooses what the sentences of the demo's grammar say, so that they make sense in both languages.
 
-For: a stream of examples from a random generator. Flow: words of `grammar_lexicon` -> meaning -> `grammar_rendering`.
+For: a stream of examples from a random generator. Flow: words of `lexicon` -> meaning -> `rendering`.
 """
 
 from collections.abc import Callable, Iterator
 from random import Random
 
-from mtx.data.grammar_lexicon import (
+from .lexicon import (
     ADJECTIVES,
     BE,
     COST,
@@ -26,8 +26,8 @@ from mtx.data.grammar_lexicon import (
     join,
     nouns_of,
 )
-from mtx.data.grammar_numbers import WEEKDAYS, cardinal, clock, date, digits, price, spoken_clock
-from mtx.data.grammar_rendering import (
+from .numbers import WEEKDAYS, cardinal, clock, date, digits, price, spoken_clock
+from .rendering import (
     MODALS,
     NP,
     Clause,

@@ -1,9 +1,8 @@
-"""Writes the demo's corpus: synthetic English-German sentence pairs from a small hand-written grammar.
+"""Draws the demo's corpus: synthetic English-German sentence pairs from a small hand-written grammar.
 
 For: a demo and end-to-end tests that need parallel text offline, with known phenomena and a test set that measures
 generalisation. Not for: training a translator of real text; about a hundred nouns and sixty verbs are no language.
-Flow: one of three sources of pairs (files / hub / grammar -> pairs -> cleaning -> tokenizer). Its own parts:
-`grammar_lexicon` and `grammar_numbers` (words) -> `grammar_sampling` (meanings) -> `grammar_rendering` (sentences).
+Flow: `lexicon` and `numbers` (words) -> `sampling` (meanings) -> `rendering` (sentences) -> the three parts, here.
 """
 
 import re
@@ -11,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
-from mtx.data.grammar_rendering import Example
-from mtx.data.grammar_sampling import ACTIONS, PEOPLE, examples
+from .rendering import Example
+from .sampling import ACTIONS, PEOPLE, examples
 
+SEED = 1  # of the corpus that mtx is shipped with
 NUM_TRAIN, NUM_VALID, NUM_TEST = 24_000, 500, 600
 NUM_HELD_OUT = NUM_TEST // 2  # test sentences with a triple that training never shows
 MIN_TRAIN_COUNT = 10  # each word of a test sentence stands at least this often in the training text
@@ -26,6 +26,12 @@ class GeneratedCorpus:
     train: list[Example]
     valid: list[Example]
     test: list[Example]
+
+    def tsv(self) -> bytes:
+        """Gives the corpus as `mtx.data.sources` reads it: lines of part TAB source TAB target, in UTF-8."""
+        parts = {"train": self.train, "valid": self.valid, "test": self.test}
+        lines = (f"{part}\t{example.src}\t{example.tgt}\n" for part, examples in parts.items() for example in examples)
+        return "".join(lines).encode()
 
 
 def _words(example: Example) -> list[str]:

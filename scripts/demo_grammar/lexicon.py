@@ -1,6 +1,6 @@
 """The words of the demo's grammar: English and German nouns, adjectives, verbs and pronouns with their forms.
 
-For: `grammar_rendering`, which puts them into sentences, and `grammar_sampling`, which chooses them. A noun, an
+For: `rendering`, which puts them into sentences, and `sampling`, which chooses them. A noun, an
 adjective and a verb (with its particle: look for, look at) have one German word each, so that the English determines
 the German.
 """

@@ -1,0 +1,12 @@
+"""Writes the demo's corpus anew into the package, from which `mtx train demo` reads it.
+
+python -m scripts.demo_grammar
+"""
+
+import gzip
+
+from mtx.data.sources import DEMO
+
+from .corpus import SEED, generate
+
+DEMO.write_bytes(gzip.compress(generate(SEED).tsv(), mtime=0))
