@@ -4,7 +4,8 @@ For: work in Python, of which one process does no more than one core can. Not fo
 nothing from one item to the next. Used by `prepare`, whose items are blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, for torch's threads do not
 survive that, and it does not import the program's `__main__`, as multiprocessing's own would. Signals do not reach it:
-it ends when its connection closes, which it does however this process ends.
+it ends when its connection closes, which it does however this process ends. `ProcessPoolExecutor` is not used, because
+it can wait for ever after a worker was killed; docs/decisions.md has the measurements.
 """
 
 import contextlib

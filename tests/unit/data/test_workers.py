@@ -142,6 +142,21 @@ def test_a_worker_killed_between_two_items_is_an_error() -> None:
             list(workers.map(operator.add, ["x" * 10_000_000] * 3))
 
 
+def pid_and_much_text(_: object) -> tuple[int, str]:
+    return os.getpid(), "x" * 10_000_000
+
+
+def test_a_worker_killed_while_it_sends_a_result_is_an_error_and_no_hang() -> None:
+    with Workers(2) as workers:
+        results = workers.map(pid_and_much_text, range(9))
+        pid, _ = next(results)
+        next(results)
+        time.sleep(0.5)  # by now the worker waits for this process to read the rest of its next result
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(MtxError, match="killed by SIGKILL"):
+            list(results)
+
+
 def test_signals_are_for_the_program_alone() -> None:
     with Workers(2) as workers:
         pids = list(workers.map(process_of, range(2)))
