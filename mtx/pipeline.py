@@ -23,7 +23,7 @@ from mtx.decoding.translator import Translator
 from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation import Scores
-from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
+from mtx.exchange.limits import huggingface_obstacles
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.paths import (
     HYPOTHESIS_TEXT,
@@ -153,14 +153,9 @@ def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedDa
 
 
 def export_note(config: ModelConfig) -> str | None:
-    """Which formats this architecture cannot be exported to, and why; None where there is none such."""
-    obstacles = {"ctranslate2": ctranslate2_obstacles(config), "huggingface": huggingface_obstacles(config)}
-    possible = [name for name, reasons in obstacles.items() if not reasons]
-    if len(possible) == len(obstacles):
-        return None
-    to = f"to {', '.join(possible)}, not to" if possible else "neither to"
-    refused = " nor to ".join(f"{name} ({'; '.join(reasons)})" for name, reasons in obstacles.items() if reasons)
-    return f"this model can be exported {to} {refused}"
+    """Which format this architecture cannot be exported to, and why; None where it can be exported to all."""
+    obstacles = "; ".join(huggingface_obstacles(config))
+    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None
 
 
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:

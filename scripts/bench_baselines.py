@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from mtx.config import ModelConfig
 from mtx.data.store import Side, TokenStore
-from mtx.model.transformer import MultiHeadAttention, Transformer, sinusoidal_positions
+from mtx.exchange import marian
+from mtx.model.transformer import Transformer, sinusoidal_positions
 
 LABEL_SMOOTHING = 0.1
 Ints = npt.NDArray[np.int64]
@@ -169,7 +170,7 @@ class MarianBaseline(Baseline):
             use_cache=False, attn_implementation=attention,
         )  # fmt: skip
         self.marian: Any = MarianMTModel(config)
-        self.marian.load_state_dict(_marian_names(ours), strict=False)
+        self.marian.load_state_dict(marian.tensors_of(ours), strict=False)
         self.marian.tie_weights()
 
     def output_weight(self) -> Tensor:
@@ -181,29 +182,3 @@ class MarianBaseline(Baseline):
         out = self.marian.model(src_ids, attention_mask=mask, decoder_input_ids=tgt_in_ids, use_cache=False)
         hidden: Tensor = out.last_hidden_state
         return hidden
-
-
-def _marian_names(ours: Transformer) -> dict[str, Tensor]:
-    """The weights of mtx under Marian's names."""
-    weights = {"model.shared.weight": ours.embedding.detach()}
-    for stack in ("encoder", "decoder"):
-        for number, layer in enumerate(getattr(ours, stack)):
-            for name, module in layer.named_children():
-                for theirs, part in _marian_parts(name, module):
-                    weights |= {f"model.{stack}.layers.{number}.{theirs}.{k}": v for k, v in part.state_dict().items()}
-    return weights
-
-
-_MARIAN_MODULES = {
-    "self_attention": "self_attn", "cross_attention": "encoder_attn", "inner": "fc1", "outer": "fc2",
-    "self_attention_norm": "self_attn_layer_norm", "cross_attention_norm": "encoder_attn_layer_norm",
-    "feed_forward_norm": "final_layer_norm",
-}  # fmt: skip
-
-
-def _marian_parts(name: str, module: nn.Module) -> list[tuple[str, nn.Module]]:
-    theirs = _MARIAN_MODULES[name]
-    if not isinstance(module, MultiHeadAttention):
-        return [(theirs, module)]
-    parts = {"q_proj": module.query, "k_proj": module.key, "v_proj": module.value, "out_proj": module.output}
-    return [(f"{theirs}.{part}", projection) for part, projection in parts.items()]

@@ -1,26 +1,28 @@
-"""Checks a directory for CTranslate2 before CTranslate2 reads it: it trusts `model.bin`, and a stranger's can crash it.
+"""Checks a CTranslate2 directory before CTranslate2 reads it, for CTranslate2 trusts `model.bin`: a bad one crashes it.
 
-`model.bin` must hold what `mtx export` writes for this architecture, by name, shape, type and setting; the numbers may
-be any. Layout: version | name of the specification, revision | variables (name, shape, type, bytes) | aliases.
+`model.bin` must hold the tensors and settings that `mtx export` writes for this architecture, with their names, shapes
+and types; only the tensors' numbers are free. Layout: version | name of the specification, revision |
+variables (name, shape, type, bytes) | aliases. No torch here.
 """
 
+import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
 from mtx.config import ModelConfig
 from mtx.errors import DamagedFileError
 from mtx.files import read_foreign_json
+from mtx.model.architecture import Parameter, Shape, parameters, position_tables
 from mtx.paths import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS
 
-Shape = tuple[int, ...]
+ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 
 _FLOAT32, _INT8, _INT16, _FLOAT16 = 0, 1, 2, 4
 _SIZES = {_FLOAT32: 4, _INT8: 1, _INT16: 2, _FLOAT16: 2}
 _SPECIFICATION = "TransformerSpec"
-_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
-_FIXED = {  # settings of each side that mtx's models have in common
+_FIXED = {  # settings of encoder and decoder that are equal in all exports
     "alibi": 0, "alibi_use_positive_positions": 0, "alignment_heads": 1, "alignment_layer": -1, "embeddings_merge": 0,
     "multi_query_attention": 0, "scale_alibi": 0, "scale_embeddings": 1, "start_from_zero_embedding": 1,
 }  # fmt: skip
@@ -28,10 +30,10 @@ _TOKENS = ("unk_token", "bos_token", "eos_token", "decoder_start_token")
 
 
 def check_export(directory: Path, config: ModelConfig, vocabulary: list[str], num_positions: int) -> None:
-    """Refuse a directory whose files are not those of this architecture and vocabulary.
+    """Refuse a directory whose files do not have this architecture and vocabulary.
 
     Raises:
-        DamagedFileError: naming the file and what in it is another.
+        DamagedFileError: naming the file and what is wrong in it.
     """
     path = directory / CTRANSLATE2_VOCABULARY
     if read_foreign_json(path) != vocabulary:
@@ -41,12 +43,38 @@ def check_export(directory: Path, config: ModelConfig, vocabulary: list[str], nu
     if not isinstance(settings, dict) or not all(settings.get(key) in vocabulary for key in _TOKENS):
         raise DamagedFileError(f"{path}: does not name {', '.join(_TOKENS)} of the vocabulary")
     path = directory / CTRANSLATE2_WEIGHTS
-    shapes = dict(_shapes(config, len(vocabulary), num_positions))
+    shapes = _shapes(config, len(vocabulary), num_positions)
     with path.open("rb") as file:
         try:
             _check_weights(_Reader(file, path.stat().st_size), shapes, _settings(config))
         except ValueError as error:
             raise DamagedFileError(f"{path}: {error}") from None
+
+
+def variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, list[Parameter]]:
+    """The tensors of an export by name, each as the parameters or position tables that are concatenated in it."""
+    tables = [] if config.positions == "learned" else position_tables(config, num_positions)
+    parts: dict[str, list[Parameter]] = {}
+    for parameter in (*parameters(config, num_ids), *tables):
+        for variable in parameter.ctranslate2:
+            parts.setdefault(variable, []).append(parameter)
+    return parts
+
+
+def _shapes(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, Shape]:
+    """The shapes of an export's tensors, scales of quantized matrices included."""
+    shapes: dict[str, Shape] = {}
+    for name, parts in variables(config, num_ids, num_positions).items():
+        shapes[name] = (sum(part.shape[0] - part.has_pad_row for part in parts), *parts[0].shape[1:])
+        if name.endswith("/weight"):
+            shapes[f"{name}_scale"] = shapes[name][:1]
+    return shapes
+
+
+def _settings(config: ModelConfig) -> dict[str, int]:
+    activation, pre_norm = ACTIVATIONS[config.activation], int(config.norm == "pre")
+    settings = {**_FIXED, "activation": activation, "num_heads": config.num_heads, "pre_norm": pre_norm}
+    return {f"{stack}/{name}": value for stack in ("encoder", "decoder") for name, value in settings.items()}
 
 
 class _Reader:
@@ -71,7 +99,7 @@ class _Reader:
 
 
 def _check_weights(reader: _Reader, shapes: Mapping[str, Shape], settings: Mapping[str, int]) -> None:
-    """Raise ValueError at the first thing in a `model.bin` that is not what these shapes and settings say."""
+    """Raise ValueError at the first thing in a `model.bin` that differs from these shapes and settings."""
     reader.number("I")
     if (name := reader.name()) != _SPECIFICATION:
         raise ValueError(f"is a {name}, expected a {_SPECIFICATION}")
@@ -80,29 +108,27 @@ def _check_weights(reader: _Reader, shapes: Mapping[str, Shape], settings: Mappi
     for _ in range(reader.number("I")):
         name = reader.name()
         if name in types:
-            raise ValueError(f"{name} stands twice")
+            raise ValueError(f"holds {name} twice")
         types[name] = _check_variable(reader, name, shapes, settings)
-    aliases: dict[str, str] = {}
+    aliases: set[str] = set()
     for _ in range(reader.number("I")):
         name, original = reader.name(), reader.name()
-        if name in {**types, **aliases} or original not in types or shapes.get(name, ()) != shapes.get(original):
-            raise ValueError(f"{name} cannot be the same as {original}")
-        aliases[name] = original
+        if name in {*types, *aliases} or original not in types or shapes.get(name, ()) != shapes.get(original):
+            raise ValueError(f"{name} cannot be an alias of {original}")
+        aliases.add(name)
     for name in shapes:
         _check_presence(name, types, aliases)
 
 
 def _check_variable(reader: _Reader, name: str, shapes: Mapping[str, Shape], settings: Mapping[str, int]) -> int:
-    """Read a variable, all but the numbers of a tensor; its type."""
+    """Read a setting, or a tensor without its numbers; returns its type."""
     shape = tuple(reader.number("I") for _ in range(reader.number("B")))
     kind, size = reader.number("B"), reader.number("I")
-    wanted = shapes.get(name, ())
-    if (name not in shapes and name not in settings) or shape != wanted:
-        raise ValueError(f"{name} is {list(shape)}, expected {list(wanted) if name in shapes else 'no such variable'}")
-    count = 1
-    for length in shape:
-        count *= length
-    if size != count * _SIZES.get(kind, -1):
+    if name not in shapes and name not in settings:
+        raise ValueError(f"{name} is {list(shape)}, expected no such variable")
+    if shape != (expected := shapes.get(name, ())):
+        raise ValueError(f"{name} is {list(shape)}, expected {list(expected)}")
+    if size != math.prod(shape) * _SIZES.get(kind, -1):
         raise ValueError(f"{name} has {size:,} bytes of type {kind}")
     if name in shapes:
         _check_type(name, kind)
@@ -113,69 +139,16 @@ def _check_variable(reader: _Reader, name: str, shapes: Mapping[str, Shape], set
 
 
 def _check_type(name: str, kind: int) -> None:
-    known = {"weight_scale": (_FLOAT32,), "weight": (_FLOAT32, _FLOAT16, _INT8)}
-    if kind not in known.get(name.rpartition("/")[2], (_FLOAT32, _FLOAT16)):
+    types = {"weight_scale": (_FLOAT32,), "weight": (_FLOAT32, _FLOAT16, _INT8)}
+    if kind not in types.get(name.rpartition("/")[2], (_FLOAT32, _FLOAT16)):
         raise ValueError(f"{name} is of type {kind}")
 
 
-def _check_presence(name: str, types: Mapping[str, int], aliases: Mapping[str, str]) -> None:
-    """Every tensor must be there; a scale for each matrix that is in int8 and not the same as another, and no other."""
+def _check_presence(name: str, types: Mapping[str, int], aliases: set[str]) -> None:
+    """Every tensor must be there, and a scale for exactly those matrices that are in int8 and no aliases."""
     matrix = name.removesuffix("_scale")
     if matrix == name:
         if name not in types and name not in aliases:
             raise ValueError(f"lacks {name}")
     elif (name in types) != (types.get(matrix) == _INT8) or (name in aliases and matrix not in aliases):
         raise ValueError(f"{name} does not go with {matrix}")
-
-
-def _settings(config: ModelConfig) -> dict[str, int]:
-    own = {
-        "activation": _ACTIVATIONS[config.activation],
-        "num_heads": config.num_heads,
-        "pre_norm": config.norm == "pre",
-    }
-    return {f"{side}/{name}": int(v) for side in ("encoder", "decoder") for name, v in {**_FIXED, **own}.items()}
-
-
-def _shapes(config: ModelConfig, num_ids: int, num_positions: int) -> Iterator[tuple[str, Shape]]:
-    """The tensors that an export may have."""
-    width = config.d_model
-    yield from _matrix("encoder/embeddings_0", num_ids, width)
-    yield from _matrix("decoder/embeddings", num_ids, width)
-    yield from _matrix("decoder/projection", num_ids, width)
-    if config.output_bias:
-        yield "decoder/projection/bias", (num_ids,)
-    for side, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
-        yield f"{side}/position_encodings/encodings", (num_positions, width)
-        if config.norm == "pre":
-            yield from _norm(side, width)
-        for number in range(num_layers):
-            yield from _layer(f"{side}/layer_{number}", side == "decoder", width, config.d_ff)
-
-
-def _layer(layer: str, is_decoder: bool, width: int, inner: int) -> Iterator[tuple[str, Shape]]:
-    """Projections of what comes from one place are one matrix; see `mtx.exchange.ctranslate2`."""
-    linears = {
-        "self_attention/linear_0": (3 * width, width), "self_attention/linear_1": (width, width),
-        "ffn/linear_0": (inner, width), "ffn/linear_1": (width, inner),
-    }  # fmt: skip
-    if is_decoder:
-        linears |= {
-            "attention/linear_0": (width, width), "attention/linear_1": (2 * width, width),
-            "attention/linear_2": (width, width),
-        }  # fmt: skip
-    for name, (rows, columns) in linears.items():
-        yield from _matrix(f"{layer}/{name}", rows, columns)
-        yield f"{layer}/{name}/bias", (rows,)
-    for part in {name.split("/")[0] for name in linears}:
-        yield from _norm(f"{layer}/{part}", width)
-
-
-def _matrix(name: str, rows: int, columns: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}/weight", (rows, columns)
-    yield f"{name}/weight_scale", (rows,)
-
-
-def _norm(name: str, width: int) -> Iterator[tuple[str, Shape]]:
-    yield f"{name}/layer_norm/gamma", (width,)
-    yield f"{name}/layer_norm/beta", (width,)

@@ -27,7 +27,7 @@ _SHRINK = 0.75  # with nothing waiting, slots are given up when at most so many 
 
 
 class Cache(Protocol):
-    """What a model keeps of the sentences in its slots; `mtx.model.incremental.Cache` holds the definitions."""
+    """What a model keeps of the sentences in its slots; `mtx.model.cache.Cache` holds the definitions."""
 
     def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
     def release(self, slots: list[int]) -> None: ...

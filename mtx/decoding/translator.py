@@ -23,7 +23,7 @@ from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOption
 from mtx.decoding.slots import Job, Jobs, search
 from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel, num_threads
-from mtx.model.incremental import IncrementalModel
+from mtx.model.inference import IncrementalModel
 from mtx.model.transformer import Transformer
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -1,6 +1,6 @@
-"""`mtx export`: the ways out of mtx, each with the proof that the same translations come out (`mtx.exchange.proof`).
+"""`mtx export`: writes a model in another program's format and compares the translations (`mtx.exchange.proof`).
 
-The export appears under its name after the proof: a part of the run's validation text, translated both ways.
+The export gets its name only when the comparison, on a part of the run's validation text, has succeeded.
 """
 
 import logging
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from mtx import bundle, files, text_files
-from mtx.bundle import Bundle
 from mtx.data.prepare import is_prepared, load_prepared
 from mtx.decoding.ctranslate2_engine import library
 from mtx.errors import UsageError
@@ -46,19 +45,19 @@ class Exported:
 
 
 def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> Exported:
-    """Write MODEL in another program's format, once it is proved to translate alike.
+    """Write MODEL in another program's format, if the export translates as mtx does.
 
     Args:
         model: run directory or model directory.
         to: `ctranslate2` or `huggingface`.
-        directory: one that an earlier export wrote is replaced.
-        text: lines to compare; None means the run's validation text.
+        directory: an earlier export in it is replaced.
+        text: lines to compare translations of; None means the run's validation text.
 
     Raises:
-        UsageError: where it is no model, the format has no such precision, or `directory` holds something else.
+        UsageError: where `model` is no model, the format has no such precision, or `directory` holds something else.
         MtxError: where the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
-    _check_wanted(to, precision, directory)
+    _check_request(to, precision, directory)
     if to == "ctranslate2":
         library()
     root, run = _places(model)
@@ -67,7 +66,10 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=files.TEMPORARY_PREFIX) as temporary:
         new = Path(temporary) / directory.name
         try:
-            _write(loaded, root, to, new, precision)
+            if to == "ctranslate2":
+                write_ctranslate2(loaded, new, precision, weights_hash(root) if (root / MANIFEST).is_file() else None)
+            else:
+                export_huggingface(loaded, new, files.read_json(root / SCORES) if (root / SCORES).is_file() else None)
         except OSError as error:
             files.name_final(error, new, directory)
             raise
@@ -81,25 +83,17 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:
-    """Beside the run (or the model directory that belongs to none): `runs/NAME-ctranslate2-int8`."""
-    _, run = _places(model)
-    named = (run or model).resolve()
+    """Beside the run, or beside a model directory without one: `runs/NAME-ctranslate2-int8`."""
+    named = (_places(model)[1] or model).resolve()
     return named.with_name("-".join([named.name, to, *([precision] if to == "ctranslate2" else [])]))
 
 
-def _write(loaded: Bundle, root: Path, to: str, new: Path, precision: str) -> None:
-    if to == "ctranslate2":
-        write_ctranslate2(loaded, new, precision, weights_hash(root) if (root / MANIFEST).is_file() else None)
-    else:
-        export_huggingface(loaded, new, files.read_json(root / SCORES) if (root / SCORES).is_file() else None)
-
-
-def _check_wanted(to: str, precision: str, directory: Path) -> None:
+def _check_request(to: str, precision: str, directory: Path) -> None:
     if to not in ("ctranslate2", "huggingface"):
         raise UsageError(f"--to {to}: expected ctranslate2 or huggingface")
-    known = list(TOLERANCES) if to == "ctranslate2" else ["float32"]
-    if precision not in known:
-        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(known)}")
+    precisions = list(TOLERANCES) if to == "ctranslate2" else ["float32"]
+    if precision not in precisions:
+        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
     check_replaceable(directory)
     is_export = any((directory / name).is_file() for name in (EXPORT_CONFIG, SOURCE_MODEL))
     if directory.exists() and any(directory.iterdir()) and not is_export:
@@ -107,7 +101,7 @@ def _check_wanted(to: str, precision: str, directory: Path) -> None:
 
 
 def _places(model: Path) -> tuple[Path, Path | None]:
-    """The directory to load, and the run that it belongs to."""
+    """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     paths = RunPaths(model)
@@ -117,15 +111,15 @@ def _places(model: Path) -> tuple[Path, Path | None]:
     return model, above.root if above.model == model.resolve() and above.config.is_file() else None
 
 
-def _text(run: Path | None, given: Path | None) -> Text | None:
-    """The lines to compare: those of the file, or the run's validation pairs."""
-    if given is not None:
-        lines = [line for line in text_files.read_lines(given) if line.strip()][:_NUM_LINES]
+def _text(run: Path | None, file: Path | None) -> Text | None:
+    """The lines to compare: those of the file, or else the run's validation pairs."""
+    if file is not None:
+        lines = [line for line in text_files.read_lines(file) if line.strip()][:_NUM_LINES]
         if not lines:
-            raise UsageError(f"--text {given}: holds no text")
+            raise UsageError(f"--text {file}: holds no text")
         return Text(lines, [])
     if run is not None and is_prepared(RunPaths(run).data):
         valid = load_prepared(RunPaths(run).data).valid
         return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
-    logger.warning("there is no validation text to compare translations of; --text FILE gives some")
+    logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     return None

@@ -1,7 +1,6 @@
-"""The CTranslate2 export that a model directory keeps inside itself, for `mtx translate MODEL --engine ctranslate2`.
+"""The CTranslate2 export inside a model directory, for `mtx translate MODEL --engine ctranslate2`.
 
-It is made at the first use and again when the model's weights are others. No torch here: `mtx.exchange.ctranslate2`
-brings it when there is something to convert.
+It is made at the first use, and again when the model's weights have changed. torch is imported only for a conversion.
 """
 
 import contextlib
@@ -21,42 +20,42 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     """The directory of MODEL's CTranslate2 export, made now if it is not there or out of date.
 
     Args:
-        model: run directory or model directory; one that is a CTranslate2 export itself is the answer.
+        model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
 
     Raises:
         UsageError: where there is no such model.
-        DamagedFileError: where a stranger made what should be a lock.
+        DamagedFileError: where the lock is a link.
         MtxError: where CTranslate2 is not installed, or the export cannot be written inside the model directory.
     """
     if (model / EXPORT_CONFIG).is_file():
         return model
     root = model_directory(model)
-    kept, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
-    if _source_of(kept) == source:
-        return kept
-    lock = root / f"{files.TEMPORARY_PREFIX}{kept.name}.lock"
-    if lock.is_symlink():  # taking the lock would empty what it leads to
+    export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
+    if _source_of(export) == source:
+        return export
+    lock = root / f"{files.TEMPORARY_PREFIX}{export.name}.lock"
+    if lock.is_symlink():  # taking the lock would empty the file that it leads to
         raise DamagedFileError(f"{lock}: is a link, which no lock is")
     try:
         with FileLock(lock):
-            if _source_of(kept) != source:  # another process may have made it meanwhile
-                _convert(root, kept, precision, source)
+            if _source_of(export) != source:  # or another process has made it meanwhile
+                _convert(root, export, precision, source)
             with contextlib.suppress(OSError):  # Windows keeps an open file
                 lock.unlink()
     except OSError as error:
         raise MtxError(
-            f"{kept}: cannot be written: {error.strerror or error}",
+            f"{export}: cannot be written: {error.strerror or error}",
             f"mtx export {model} --to ctranslate2 --precision {precision} -o DIR, "
             "then mtx translate DIR --engine ctranslate2",
         ) from None
-    return kept
+    return export
 
 
 def model_directory(model: Path) -> Path:
-    """The model directory that MODEL means: itself, or that of a run.
+    """The model directory that MODEL names: itself, or that of the run.
 
     Raises:
-        UsageError: where it is neither, or a run that is not finished.
+        UsageError: where MODEL is neither, or a run that is not finished.
     """
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
@@ -70,7 +69,7 @@ def model_directory(model: Path) -> Path:
 
 
 def weights_hash(root: Path) -> str:
-    """The sha256 of a model directory's weights by its manifest; nothing large is read."""
+    """The sha256 of a model directory's weights, from its manifest."""
     try:
         return str(files.read_json(root / MANIFEST)["files"][WEIGHTS]["sha256"])
     except (KeyError, TypeError):
@@ -78,16 +77,16 @@ def weights_hash(root: Path) -> str:
 
 
 def _source_of(export: Path) -> str | None:
-    """The sha256 of the weights that an export was made of; None where there is none that can be used."""
+    """The sha256 of the weights that an export was made from; None where there is no usable export."""
     try:
         return str(files.read_json(export / EXPORT_CONFIG).get("source"))
     except DamagedFileError:
         return None
 
 
-def _convert(root: Path, kept: Path, precision: str, source: str) -> None:
-    logger.info("%s: converted for CTranslate2 in %s, once", root, precision)
+def _convert(root: Path, export: Path, precision: str, source: str) -> None:
+    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
     from mtx import bundle
     from mtx.exchange.ctranslate2 import write_ctranslate2
 
-    write_ctranslate2(bundle.load(root), kept, precision, source)
+    write_ctranslate2(bundle.load(root), export, precision, source)

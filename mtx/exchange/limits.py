@@ -1,7 +1,4 @@
-"""What an export cannot do, in plain words, so that it is said before training starts. No torch here.
-
-Two things are asked: whether a format can hold an architecture, and whether a directory may be replaced.
-"""
+"""What an export refuses: models that a format cannot hold, and directories that are not replaced. No torch here."""
 
 from pathlib import Path
 
@@ -12,10 +9,7 @@ from mtx.paths import KEPT_EXPORT_PREFIX, MANIFEST
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why this architecture cannot become a MarianMT directory; empty where it can.
-
-    Every `model.tie`, `model.activation` and `model.output_bias` can: transformers' MarianMTModel has them all.
-    """
+    """Why this architecture cannot become a MarianMT directory; empty where it can. CTranslate2 can hold every one."""
     obstacles = []
     if config.norm != "post":
         obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
@@ -24,27 +18,18 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
     return obstacles
 
 
-def ctranslate2_obstacles(config: ModelConfig) -> list[str]:
-    """Why CTranslate2 cannot run this architecture: empty, for its specification has all that `ModelConfig` allows.
-
-    That is norms before or after (with the final norms), ReLU, swish and exact gelu, a position table of any content,
-    a bias on the output and separate matrices for source, target and output.
-    """
-    return []
-
-
 def check_replaceable(directory: Path) -> None:
-    """Refuse a directory that holds anything mtx did not write: an export or an import replaces it whole.
+    """Refuse a directory that holds files that mtx did not write, since an export or an import replaces it whole.
 
-    mtx wrote what the manifest lists, what an interruption left, and the exports that a model directory keeps.
+    mtx wrote what the manifest lists, the leftovers of an interruption, and the exports that a model directory caches.
 
     Raises:
-        UsageError: naming what would be lost.
+        UsageError: naming the first such file.
     """
     if not directory.exists():
         return
     if not directory.is_dir():
-        raise UsageError(f"{directory}: is there and is no directory")
+        raise UsageError(f"{directory}: is not a directory")
     listed = files.read_json(directory / MANIFEST).get("files") if (directory / MANIFEST).exists() else None
     known = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
     for path in sorted(directory.iterdir()):

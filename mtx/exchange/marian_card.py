@@ -1,4 +1,4 @@
-"""The model card of an exported model: README.md in the hub's form, YAML first, then what the model is."""
+"""The model card of a MarianMT directory: README.md with the hub's YAML metadata and a description of the model."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any
 
 from mtx.bundle import Bundle
 
-_LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub refuses others
+_LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 
 _CARD = """\
 ---
@@ -52,30 +52,27 @@ a of training, so that beam search can choose another translation in a few sente
 
 
 def model_card(loaded: Bundle, scores: Mapping[str, Any] | None) -> str:
-    """README.md of a MarianMT directory; `scores` as in scores.json."""
+    """The text of the card; `scores` is the content of scores.json."""
     src, tgt = str(loaded.info["src"]), str(loaded.info["tgt"])
     codes = [json.dumps(code) for code in language_codes(src, tgt)]
     return _CARD.format(
         language="".join(f"{line}\n" for line in ("language:", *(f"- {code}" for code in codes)) if codes),
-        src=src,
-        tgt=tgt,
-        config=loaded.model.config,
-        num_ids=loaded.tokenizer.num_ids,
+        src=src, tgt=tgt, config=loaded.model.config, num_ids=loaded.tokenizer.num_ids,
         num_parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
         max_tokens=loaded.info["max_tokens"],
         normalization=_NFC if loaded.tokenizer.normalization == "nfc" else "",
         search=_SEARCH if loaded.info["beam_size"] > 1 else "",
         scores="".join(f"{line}\n" for line in ("", "## Scores", "", *_score_lines(scores))) if scores else "",
-    )
+    )  # fmt: skip
 
 
 def language_codes(src: str, tgt: str) -> list[str]:
-    """Those of the two languages that the hub takes for languages."""
+    """The language codes of these that the hub accepts as languages."""
     return [code for code in dict.fromkeys((src, tgt)) if _LANGUAGE_CODE.fullmatch(code)]
 
 
 def _score_lines(scores: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each test set and metric, with sacreBLEU's signature."""
+    """A line for each test set and metric, with sacreBLEU's signature."""
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):

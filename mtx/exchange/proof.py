@@ -1,16 +1,16 @@
-"""The proof of an export: the same lines through mtx and through the other program, and how far they may differ.
+"""Compares an export with mtx: both translate the same lines, and the results may differ by so much.
 
-Searches by other programs agree with mtx's except where two scores lie within rounding, so in float32 one or two lines
-of a hundred may differ, in float16 a few more. int8 changes scores by far more than rounding: every tenth line differs
-and neither is the better one, so there only BLEU is held to, where there are lines enough for it to mean something.
+Where two scores lie within rounding, another program's search may choose the other hypothesis: in float32 this changes
+one or two lines of a hundred, in float16 a few more. int8 changes scores by far more than rounding. Every tenth line
+then differs and neither translation is better, so int8 is judged by BLEU alone, on enough lines for BLEU to be exact.
 """
 
 import importlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,22 +24,15 @@ from mtx.errors import MtxError
 
 logger = logging.getLogger(__name__)
 
-_LINES_FOR_BLEU = 100  # below, one line moves BLEU by more than int8 does
+_LINES_FOR_BLEU = 100  # with fewer, a single line moves BLEU by more than int8 does
 
 
-@dataclass(frozen=True)
-class Tolerance:
-    """How far an export may be from mtx.
+class Tolerance(NamedTuple):
+    """How far an export may be from mtx."""
 
-    Attributes:
-        identical: least share of lines that are the same.
-        bleu: most that BLEU against the references may move.
-        apart: most that the BLEU of one against the other may lack to 100, where there are no references.
-    """
-
-    identical: float
-    bleu: float
-    apart: float
+    identical: float  # least share of identical lines
+    bleu: float  # largest difference of BLEU against the references
+    apart: float  # without references: the most that the BLEU of one against the other may be below 100
 
 
 TOLERANCES = {
@@ -47,9 +40,8 @@ TOLERANCES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Text:
-    """Lines to compare, with references or without."""
+class Text(NamedTuple):
+    """Lines to translate, and their references if there are any."""
 
     sources: list[str]
     references: list[str]
@@ -60,8 +52,8 @@ class Proof:
     """How the export's translations compare with mtx's.
 
     Attributes:
-        identical: share of equal lines.
-        bleu_difference: of BLEU against the references; without them what the BLEU of one against the other lacks.
+        identical: share of identical lines.
+        bleu_difference: of BLEU against the references; without references, 100 - BLEU of one against the other.
     """
 
     num_lines: int
@@ -70,19 +62,12 @@ class Proof:
     bleu_difference: float
 
     def line(self) -> str:
-        difference = (
-            f"BLEU {self.bleu_difference:+.2f}" if self.has_references else f"{self.bleu_difference:.2f} BLEU apart"
-        )
-        return f"{self.num_lines} lines: {self.identical:.1%} identical, {difference}"
+        bleu = f"BLEU {self.bleu_difference:+.2f}" if self.has_references else f"{self.bleu_difference:.2f} BLEU apart"
+        return f"{self.num_lines} lines: {self.identical:.1%} identical, {bleu}"
 
 
 def prove(root: Path, to: str, new: Path, text: Text) -> Proof | None:
-    """Translate the lines both ways; None where what the other way needs is not installed.
-
-    Args:
-        root: the model.
-        new: its export.
-    """
+    """Translate the text with the model `root` and with its export `new`; None where that is not possible."""
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
         return _prove_huggingface(root, new, text)
@@ -91,7 +76,7 @@ def prove(root: Path, to: str, new: Path, text: Text) -> Proof | None:
 
 
 def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Proof:
-    """The proof that two lists of translations give."""
+    """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     if identical == 1:
         difference = 0.0  # BLEU of lines that are all shorter than four words is 0, even against themselves
@@ -103,48 +88,51 @@ def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str
 
 
 def check(proof: Proof, precision: str) -> None:
-    """Refuse an export that translates otherwise than mtx.
+    """Refuse an export whose translations differ by more than `TOLERANCES`.
 
     Raises:
         MtxError: saying by how much.
     """
-    allowed = TOLERANCES[precision]
-    if proof.identical < allowed.identical:
+    tolerance = TOLERANCES[precision]
+    if proof.identical < tolerance.identical:
         raise MtxError(
-            f"the export translates {1 - proof.identical:.1%} of {proof.num_lines} lines otherwise than mtx, more than "
-            f"the {1 - allowed.identical:.0%} that {precision} may; nothing is written"
+            f"the export translates {1 - proof.identical:.1%} of {proof.num_lines} lines differently from mtx, more "
+            f"than the {1 - tolerance.identical:.0%} allowed in {precision}; nothing is written"
         )
-    most = allowed.bleu if proof.has_references else allowed.apart
+    limit = tolerance.bleu if proof.has_references else tolerance.apart
     is_judged = precision != "int8" or proof.num_lines >= _LINES_FOR_BLEU
-    if is_judged and abs(proof.bleu_difference) > most:
+    if is_judged and abs(proof.bleu_difference) > limit:
         raise MtxError(
             f"the export differs from mtx by {abs(proof.bleu_difference):.2f} BLEU on {proof.num_lines} lines, more "
-            f"than the {most} that {precision} may; nothing is written",
+            f"than the {limit} allowed in {precision}; nothing is written",
             None if precision == "float32" else "--precision float32",
         )
 
 
 def _prove_huggingface(root: Path, new: Path, text: Text) -> Proof | None:
-    """Greedy search both ways, for transformers' beam search has another length penalty."""
+    """Compare greedy searches, because transformers' beam search has another length penalty."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
         logger.warning("transformers is not installed, so translations were not compared; pip install transformers")
         return None
     ours = Translator.load(root, beam_size=1)
-    limit = ours.max_tokens + EXTRA_LENGTH
-    ours = Translator.load(root, beam_size=1, max_length=limit)
+    max_length = ours.max_tokens + EXTRA_LENGTH
+    ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]
-    rows = [row for row, line in enumerate(lines) if line and len(ours.split(line)) == 1]  # others take several calls
+    rows = [row for row, line in enumerate(lines) if line and len(ours.split(line)) == 1]  # mtx cuts the other lines
+    if not rows:
+        logger.warning("every line is longer than the model takes in one piece, so translations were not compared")
+        return None
+    inputs = [lines[row] for row in rows]
     transformers.utils.logging.disable_progress_bar()
-    model, tokenizer = (
-        getattr(transformers, f"Marian{part}").from_pretrained(new) for part in ("MTModel", "Tokenizer")
-    )
-    inputs = tokenizer([lines[row] for row in rows], return_tensors="pt", padding=True)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(new)
+    model = transformers.MarianMTModel.from_pretrained(new).eval()
     with torch.inference_mode():
-        found = model.eval().generate(
-            **inputs, num_beams=1, do_sample=False, max_length=limit + 1
-        )  # it counts the start
-    theirs = tokenizer.batch_decode(found, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ids = model.generate(
+            **tokenizer(inputs, return_tensors="pt", padding=True), num_beams=1, do_sample=False,
+            max_length=max_length + 1,  # which counts the start token
+        )  # fmt: skip
+    theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     references = [text.references[row] for row in rows] if text.references else []
-    return compare(ours.translate([lines[row] for row in rows]), theirs, references, ours.tgt)
+    return compare(ours.translate(inputs), theirs, references, ours.tgt)

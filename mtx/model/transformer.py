@@ -1,7 +1,7 @@
 """The Transformer (section 3 of the paper) over packed streams, readable beside it.
 
 Training knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and `prepare_positions`,
-search by what `mtx.model.incremental` makes of it, so that another architecture can stand beside this one.
+search by what `mtx.model.inference` makes of it, so that another architecture can stand beside this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """

@@ -9,7 +9,7 @@ import torch
 
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.slots import Job, Jobs, search
-from mtx.model.incremental import IncrementalModel
+from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

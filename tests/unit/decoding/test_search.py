@@ -13,7 +13,7 @@ from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.sampling import draw
 from mtx.decoding.search import EOS_ID, best_of
 from mtx.decoding.slots import Job, Jobs, search
-from mtx.model.incremental import IncrementalModel
+from mtx.model.inference import IncrementalModel
 from tests.models import batch_of, random_ids, tiny_model
 
 Prefix = tuple[int, ...]

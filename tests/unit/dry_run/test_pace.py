@@ -8,7 +8,7 @@ import pytest
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.slots import Job, Jobs, search
 from mtx.dry_run.pace import _Paced, keep_end_away
-from mtx.model.incremental import IncrementalModel
+from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
 

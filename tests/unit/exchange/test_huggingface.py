@@ -14,8 +14,9 @@ from mtx.bundle import Bundle
 from mtx.config import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import UsageError
-from mtx.exchange.huggingface import PAD_BIAS, export_huggingface
-from mtx.exchange.limits import ctranslate2_obstacles, huggingface_obstacles
+from mtx.exchange.huggingface import export_huggingface
+from mtx.exchange.limits import huggingface_obstacles
+from mtx.exchange.marian import PAD_BIAS
 from tests.models import random_ids, tiny_config, tiny_model
 from tests.unit.exchange import peers
 
@@ -122,7 +123,6 @@ def test_what_marian_cannot_hold_is_said_in_plain_words(tokenizer: Tokenizer, tm
     assert huggingface_obstacles(tiny_config()) == []
     both = tiny_config(norm="pre", positions="learned")
     assert [text.split(":")[0] for text in huggingface_obstacles(both)] == ["model.norm=pre", "model.positions=learned"]
-    assert ctranslate2_obstacles(both) == []
     loaded = bundle_of(tokenizer, tmp_path / "ours", norm="pre")
     with pytest.raises(UsageError, match=r"cannot become a MarianMT directory: model\.norm=pre"):
         export_huggingface(loaded, tmp_path / "theirs")
@@ -137,7 +137,7 @@ def test_only_an_earlier_export_is_replaced(tokenizer: Tokenizer, tmp_path: Path
     with pytest.raises(UsageError, match=r"theirs: holds notes\.txt"):
         export_huggingface(loaded, tmp_path / "theirs")
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "mine"
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         export_huggingface(loaded, tmp_path / "theirs" / "notes.txt")
 
 

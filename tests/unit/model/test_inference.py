@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from mtx.model import inference
 from mtx.model.cache import Cache
-from mtx.model.incremental import IncrementalModel
+from mtx.model.inference import IncrementalModel, PackedLinear
 from mtx.model.transformer import Transformer
 from tests.models import batch_of, random_ids, tiny_model
 
@@ -139,3 +140,33 @@ def test_half_precision_is_close() -> None:
     half, full = (x.float()[..., :NUM_IDS] for x in (logits[1], logits[0]))
     torch.testing.assert_close(half, full, rtol=0, atol=0.1)
     assert (half - full).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-4), (torch.bfloat16, 0.1)])
+@pytest.mark.parametrize("rows", [1, 4, 67])
+@pytest.mark.parametrize("has_onednn", [True, False])
+@torch.inference_mode()
+def test_packed_layers_equal_the_linear_layers(
+    dtype: torch.dtype, tolerance: float, rows: int, has_onednn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_onednn:
+        monkeypatch.setattr(inference, "_onednn", lambda: None)
+    torch.manual_seed(rows)
+    parts = [nn.Linear(24, 40), nn.Linear(24, 24)]
+    x, residual = torch.randn(rows, 24, dtype=dtype), torch.randn(rows, 64, dtype=dtype)
+
+    def close(got: Tensor, expected: Tensor) -> None:
+        assert got.dtype == dtype
+        torch.testing.assert_close(got.double(), expected, rtol=0, atol=tolerance)
+
+    weights = [part.weight.to(dtype).double() for part in parts]
+    biases = [part.bias.to(dtype).double() for part in parts]
+    expected = torch.cat([x.double() @ w.T + b for w, b in zip(weights, biases, strict=True)], 1)
+    both = PackedLinear.of(parts, dtype)
+    close(both(x), expected)
+    close(both(x, relu=True), expected.relu())
+    close(both.plus(x, residual), expected + residual.double())
+    halved = PackedLinear.of(parts, dtype, scale=0.5)(x)
+    close(halved[:, :40], expected[:, :40] / 2)
+    close(halved[:, 40:], expected[:, 40:])
+    close(PackedLinear(parts[0].weight, None, dtype)(x), x.double() @ weights[0].T)

@@ -1,0 +1,102 @@
+"""The Transformer's parameters as a table: their names and shapes, and their names in other programs' formats.
+
+The model is `mtx.model.transformer`, and a test holds this table equal to it. Exports, imports and the check of
+CTranslate2 models read the table, so that a new layer is a change of the model and of this file. No torch here.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mtx.config import MAX_LEARNED_POSITIONS, ModelConfig
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tensor of the model.
+
+    Attributes:
+        name: in the model's state_dict.
+        marian: its names in MarianMT. mtx writes the first; files of others may hold equal tensors under the rest.
+        ctranslate2: the variables of CTranslate2 that hold it. Parameters of one variable are concatenated there.
+        has_pad_row: whether the last row is the embedding of pad, which CTranslate2 has no row for.
+    """
+
+    name: str
+    shape: Shape
+    marian: tuple[str, ...]
+    ctranslate2: tuple[str, ...]
+    has_pad_row: bool = False
+
+
+# The linear layers and norms of a layer: here, in MarianMT, in CTranslate2, and the weight's shape by `ModelConfig`.
+_SQUARE = ("d_model", "d_model")
+_LAYER = (
+    ("self_attention.query", "self_attn.q_proj", "self_attention/linear_0", _SQUARE),
+    ("self_attention.key", "self_attn.k_proj", "self_attention/linear_0", _SQUARE),
+    ("self_attention.value", "self_attn.v_proj", "self_attention/linear_0", _SQUARE),
+    ("self_attention.output", "self_attn.out_proj", "self_attention/linear_1", _SQUARE),
+    ("self_attention_norm", "self_attn_layer_norm", "self_attention/layer_norm", ("d_model",)),
+    ("inner", "fc1", "ffn/linear_0", ("d_ff", "d_model")),
+    ("outer", "fc2", "ffn/linear_1", ("d_model", "d_ff")),
+    ("feed_forward_norm", "final_layer_norm", "ffn/layer_norm", ("d_model",)),
+)
+_DECODER_LAYER = (
+    *_LAYER,
+    ("cross_attention.query", "encoder_attn.q_proj", "attention/linear_0", _SQUARE),
+    ("cross_attention.key", "encoder_attn.k_proj", "attention/linear_1", _SQUARE),
+    ("cross_attention.value", "encoder_attn.v_proj", "attention/linear_1", _SQUARE),
+    ("cross_attention.output", "encoder_attn.out_proj", "attention/linear_2", _SQUARE),
+    ("cross_attention_norm", "encoder_attn_layer_norm", "attention/layer_norm", ("d_model",)),
+)
+
+# The matrices with a row for each token, by `model.tie`, and their names in MarianMT and CTranslate2.
+_SHARED = "model.shared.weight"
+_SOURCE = "model.encoder.embed_tokens.weight", "encoder/embeddings_0/weight"
+_TARGET = "model.decoder.embed_tokens.weight", "decoder/embeddings/weight"
+_OUTPUT = "lm_head.weight", "decoder/projection/weight"
+_TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
+    "all": {"embedding": (_SOURCE, _TARGET, _OUTPUT)},
+    "target": {"embedding": (_TARGET, _OUTPUT), "src_embedding": (_SOURCE,)},
+    "none": {"embedding": (_TARGET,), "src_embedding": (_SOURCE,), "projection": (_OUTPUT,)},
+}
+
+
+def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
+    """Every parameter of a Transformer whose output layer has `num_ids` rows."""
+    for name, uses in _TOKENS[config.tie].items():
+        marian, ctranslate2 = zip(*uses, strict=True)
+        has_pad_row = name != "projection"
+        names = (_SHARED, *marian) if config.tie == "all" else marian
+        yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
+    if config.output_bias:
+        yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
+    if config.positions == "learned":
+        yield from position_tables(config, MAX_LEARNED_POSITIONS)
+    stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
+    for stack, layer, num_layers in stacks:
+        for number, (name, marian_name, variable, keys) in itertools.product(range(num_layers), layer):
+            shape = tuple(int(getattr(config, key)) for key in keys)
+            names = (f"model.{stack}.layers.{number}.{marian_name}",)
+            yield from _weight_and_bias(f"{stack}.{number}.{name}", shape, names, f"{stack}/layer_{number}/{variable}")
+        if config.norm == "pre":  # MarianMT has no final norms
+            yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), (), f"{stack}/layer_norm")
+
+
+def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
+    """The position tables of source and target, which are parameters only where they are learned."""
+    shape = (num_positions, config.d_model)
+    return [
+        Parameter(name, shape, (f"model.{stack}.embed_positions.weight",), (f"{stack}/position_encodings/encodings",))
+        for name, stack in (("src_positions", "encoder"), ("tgt_positions", "decoder"))
+    ]
+
+
+def _weight_and_bias(name: str, shape: Shape, marian: tuple[str, ...], variable: str) -> Iterator[Parameter]:
+    """The parameters of a linear layer or, where the weight's shape has one dimension, of a LayerNorm."""
+    kinds = {"weight": "weight", "bias": "bias"} if len(shape) > 1 else {"weight": "gamma", "bias": "beta"}
+    for kind, theirs in kinds.items():
+        sizes = shape if kind == "weight" else shape[:1]
+        yield Parameter(f"{name}.{kind}", sizes, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{theirs}",))

@@ -1,0 +1,247 @@
+"""The Transformer for translation: sources are encoded, and the decoder runs one position at a time for many beams.
+
+Training runs `mtx.model.transformer`. This module holds copies of its weights in one precision, fused so that layers
+that read the same input are one matrix product, and is several times as fast on small batches. Tests hold the two
+equal. Keys and values of earlier positions are in `mtx.model.cache`.
+
+Shapes: B sentences or slots, J beams (or rows of a sentence), S source, T attended positions, N rows, D d_model,
+H heads, K head size, L layers, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mtx.model.cache import Cache, Sources
+from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
+
+Norm = Callable[[Tensor], Tensor]
+
+_ONEDNN_TYPES = torch.float32, torch.bfloat16
+
+
+class PackedLinear:
+    """A linear layer for inference, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
+
+    With few rows reading the weights takes most of the time, and packing halves it; with many rows it saves a tenth to
+    a quarter (docs/decisions.md). The operations are those that torch's own compiler uses. Where this torch or this
+    machine lacks them, plain matrix products are used.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
+        self.bias = None if bias is None else bias.detach().to(dtype)
+        weight = weight.detach().to(dtype)
+        self._ops: Any = _onednn() if weight.device.type == "cpu" and dtype in _ONEDNN_TYPES else None
+        self._weight = weight.T.contiguous() if self._ops is None else self._ops._reorder_linear_weight(weight)
+
+    @classmethod
+    def of(cls, layers: Sequence[nn.Linear], dtype: torch.dtype, scale: float = 1.0) -> "PackedLinear":
+        """One layer with the outputs of several, which read the same input; the first layer's are times `scale`."""
+        factors = [scale] + [1.0] * (len(layers) - 1)
+        weights = [layer.weight * factor for layer, factor in zip(layers, factors, strict=True)]
+        biases = [layer.bias * factor for layer, factor in zip(layers, factors, strict=True)]
+        return cls(torch.cat(weights), torch.cat(biases), dtype)
+
+    def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
+        if self._ops is not None:
+            out: Tensor = self._ops._linear_pointwise(x, self._weight, self.bias, "relu" if relu else "none", [], "")
+            return out
+        out = torch.mm(x, self._weight) if self.bias is None else torch.addmm(self.bias, x, self._weight)
+        return out.relu_() if relu else out
+
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """x W^T + b + residual."""
+        if self._ops is not None:
+            out: Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")
+            return out
+        return self(x).add_(residual)
+
+
+def _onednn() -> Any:
+    """torch's oneDNN operations, or None where this torch has none."""
+    ops = torch.ops.mkldnn
+    names = "_reorder_linear_weight", "_linear_pointwise"
+    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return ops if has_onednn and all(hasattr(ops, name) for name in names) else None
+
+
+def _layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
+    """LayerNorm of [N, D]."""
+    shape, eps = list(norm.normalized_shape), norm.eps
+    weight, bias = norm.weight.detach().to(dtype), norm.bias.detach().to(dtype)
+    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+
+
+def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of scaled queries.
+
+    Args:
+        q: [B, H, J, K]. keys: transposed, [B * H, K, T]. values: [B * H, T, K].
+        mask: added to the scores, [B, 1, J or 1, T]; None where every position is visible.
+
+    Returns:
+        [B * J, D].
+    """
+    num_sentences, heads, rows, size = q.shape
+    scores = torch.bmm(q.reshape(-1, rows, size), keys)
+    if mask is not None:
+        scores.view(num_sentences, heads, rows, -1).add_(mask)
+    out = torch.bmm(torch.softmax(scores, -1), values)
+    return out.view(num_sentences, heads, rows, size).transpose(1, 2).reshape(-1, heads * size)
+
+
+class InferenceLayer:
+    """What encoder and decoder layers share: the projections of self-attention and the feed-forward sub-layer."""
+
+    def __init__(self, layer: EncoderLayer, dtype: torch.dtype):
+        self.pre_norm, self._activation = layer.pre_norm, layer.activation
+        self._is_relu, attention = layer.activation is F.relu, layer.self_attention
+        self.num_heads = attention.num_heads
+        self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 3.2.1; multiplied into the weights
+        self.self_in = PackedLinear.of([attention.query, attention.key, attention.value], dtype, self.scale)
+        self.self_out = PackedLinear.of([attention.output], dtype)
+        self._inner, self._outer = PackedLinear.of([layer.inner], dtype), PackedLinear.of([layer.outer], dtype)
+        self.self_norm = _layer_norm(layer.self_attention_norm, dtype)
+        self._feed_forward_norm = _layer_norm(layer.feed_forward_norm, dtype)
+
+    def split(self, x: Tensor, rows: int) -> Tensor:
+        """Queries, keys and values of [B * J, D], as [3, B, H, J, K]."""
+        size = x.shape[1] // self.num_heads
+        return self.self_in(x).view(-1, rows, 3, self.num_heads, size).permute(2, 0, 3, 1, 4)
+
+    def before(self, norm: Norm, x: Tensor) -> Tensor:
+        """The input of a sub-layer."""
+        return norm(x) if self.pre_norm else x
+
+    def after(self, norm: Norm, total: Tensor) -> Tensor:
+        """The output of a sub-layer, from the residual sum."""
+        return total if self.pre_norm else norm(total)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """The feed-forward sub-layer (3.3) of [N, D]."""
+        y = self.before(self._feed_forward_norm, x)
+        hidden = self._inner(y, relu=self._is_relu)
+        hidden = hidden if self._is_relu else self._activation(hidden)  # type: ignore[operator]
+        return self.after(self._feed_forward_norm, self._outer.plus(hidden, x))
+
+
+class _EncoderLayer(InferenceLayer):
+    def __call__(self, x: Tensor, width: int, mask: Tensor | None) -> Tensor:
+        q, k, v = self.split(self.before(self.self_norm, x), width)
+        out = _attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
+        return self.feed_forward(self.after(self.self_norm, self.self_out.plus(out, x)))
+
+
+class _DecoderLayer(InferenceLayer):
+    """A decoder layer at one position: x is [B * J, D]."""
+
+    def __init__(self, layer: DecoderLayer, dtype: torch.dtype):
+        super().__init__(layer, dtype)
+        self.cross_in = PackedLinear.of([layer.cross_attention.query], dtype, self.scale)
+        self.cross_out = PackedLinear.of([layer.cross_attention.output], dtype)
+        self.cross_norm = _layer_norm(layer.cross_attention_norm, dtype)
+
+    def __call__(self, x: Tensor, cache: Cache, number: int) -> Tensor:
+        beams = cache.beam_size
+        queries_keys_values = self.split(self.before(self.self_norm, x), beams)
+        cache.extend(number, queries_keys_values[1:])
+        out = _attend(queries_keys_values[0], *cache.of_targets[number], cache.mask)
+        x = self.after(self.self_norm, self.self_out.plus(out, x))
+        q = self.cross_in(self.before(self.cross_norm, x)).view(-1, beams, self.num_heads, x.shape[1] // self.num_heads)
+        out = _attend(q.transpose(1, 2), *cache.of_sources[number], cache.memory_mask)
+        return self.feed_forward(self.after(self.cross_norm, self.cross_out.plus(out, x)))
+
+
+class InferenceEncoder:
+    """The encoder of `model` in `dtype`; sentences are padded to the longest."""
+
+    def __init__(self, model: Transformer, dtype: torch.dtype):
+        self._model, self._dtype, self._scale = model, dtype, math.sqrt(model.config.d_model)
+        table = model.embedding if model.src_embedding is None else model.src_embedding
+        self._embedding = table.detach().to(dtype)
+        self._layers = [_EncoderLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
+        self._norm = None if model.encoder_norm is None else _layer_norm(model.encoder_norm, dtype)
+
+    def __call__(self, sources: list[list[int]]) -> Tensor:
+        """The encoder's output of these token ids, [B * S, D]; rows of padding hold no meaning."""
+        width, device, pad_id = max(map(len, sources)), self._embedding.device, self._model.pad_id
+        ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
+        mask = None
+        if any(len(source) < width for source in sources):
+            mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(ids == pad_id, -math.inf)
+            mask = mask[:, None, None].to(device)
+        x = F.embedding(ids.to(device), self._embedding).mul_(self._scale)
+        learned = self._model.src_positions
+        positions = self._model.sinusoids(width) if learned is None else learned.detach()
+        x = x.add_(positions[:width].to(self._dtype)).flatten(0, 1)
+        for layer in self._layers:
+            x = layer(x, width, mask)
+        return x if self._norm is None else self._norm(x)
+
+
+class IncrementalModel:
+    """`model` in `dtype`, with the interface that `mtx.decoding.slots` expects.
+
+    Attributes:
+        max_positions: the longest target, where positions are learned.
+        is_static: see `Cache`.
+    """
+
+    def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
+        config = model.config
+        self.pad_id, self.device = model.pad_id, model.embedding.device
+        self.is_static = self.device.type == "cuda"
+        self.max_positions = None if model.tgt_positions is None else len(model.tgt_positions)
+        self._model, self._dtype, self._scale = model, dtype, math.sqrt(config.d_model)
+        self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
+        self._encoder = InferenceEncoder(model, dtype)
+        self._layers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
+        crosses = [layer.cross_attention for layer in model.decoder]
+        keys_values = [linear for cross in crosses for linear in (cross.key, cross.value)]  # type: ignore[union-attr]
+        self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
+        self._embedding = model.embedding.detach().to(dtype)
+        self._norm = None if model.decoder_norm is None else _layer_norm(model.decoder_norm, dtype)
+        self._output = PackedLinear(*_padded_output(model), dtype)
+        self._positions = torch.empty(0)
+
+    def encode(self, sources: Sequence[list[int]]) -> Sources:
+        """The keys and values that all layers' cross attention computes from the encoded sentences."""
+        projected = self._cross_keys_values(self._encoder(list(sources)))
+        layers, heads, size = self._shape
+        return Sources(projected.view(len(sources), -1, layers, 2, heads, size), [len(s) for s in sources])
+
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache:
+        """An empty cache, for targets of at most `max_length`."""
+        learned = self._model.tgt_positions
+        self._positions = (self._model.sinusoids(max_length) if learned is None else learned.detach()).to(self._dtype)
+        return Cache(self._embedding, self._shape, num_slots, beam_size, self.is_static)
+
+    def step(self, ids: Tensor, ages: Tensor, cache: Cache) -> Tensor:
+        """Run the decoder at the next target position of every beam; call `cache.prepare()` first.
+
+        Args:
+            ids: the last token of each hypothesis (pad at the start), [B, J].
+            ages: how many tokens the hypotheses of each slot have, [B].
+
+        Returns:
+            Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64, with logits of -inf.
+        """
+        x = F.embedding(ids, self._embedding).mul_(self._scale).add_(self._positions[ages][:, None]).flatten(0, 1)
+        cache.begin()
+        for number, layer in enumerate(self._layers):
+            x = layer(x, cache, number)
+        x = x if self._norm is None else self._norm(x)
+        return self._output(x).view(*ids.shape, -1)
+
+
+def _padded_output(model: Transformer) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the output layer with rows added up to a multiple of 64, whose logits are -inf."""
+    num_ids = len(model.output_weight)
+    added = -num_ids % 64
+    weight = F.pad(model.output_weight.detach(), (0, 0, 0, added))
+    bias = weight.new_zeros(num_ids) if model.output_bias is None else model.output_bias.detach()
+    return weight, F.pad(bias, (0, added), value=-math.inf)

@@ -1,0 +1,37 @@
+"""The table of the parameters is that of the model."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from mtx.model.architecture import parameters
+from tests.models import tiny_config, tiny_model
+
+NUM_IDS = 13
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"norm": "pre", "positions": "learned"},
+        {"tie": "target", "num_encoder_layers": 1, "num_decoder_layers": 3},
+        {"tie": "none", "output_bias": True, "d_ff": 24},
+    ],
+)
+def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, Any]) -> None:
+    table = list(parameters(tiny_config(**changes), NUM_IDS))
+    expected = {name: tuple(tensor.shape) for name, tensor in tiny_model(NUM_IDS, **changes).state_dict().items()}
+    assert {parameter.name: parameter.shape for parameter in table} == expected
+    assert len(table) == len(expected)
+
+
+@pytest.mark.parametrize("tie", ["all", "target", "none"])
+def test_other_formats_have_a_name_for_everything_and_use_none_twice(tie: str) -> None:
+    table = list(parameters(tiny_config(tie=tie, output_bias=True), NUM_IDS))
+    assert all(parameter.ctranslate2 and parameter.marian for parameter in table)
+    marian = Counter(name for parameter in table for name in parameter.marian)
+    assert max(marian.values()) == 1
+    tables = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}
+    assert tables <= {*marian}
