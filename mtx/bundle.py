@@ -18,7 +18,8 @@ from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.transformer import Transformer
-from mtx.paths import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths, checkpoint_step
+from mtx.paths import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths
+from mtx.run_layout import checkpoint_steps, is_run
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ def load(directory: Path) -> Bundle:
         UsageError: where it is neither, or a run without a checkpoint.
         DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
     """
-    if RunPaths(directory).config.is_file():
+    if is_run(directory):
         return _load_checkpoint(RunPaths(directory))
     if (directory / EXPORT_CONFIG).is_file():
         raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
@@ -151,7 +152,7 @@ def describe(wanted: Config) -> dict[str, Any]:
 
 def _load_checkpoint(paths: RunPaths) -> Bundle:
     """The best checkpoint of a run that has no model directory yet."""
-    steps = sorted(step for path in paths.checkpoints.glob("step-*") if (step := checkpoint_step(path)) is not None)
+    steps = checkpoint_steps(paths)
     if not steps:
         raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
     best = files.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")

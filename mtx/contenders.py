@@ -16,6 +16,7 @@ from mtx.decoding.lines import LineTranslator
 from mtx.errors import DataError, UsageError
 from mtx.evaluation import comparable, parallel_lines
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+from mtx.run_layout import is_run, translated_tests
 
 logger = logging.getLogger(__name__)
 
@@ -68,13 +69,13 @@ def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
         UsageError: where there is no run, no such test set, or more than one and files.
         DataError: where the references of two runs differ.
     """
-    roots, plain = [path for path in paths if _is_run(path)], [path for path in paths if not path.is_dir()]
+    roots, plain = [path for path in paths if is_run(path)], [path for path in paths if not path.is_dir()]
     if not roots:
         raise UsageError(
             f"{paths[0]}: is not a run directory, and no other is one, whose test sets could be compared on",
             "files are compared with --ref FILE, models with --src FILE --ref FILE",
         )
-    names = [_translated(root) for root in roots]
+    names = [translated_tests(RunPaths(root)) for root in roots]
     common = [name for name in names[0] if all(name in others for others in names[1:])]
     if test is not None and test not in common:
         raise UsageError(f"--test {test}: not all of these runs have translated it; they have {', '.join(common)}")
@@ -84,19 +85,6 @@ def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
     if plain and len(chosen) > 1:
         raise UsageError(f"{plain[0]}: of which test set? These runs have {', '.join(chosen)}", f"--test {chosen[0]}")
     return [_text_of_runs(roots, plain, name) for name in chosen]
-
-
-def _is_run(path: Path) -> bool:
-    return RunPaths(path).config.is_file()
-
-
-def _translated(root: Path) -> list[str]:
-    directory = RunPaths(root).evaluation
-    return (
-        sorted(path.name for path in directory.iterdir() if (path / HYPOTHESIS_TEXT).is_file())
-        if directory.is_dir()
-        else []
-    )
 
 
 def _text_of_runs(roots: Sequence[Path], plain: Sequence[Path], name: str) -> TestText:
@@ -130,7 +118,7 @@ def _lines(path: Path) -> list[str]:
 
 def runs(paths: Sequence[Path]) -> list[Path]:
     """Those of some systems that have settings: the runs."""
-    return [path for path in paths if _is_run(path)]
+    return [path for path in paths if is_run(path)]
 
 
 def differing_keys(paths: Sequence[Path]) -> dict[str, list[object]]:
@@ -142,7 +130,7 @@ def differing_keys(paths: Sequence[Path]) -> dict[str, list[object]]:
 
 def same_but_for_seed(paths: Sequence[Path]) -> list[list[int]]:
     """The numbers of the runs among `paths`, in groups of those that differ in nothing but the seed."""
-    numbers = [number for number, path in enumerate(paths) if _is_run(path)]
+    numbers = [number for number, path in enumerate(paths) if is_run(path)]
     groups: list[list[tuple[int, Config]]] = []
     for number, config in zip(numbers, _configs(runs(paths)), strict=True):
         for group in groups:

@@ -36,7 +36,8 @@ from mtx.paths import (
 )
 from mtx.protocols import Protocol
 from mtx.run_card import run_card
-from mtx.run_directory import has_checkpoints, open_run, owned, sign
+from mtx.run_directory import open_run, owned, sign
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, is_run, stored_scores
 from mtx.training import checkpoint, tensorboard
 from mtx.training import initial as initial_model
 from mtx.training.chosen import Chosen, choose
@@ -118,7 +119,7 @@ def prepare_only(wanted: Config) -> RunPaths:
 
 def initial_of(wanted: Config, paths: RunPaths) -> Initial | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
-    return None if checkpoint.full_steps(paths.checkpoints) else initial_model.load(wanted)
+    return None if full_checkpoint_steps(paths) else initial_model.load(wanted)
 
 
 def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
@@ -127,8 +128,8 @@ def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> P
     Raises:
         DamagedFileError: where they are damaged, or gone from a run with checkpoints.
     """
-    if not prepare.is_prepared(paths.data):
-        if has_checkpoints(paths):  # of other token ids, perhaps
+    if not is_prepared(paths.data):
+        if checkpoint_steps(paths):  # of other token ids, perhaps
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
@@ -212,7 +213,7 @@ def require_run(root: Path) -> None:
     Raises:
         UsageError: where `root` is not a run directory.
     """
-    if root.is_dir() and not RunPaths(root).config.is_file():
+    if root.is_dir() and not is_run(root):
         raise UsageError(
             f"{root}: is not a run directory, so it has no test sets",
             f"mtx evaluate {root} --src FILE --ref FILE, or --testset NAME",
@@ -269,8 +270,7 @@ def _ended_by(metrics: Path) -> str:
 
 def finished(paths: RunPaths, lost: Lost) -> Result:
     """The scores and five test translations of a finished run, as they lie on the disk."""
-    stored = files.read_json(paths.model / SCORES)
-    scores = {name: Scores.from_dict(value) for name, value in stored.items() if name not in ("run", "format")}
+    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
     return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), lost)
 
 

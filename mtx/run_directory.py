@@ -16,9 +16,9 @@ from filelock import FileLock, Timeout
 
 from mtx import disk, files, settings, text_files
 from mtx.config import Config, differences, may_change
-from mtx.data import prepare
 from mtx.errors import MtxError, UsageError
-from mtx.paths import RunPaths, checkpoint_step
+from mtx.paths import RunPaths
+from mtx.run_layout import is_begun
 
 _ATTEMPTS = 100  # each of which another start can spoil by tidying up
 _DISK_FAILS = (errno.EIO, errno.ENOSPC)  # not a matter of which run_dir was named
@@ -89,15 +89,6 @@ def _owner(lock: Path) -> str:
     with contextlib.suppress(OSError):
         return "".join(f": {line}" for line in text_files.read_lines(lock) if line.isprintable())[:200]
     return ""
-
-
-def is_begun(paths: RunPaths) -> bool:
-    """Whether a run holds what was made with its configuration, which it is then bound to."""
-    return prepare.is_prepared(paths.data) or paths.chosen.exists() or has_checkpoints(paths)
-
-
-def has_checkpoints(paths: RunPaths) -> bool:
-    return paths.checkpoints.is_dir() and any(checkpoint_step(path) is not None for path in paths.checkpoints.iterdir())
 
 
 def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:

@@ -17,14 +17,15 @@ import torch
 
 from mtx import bundle, bundle_info
 from mtx.config import ModelConfig, TokenizerConfig
-from mtx.data.prepare import is_prepared, load_prepared
+from mtx.data.prepare import load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation import parallel_lines
 from mtx.exchange.huggingface import export_huggingface
-from mtx.exchange.kept import kept_export, model_directory
+from mtx.exchange.kept import kept_export, require_model_directory
 from mtx.model.transformer import Transformer
 from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+from mtx.run_layout import is_prepared, is_run
 from mtx.text_files import read_lines
 
 NEAR = 25  # source tokens of the one sentence whose latency is told
@@ -68,7 +69,7 @@ def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[s
     """
     if src is not None:
         return str(src), *((list(read_lines(src)), []) if ref is None else parallel_lines(src, ref))
-    if model is None or ref is not None or not RunPaths(model).config.is_file():
+    if model is None or ref is not None or not is_run(model):
         raise UsageError(f"{model} is a model without text: --src FILE gives the sentences, --ref FILE the references")
     paths = RunPaths(model)
     for directory in sorted(paths.evaluation.glob("*/")):
@@ -98,7 +99,7 @@ def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequ
 
 def copy_model(model: Path, directory: Path) -> None:
     """Copy it without kept exports, so that nothing is written into the user's model."""
-    shutil.copytree(model_directory(model), directory, ignore=shutil.ignore_patterns("ctranslate2-*"))
+    shutil.copytree(require_model_directory(model), directory, ignore=shutil.ignore_patterns("ctranslate2-*"))
 
 
 def random_model(preset: str, src: Sequence[str], directory: Path) -> None:

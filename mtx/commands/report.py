@@ -9,6 +9,7 @@ import typer
 from mtx.commands.common import open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import RunPaths
+from mtx.run_layout import checkpoint_steps, model_directory, require_run
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
@@ -25,8 +26,7 @@ def report(
 ) -> None:
     """Write the report of a run again, or one that lays several runs over each other."""
     for run in runs:
-        if not RunPaths(run).config.is_file():
-            raise UsageError(f"{run}: is not a run directory")
+        require_run(run)
     from mtx.report import run_page
 
     output = output or (RunPaths(runs[0]).report if len(runs) == 1 else Path("report.html"))
@@ -37,8 +37,7 @@ def report(
 
 def _translator(run: Path) -> "Translator | None":
     """With the model of a run, or with its best checkpoint; None where it has neither, or what it has is damaged."""
-    paths = RunPaths(run)
-    if not paths.model.is_dir() and not any(paths.checkpoints.glob("step-*")):
+    if model_directory(run) == run and not checkpoint_steps(RunPaths(run)):
         return None
     from mtx.decoding.translator import Translator
 

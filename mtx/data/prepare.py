@@ -78,11 +78,6 @@ class Tally:
         self.examples.setdefault(reason, example_of(self.corpus.name, dropped.line, dropped.src, dropped.tgt))
 
 
-def is_prepared(data_dir: Path) -> bool:
-    """Whether `data_dir` was finished; `load_prepared` checks what is in it."""
-    return (data_dir / MANIFEST).is_file()
-
-
 def load_prepared(data_dir: Path) -> PreparedData:
     """Verify and open what `prepare` wrote.
 

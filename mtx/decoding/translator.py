@@ -25,6 +25,7 @@ from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel, num_threads
 from mtx.model.inference import IncrementalModel
 from mtx.model.transformer import Transformer
+from mtx.run_layout import model_directory
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
@@ -67,7 +68,7 @@ class Translator(LineTranslator):
         path = Path(model)
         if not path.is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
-        loaded = bundle.load(path / "model" if (path / "model").is_dir() else path)
+        loaded = bundle.load(model_directory(path))
         info = loaded.info
         options = SearchOptions(
             beam_size or int(info["beam_size"]),

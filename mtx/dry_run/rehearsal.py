@@ -11,7 +11,6 @@ from typing import Any
 
 from mtx import disk, files, pipeline
 from mtx.config import Config
-from mtx.data import prepare
 from mtx.data.prepare import PreparedData
 from mtx.dry_run.advice import advice
 from mtx.dry_run.estimate import Estimate, Measured, estimate
@@ -21,7 +20,8 @@ from mtx.dry_run.report import Disk, Report, Run
 from mtx.dry_run.text import TextFigures, text_figures
 from mtx.model.device import find_device
 from mtx.paths import STATE, RunPaths
-from mtx.run_directory import check_settings, has_checkpoints
+from mtx.run_directory import check_settings
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint, tensorboard
 from mtx.training.ending import Ending
 from mtx.training.lost import Lost
@@ -40,7 +40,7 @@ def rehearse(wanted: Config) -> Report:
     check_settings(paths, wanted)
     with files.scratch_directory() as directory:
         scratch = RunPaths(directory)
-        was_prepared = prepare.is_prepared(paths.data) or has_checkpoints(paths)
+        was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         started = time.monotonic()
         data = pipeline.prepared_data(wanted, paths if was_prepared else scratch, pipeline.initial_of(wanted, paths))
         prepare_s = time.monotonic() - started
@@ -61,7 +61,7 @@ def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedDat
     gauge, started = MemoryGauge(device), time.monotonic()
     records = paths if paths.chosen.exists() else scratch
     trainer = pipeline.new_trainer(wanted, paths, records, device, data, Lost())
-    if done := checkpoint.full_steps(paths.checkpoints):
+    if done := full_checkpoint_steps(paths):
         trainer.state = checkpoint.load_state(paths.checkpoint(done[-1]) / STATE)
     made_s = time.monotonic() - started
     gauge.begin_steps()

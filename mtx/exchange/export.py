@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx import bundle, files, text_files
-from mtx.data.prepare import is_prepared, load_prepared
+from mtx.data.prepare import load_prepared
 from mtx.decoding.ctranslate2_engine import library
 from mtx.errors import UsageError
 from mtx.exchange.ctranslate2 import write_ctranslate2
@@ -20,6 +20,7 @@ from mtx.exchange.limits import check_replaceable
 from mtx.exchange.marian import SOURCE_MODEL
 from mtx.exchange.proof import TOLERANCES, Proof, Text, check, prove
 from mtx.paths import EXPORT_CONFIG, MANIFEST, SCORES, RunPaths
+from mtx.run_layout import is_prepared, is_run, model_directory
 
 logger = logging.getLogger(__name__)
 
@@ -104,11 +105,10 @@ def _places(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
-    paths = RunPaths(model)
-    if paths.config.is_file():
-        return (paths.model if paths.model.is_dir() else model), model
-    above = RunPaths(model.resolve().parent)
-    return model, above.root if above.model == model.resolve() and above.config.is_file() else None
+    if is_run(model):
+        return model_directory(model), model
+    above = model.resolve().parent
+    return model, above if is_run(above) and model_directory(above) == model.resolve() else None
 
 
 def _text(run: Path | None, file: Path | None) -> Text | None:

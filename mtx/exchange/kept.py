@@ -11,7 +11,8 @@ from filelock import FileLock
 
 from mtx import files
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.paths import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MANIFEST, WEIGHTS, RunPaths
+from mtx.paths import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MANIFEST, WEIGHTS
+from mtx.run_layout import is_run, model_directory
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     """
     if (model / EXPORT_CONFIG).is_file():
         return model
-    root = model_directory(model)
+    root = require_model_directory(model)
     export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
     if _source_of(export) == source:
         return export
@@ -51,7 +52,7 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     return export
 
 
-def model_directory(model: Path) -> Path:
+def require_model_directory(model: Path) -> Path:
     """The model directory that MODEL names: itself, or that of the run.
 
     Raises:
@@ -59,11 +60,10 @@ def model_directory(model: Path) -> Path:
     """
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
-    paths = RunPaths(model)
-    root = paths.model if paths.model.is_dir() else model
+    root = model_directory(model)
     if (root / MANIFEST).is_file():
         return root
-    if paths.config.is_file():
+    if is_run(model):
         raise UsageError(f"{model}: this run has no model directory yet", f"mtx train {model} goes on with it")
     raise UsageError(f"{model}: is not a model directory or a run directory")
 

@@ -8,11 +8,11 @@ from typing import Any
 from mtx import files, settings
 from mtx.config import Config, leaves
 from mtx.contenders import PLACE
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError
 from mtx.events import read_events
-from mtx.owner import KILLED, is_owned
-from mtx.paths import REPORT, SCORES, RunPaths
+from mtx.paths import REPORT, SCORES
 from mtx.report.history import Event, History, history
+from mtx.run_layout import RunState, is_finished, require_run, run_state
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Run:
     Attributes:
         data: report.json of its prepared data; empty before that.
         made: what scores.json says of the run (torch, hashes); empty before it is scored.
-        status: status.json; empty where there is none.
-        is_owned: whether a process works on it.
+        is_finished: whether nothing came after its end, and its scores are those of this end.
+        state: of the run when its files were read, in words.
     """
 
     name: str
@@ -31,28 +31,13 @@ class Run:
     history: History
     data: dict[str, Any]
     made: dict[str, Any]
-    status: dict[str, Any]
-    is_owned: bool
+    is_finished: bool
+    state: str
 
     @property
     def step(self) -> int:
         """The last step that was told of."""
         return int(self.history.events[-1][0]["step"]) if self.history.events else 0
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether nothing came after its end, and its scores are those of this end."""
-        return bool(self.made and self.history.events and self.history.events[-1][0]["event"] == "end")
-
-    @property
-    def state(self) -> str:
-        """Of the run when its files were read."""
-        if self.is_finished:  # this is written before status.json tells it
-            return "finished"
-        state, reason = (str(self.status.get(key, "")) for key in ("state", "reason"))
-        if state == "running" and not self.is_owned:
-            return f"stopped: {KILLED}"
-        return f"{state}: {reason}" if state in ("stopped", "failed") else state or "not started"
 
     def sampled(self) -> list[Event]:
         """The validations that tell of samples."""
@@ -86,18 +71,22 @@ def read_run(root: Path) -> Run:
     Raises:
         UsageError: where it is no run directory.
     """
-    paths = RunPaths(root)
-    if not paths.config.is_file():
-        raise UsageError(f"{root}: is not a run directory")
+    paths = require_run(root)
     data, made = _read(paths.data / REPORT), _read(paths.model / SCORES).get("run", {})
     if data and not _is_complete(data):
         raise DamagedFileError(f"{paths.data / REPORT}: is not what mtx reports of data")
     if not isinstance(made, dict):
         raise DamagedFileError(f"{paths.model / SCORES}: run: expected an object")
-    events = history(read_events(paths.metrics))
-    return Run(
-        str(root), settings.load(paths.config), events, data, made, _read(paths.status), is_owned(paths.lock)
-    )  # fmt: skip
+    events = read_events(paths.metrics)
+    has_ended = is_finished(paths, events)  # the report is written by the process that owns the run, too
+    state = "finished" if has_ended else _in_words(run_state(paths, events))
+    return Run(str(root), settings.load(paths.config), history(events), data, made, has_ended, state)
+
+
+def _in_words(state: RunState) -> str:
+    if state.name == "running":
+        return state.name
+    return f"{state.outcome}: {state.reason}" if state.reason else state.outcome or "not started"
 
 
 def _read(path: Path) -> dict[str, Any]:

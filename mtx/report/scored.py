@@ -10,7 +10,8 @@ from mtx import contenders
 from mtx.comparison import Comparison, compare
 from mtx.contenders import TestText
 from mtx.evaluation import words, writes_spaces
-from mtx.paths import HYPOTHESIS_TEXT, RunPaths
+from mtx.paths import RunPaths
+from mtx.run_layout import translated_tests
 
 _NUM_SENTENCES = 10
 _TOKEN, _CHARACTER = re.compile(r"\w+|[^\w\s]|\s+"), re.compile(r"\S|\s+")
@@ -85,12 +86,8 @@ class Scored:
 
 def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
     """The test sets that all of these runs, called `names`, have translated; none where a run is not that far."""
-    shared = set.intersection(*({*_translated(RunPaths(root).evaluation)} for root in roots))
+    shared = set.intersection(*({*translated_tests(RunPaths(root))} for root in roots))
     return [_scored(text, roots, names) for text in contenders.of_runs(roots, None)] if shared else []
-
-
-def _translated(evaluation: Path) -> list[str]:
-    return [path.parent.name for path in evaluation.glob(f"*/{HYPOTHESIS_TEXT}")]
 
 
 def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scored:

@@ -14,6 +14,7 @@ from mtx import bundle, disk, files
 from mtx.data.packing import Position
 from mtx.errors import DamagedFileError, MtxError
 from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths, checkpoint_step
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ def load_newest(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.
         DamagedFileError: where there are checkpoints and none is whole, naming the newest one's file.
     """
     damaged: list[DamagedFileError] = []
-    steps = full_steps(paths.checkpoints)[::-1]
+    steps = full_checkpoint_steps(paths)[::-1]
     for step in steps:
         try:
             state = load(paths.checkpoint(step), model, optimizer)
@@ -206,42 +207,23 @@ def load_state(path: Path) -> State:
         raise DamagedFileError(f"{path}: is not the state of a training: {error}") from None
 
 
-def all_steps(checkpoints: Path) -> list[int]:
-    """The steps of which there is a checkpoint, full or of the weights alone."""
-    steps = [checkpoint_step(path) for path in checkpoints.glob("step-*")]
-    return sorted(step for step in steps if step is not None)
-
-
-def full_steps(checkpoints: Path) -> list[int]:
-    """The steps from which training can go on, if what their manifests list is whole."""
-    return [step for step in all_steps(checkpoints) if _is_full(checkpoints / f"step-{step:08d}")]
-
-
-def _is_full(path: Path) -> bool:
-    try:
-        return OPTIMIZER in files.listed(path)
-    except DamagedFileError:  # `load` will tell
-        return True
-
-
 def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: int) -> None:
     """Keep the full state of the last two and the best, and the weights of the last `average_last` to average."""
-    steps = all_steps(paths.checkpoints)
-    full = {*full_steps(paths.checkpoints)[-2:], state.best_step}
+    full = {*full_checkpoint_steps(paths)[-2:], state.best_step}
     weights = averaged_steps(paths, checkpoint_every, average_last)
-    for step in steps:
+    for step in checkpoint_steps(paths):
         path = paths.checkpoint(step)
         if step in full:
             continue
         if step not in weights:
             files.remove_directory(path)
-        elif _is_full(path):
+        elif is_full_checkpoint(path):
             files.remove_member(path, OPTIMIZER)
 
 
 def averaged_steps(paths: RunPaths, checkpoint_every: int, average_last: int) -> list[int]:
     """The checkpoints that the final model is the mean of: the newest at regular distance, and the newest of all."""
-    steps = all_steps(paths.checkpoints)
+    steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
     return regular[-average_last:]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from mtx import bundle_info, files, settings
 from mtx.config import Config, ModelConfig, leaves
-from mtx.data.prepare import is_prepared
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.paths import MANIFEST, WEIGHTS, RunPaths, checkpoint_step
+from mtx.paths import MANIFEST, WEIGHTS, RunPaths
+from mtx.run_layout import checkpoint_steps, is_begun, is_run, model_directory
 from mtx.settings import Resolved
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ def inherit(wanted: Resolved) -> Resolved:
     """
     name, run = wanted.config.training.init_from, RunPaths(Path(wanted.config.run_dir))
     assert name is not None
-    if _is_begun(run) and (own := settings.load(run.config)).training.init_from == name:
+    if settings.exists(run.config) and is_begun(run) and (own := settings.load(run.config)).training.init_from == name:
         return _with(wanted, _settings_of(own))
     values = describe(name)
     _compare(wanted, values, name)
@@ -50,15 +50,14 @@ def inherit(wanted: Resolved) -> Resolved:
     return resolved
 
 
-def model_directory(name: str) -> Path:
+def model_to_start_from(name: str) -> Path:
     """What `bundle.load` takes for MODEL: a model directory, that of a run, or the run where it has none yet.
 
     Raises:
         UsageError: where there is none.
     """
-    path = Path(name)
-    directory = path / "model" if settings.exists(path / "model") else path
-    if not any(map(settings.exists, (directory / MANIFEST, RunPaths(directory).config))):
+    directory = model_directory(Path(name)) if settings.exists(Path(name)) else None
+    if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: is not a model directory or a run directory",
             "mtx import DIR makes a model directory of a published model",
@@ -68,16 +67,16 @@ def model_directory(name: str) -> Path:
 
 def describe(name: str) -> dict[str, Any]:
     """The settings that a model brings, by their keys; its files are verified."""
-    directory = model_directory(name)
-    if (run := RunPaths(directory)).config.is_file():
-        return _describe_run(run)
+    directory = model_to_start_from(name)
+    if is_run(directory):
+        return _describe_run(RunPaths(directory))
     found = bundle_info.read(directory, (WEIGHTS,))
     return _values(found.config, found.tokenizer, found.info["src"], found.info["tgt"])
 
 
 def _describe_run(run: RunPaths) -> dict[str, Any]:
     """`describe` for a run that has no model directory yet."""
-    if not any(checkpoint_step(path) is not None for path in run.checkpoints.glob("step-*")):
+    if not checkpoint_steps(run):
         raise UsageError(
             f"training.init_from {run.root}: this run has no model yet", f"mtx train {run.root} goes on with it"
         )
@@ -100,10 +99,6 @@ def _values(model: ModelConfig, tokenizer: Tokenizer, src: str, tgt: str) -> dic
 def _settings_of(config: Config) -> dict[str, Any]:
     values = dict(leaves(config.model_dump()))
     return {key: values[key] for key in (*_FIXED, *_FREE)}
-
-
-def _is_begun(run: RunPaths) -> bool:
-    return settings.exists(run.config) and (is_prepared(run.data) or run.chosen.is_file())
 
 
 def _is_typed(wanted: Resolved, key: str) -> bool:

@@ -14,7 +14,7 @@ from mtx.bundle import Bundle
 from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.training.inherited import model_directory
+from mtx.training.inherited import model_to_start_from
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def load(config: Config) -> Initial | None:
     name = config.training.init_from
     if name is None:
         return None
-    loaded = bundle.load(model_directory(name))
+    loaded = bundle.load(model_to_start_from(name))
     if _shape(loaded.model.config) != _shape(config.model):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
     weights = safetensors.torch.save(loaded.model.state_dict())

@@ -12,6 +12,7 @@ import torch
 from mtx.config import TrainingConfig
 from mtx.errors import DamagedFileError, MtxError
 from mtx.paths import RunPaths
+from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.lost import Lost
@@ -69,7 +70,7 @@ class Saver:
         """
         self.settle(wait=True)
         if state.step and state != self.saved:
-            steps = checkpoint.full_steps(self._paths.checkpoints)
+            steps = full_checkpoint_steps(self._paths)
             older = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
             raise MtxError(f"step {state.step} could not be saved: {self._lost.told[-1]}", older)
 

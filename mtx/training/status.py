@@ -11,10 +11,10 @@ from typing import Any
 
 from mtx import files, settings
 from mtx.durations import format_duration
-from mtx.errors import DamagedFileError, StoppedError, UsageError, exit_code
+from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.events import read_events
-from mtx.owner import KILLED, is_owned
-from mtx.paths import SCORES, RunPaths
+from mtx.paths import SCORES
+from mtx.run_layout import require_run, run_state, stored_scores
 from mtx.training.lost import Lost
 
 
@@ -104,41 +104,17 @@ class Status:
 
 def read_status(root: Path) -> Status:
     """Read a run's state from its files, without disturbing it."""
-    paths = RunPaths(root)
-    if not paths.config.is_file():
-        raise UsageError(f"{root}: is not a run directory")
+    paths = require_run(root)
     events = read_events(paths.metrics)
     step = next((event["step"] for event in reversed(events) if "step" in event), 0)
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
     best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
-    scores = _bleu_scores(paths.model / SCORES)
-    finished = bool(scores and events and events[-1]["event"] == "end")
-    max_steps = settings.load(paths.config).training.max_steps
-    state = _state(paths, step, finished)
-    reason = None if state in ("running", "finished") else _reason(paths.status)
-    return Status(str(root), state, step, max_steps, best["bleu"], best["step"], left, scores, reason)
-
-
-def _reason(status: Path) -> str | None:
-    """Why a run does not run, as its last process left it."""
-    if not status.exists():
-        return None
-    stored = files.read_json(status)
-    if stored.get("state") == "running":
-        return KILLED
-    return str(stored.get("reason") or "") or None
-
-
-def _bleu_scores(path: Path) -> dict[str, float]:
-    stored = files.read_json(path) if path.exists() else {}
     try:
-        return {name: value["bleu"]["score"] for name, value in stored.items() if name not in ("run", "format")}
+        scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
     except (KeyError, TypeError):
-        raise DamagedFileError(f"{path}: does not hold scores") from None
-
-
-def _state(paths: RunPaths, step: int, finished: bool) -> str:
-    if is_owned(paths.lock):
-        return "running"
-    return "finished" if finished else "stopped" if step else "prepared" if paths.data.exists() else "new"
+        raise DamagedFileError(f"{paths.model / SCORES}: does not hold scores") from None
+    max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
+    return Status(
+        str(root), state.name, step, max_steps, best["bleu"], best["step"], left, scores, state.reason or None
+    )  # fmt: skip

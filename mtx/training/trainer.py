@@ -28,6 +28,7 @@ from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memor
 from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.paths import RunPaths
+from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.chosen import Chosen
@@ -88,7 +89,7 @@ class Trainer:
         Raises:
             DamagedFileError: where no checkpoint is whole, or the data is not what the run was trained on.
         """
-        has_checkpoint = bool(checkpoint.full_steps(self.paths.checkpoints))
+        has_checkpoint = bool(full_checkpoint_steps(self.paths))
         assert has_checkpoint or (initial is None) == (self.config.training.init_from is None)
         if has_checkpoint:
             self.state = self._saver.saved = checkpoint.load_newest(self.paths, self.model, self.optimizer)

@@ -12,6 +12,7 @@ import torch
 from mtx import files
 from mtx.errors import MtxError
 from mtx.paths import RunPaths
+from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability import journal
@@ -56,7 +57,7 @@ def found(root: Path) -> int | None:
     """The save that a start finds, after it has mended what was left; None where there is none."""
     paths = RunPaths(root / "run")
     files.remove_temporaries(paths.checkpoints)
-    if not checkpoint.full_steps(paths.checkpoints):
+    if not full_checkpoint_steps(paths):
         return None
     model, optimizer = fresh()
     state = checkpoint.load_newest(paths, model, optimizer)

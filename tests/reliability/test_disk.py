@@ -12,6 +12,7 @@ import pytest
 
 from mtx import cli, disk, files
 from mtx.paths import RunPaths
+from mtx.run_layout import checkpoint_steps
 from mtx.training import checkpoint
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY
@@ -61,7 +62,7 @@ def litter(run: Path) -> list[str]:
 
 def loads(run: Path) -> bool:
     """Whether every checkpoint that is there is whole."""
-    steps = checkpoint.all_steps(RunPaths(run).checkpoints)
+    steps = checkpoint_steps(RunPaths(run))
     for step in steps:
         checkpoint.files.verify(RunPaths(run).checkpoint(step))
     return True

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mtx import disk, files
 from mtx.errors import MtxError
 from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability.conftest import size
@@ -108,7 +109,7 @@ class Run(RuleBasedStateMachine):
     @rule(after=st.integers(0, 12))
     def save_on_a_full_disk(self, after: int) -> None:
         self._try_to_write(full(after), OSError)
-        assert not self.has_saved or checkpoint.all_steps(self.paths.checkpoints)
+        assert not self.has_saved or checkpoint_steps(self.paths)
 
     def _try_to_write(self, fault: AbstractContextManager[None], error: type[BaseException]) -> None:
         try:
@@ -136,14 +137,14 @@ class Run(RuleBasedStateMachine):
                 self.damaged.discard(step)
 
     def _whole(self) -> list[int]:
-        return [step for step in checkpoint.full_steps(self.paths.checkpoints) if step not in self.damaged]
+        return [step for step in full_checkpoint_steps(self.paths) if step not in self.damaged]
 
     @rule()
     def resume(self) -> None:
         files.remove_temporaries(self.paths.checkpoints)
         self.model, self.optimizer = fresh()
         whole = self._whole()
-        if not checkpoint.full_steps(self.paths.checkpoints):
+        if not full_checkpoint_steps(self.paths):
             assert not self.has_saved
             self.step = 0
             return
@@ -157,7 +158,7 @@ class Run(RuleBasedStateMachine):
     @invariant()
     def a_whole_checkpoint_exists(self) -> None:
         if getattr(self, "has_saved", False):
-            for step in reversed(checkpoint.full_steps(self.paths.checkpoints)):
+            for step in reversed(full_checkpoint_steps(self.paths)):
                 try:
                     checkpoint.load(self.paths.checkpoint(step), *fresh())
                     return

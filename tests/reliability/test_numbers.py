@@ -13,7 +13,7 @@ from mtx.data.packing import Position, steps
 from mtx.data.prepare import PreparedData, load_prepared
 from mtx.errors import MtxError
 from mtx.paths import RunPaths
-from mtx.training import checkpoint
+from mtx.run_layout import full_checkpoint_steps
 from mtx.training.chosen import Chosen
 from mtx.training.micro_step import MicroStep
 from mtx.training.trainer import Trainer
@@ -119,7 +119,7 @@ def test_stopped_before_the_update(
         texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
         assert list(text_files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
         saved = [before for before in (2, 4) if before < step]
-        assert checkpoint.full_steps(run.paths.checkpoints) == saved, "what came before it, and nothing else"
+        assert full_checkpoint_steps(run.paths) == saved, "what came before it, and nothing else"
         held += all(torch.equal(tensor, seen[name]) for name, tensor in run.model.state_dict().items())
     tally("a loss or a gradient that is not finite", len(cases), held)
 
@@ -141,7 +141,7 @@ def test_weights_that_are_not_finite_are_never_saved(
     monkeypatch.setattr(Trainer, "update", update)
     with pytest.raises(MtxError, match="not finite|loss nan"):
         run.run(0.0)
-    assert checkpoint.full_steps(run.paths.checkpoints) == [2]
+    assert full_checkpoint_steps(run.paths) == [2]
 
 
 def short_of_memory(times: int, at: int, where: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -12,9 +12,10 @@ from mtx import settings
 from mtx.config import Config, TrainText
 from mtx.data import held_out
 from mtx.data import prepare as module
-from mtx.data.prepare import PreparedData, is_prepared, load_prepared, prepare
+from mtx.data.prepare import PreparedData, load_prepared, prepare
 from mtx.data.store import TokenStore
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.run_layout import is_prepared
 
 Pair = tuple[str, str]
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 6)) for n in range(120)]

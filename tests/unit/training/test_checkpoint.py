@@ -13,6 +13,7 @@ from mtx.data.packing import Position
 from mtx.errors import DamagedFileError, MtxError
 from mtx.model.transformer import Transformer
 from mtx.paths import MANIFEST, OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint, saving
 from mtx.training.checkpoint import State
 from mtx.training.objective import smoothed_loss
@@ -99,8 +100,8 @@ def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunPaths) -> None:
 
 def kept(paths: RunPaths) -> tuple[list[int], list[int]]:
     """Steps with the full state, and steps with the weights alone."""
-    full = checkpoint.full_steps(paths.checkpoints)
-    return full, [step for step in checkpoint.all_steps(paths.checkpoints) if step not in full]
+    full = full_checkpoint_steps(paths)
+    return full, [step for step in checkpoint_steps(paths) if step not in full]
 
 
 def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunPaths) -> None:
@@ -132,7 +133,7 @@ def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunPaths)
 
 
 def test_without_checkpoints_there_is_nothing(paths: RunPaths) -> None:
-    assert checkpoint.full_steps(paths.checkpoints) == checkpoint.averaged_steps(paths, 10, 5) == []
+    assert full_checkpoint_steps(paths) == checkpoint.averaged_steps(paths, 10, 5) == []
 
 
 # --- 6.1: the mean ---
@@ -186,7 +187,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_an_older_one_taken(
     same_weights(model, fresh(2)[0])
     assert checkpoint.load_newest(paths, model, optimizer) == State(10)
     assert f"{path}: " in caplog.text and "going on from step 10 instead" in caplog.text
-    assert checkpoint.all_steps(paths.checkpoints) == [10]
+    assert checkpoint_steps(paths) == [10]
     assert (paths.checkpoints / "damaged-step-00000020" / MANIFEST).exists(), "it is kept, under another name"
 
 
@@ -218,7 +219,7 @@ def test_what_is_not_finite_is_never_written(paths: RunPaths, which: str, value:
     tensor.view(-1)[-1] = value
     with pytest.raises(MtxError, match=f"step 20: {name} holds numbers that are not finite"):
         checkpoint.save(paths, taken, State(20))
-    assert checkpoint.all_steps(paths.checkpoints) == [10]
+    assert checkpoint_steps(paths) == [10]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux tells them")
