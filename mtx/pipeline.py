@@ -38,10 +38,9 @@ from mtx.protocols import Protocol
 from mtx.run_card import run_card
 from mtx.run_directory import open_run, owned, sign
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, is_run, stored_scores
-from mtx.training import checkpoint, tensorboard
-from mtx.training import initial as initial_model
+from mtx.training import checkpoint, init_from, tensorboard
 from mtx.training.chosen import Chosen, choose
-from mtx.training.initial import Initial, check_tokenizer
+from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
 from mtx.training.report_file import ReportFile
 from mtx.training.status import reporting
@@ -119,7 +118,7 @@ def prepare_only(wanted: Config) -> RunPaths:
 
 def initial_of(wanted: Config, paths: RunPaths) -> Initial | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
-    return None if full_checkpoint_steps(paths) else initial_model.load(wanted)
+    return None if full_checkpoint_steps(paths) else init_from.load(wanted)
 
 
 def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
@@ -136,7 +135,7 @@ def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> P
         prepare.prepare(wanted, paths.data, tokenizer=initial.loaded.tokenizer if initial else None)
     data = prepare.load_prepared(paths.data)
     if initial:
-        check_tokenizer(initial, data.tokenizer)
+        init_from.check_tokenizer(initial, data.tokenizer)
     return data
 
 

@@ -70,7 +70,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     resolved = settings.resolve(names[0] if names else None, overrides)
     if resolved.config.training.init_from is None:
         return resolved
-    from mtx.training.inherited import inherit
+    from mtx.training.init_from import inherit
 
     return inherit(resolved)
 

@@ -26,15 +26,15 @@ from mtx.data.packing import Position, StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
 from mtx.model.device import machine, peak_flops
-from mtx.model.transformer import Transformer, training_flops
+from mtx.model.transformer import training_flops
 from mtx.paths import RunPaths
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
-from mtx.training.chosen import Chosen
+from mtx.training.chosen import Chosen, new_model
 from mtx.training.ending import Ending
 from mtx.training.hints import Hints
-from mtx.training.initial import Initial
+from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
 from mtx.training.micro_step import MicroStep
 from mtx.training.monitor import Monitor
@@ -58,9 +58,7 @@ class Trainer:
         self.lost = lost or Lost()
         self.device = torch.device(chosen.device)
         torch.manual_seed(config.seed)
-        self.model = Transformer(config.model, data.tokenizer.num_ids).to(self.device)
-        self.model.kernel = chosen.kernel  # type: ignore[assignment]
-        self.model.prepare_positions(config.data.max_tokens)
+        self.model = new_model(config, chosen, data.tokenizer.num_ids)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
         train = data.train
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None

@@ -18,9 +18,9 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.paths import WEIGHTS, RunPaths
 from mtx.pipeline import export_note
 from mtx.settings import Resolved
-from mtx.training import initial
+from mtx.training import init_from
 from mtx.training.checkpoint import State
-from mtx.training.inherited import inherit
+from mtx.training.init_from import inherit
 from tests.models import tiny_config, tiny_model
 
 INFO = {"src": "de", "tgt": "en", "max_tokens": 40, "beam_size": 3, "length_penalty": 0.7}
@@ -154,7 +154,7 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
             resolve(model, f"run_dir={run.root}")
         shutil.move(tmp_path / "data", run.data)
         with pytest.raises(UsageError, match="is not a model directory"):  # which the pipeline needs for the first step
-            initial.load(first.config)
+            init_from.load(first.config)
     finally:
         gone.rename(model)
 
@@ -171,7 +171,7 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
         files.write_json(new / "state.json", State(3).as_dict())
     resolved = resolve(run.root)
     assert (resolved.config.model, resolved.config.data.tgt) == (config.model, "nl")
-    loaded = initial.load(resolved.config)
+    loaded = init_from.load(resolved.config)
     assert loaded is not None and loaded.sha256 == files.sha256(run.checkpoint(3) / WEIGHTS)
     with (run.data / "tokenizer.json").open("a") as file:
         file.write("\n")
@@ -184,19 +184,19 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
 
 def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
     config = resolve(model, "model.dropout=0").config
-    found = initial.load(config)
+    found = init_from.load(config)
     assert found is not None
     assert (found.name, found.sha256) == (str(model), files.sha256(model / WEIGHTS))
-    assert initial.load(settings.resolve("own-text", []).config) is None
+    assert init_from.load(settings.resolve("own-text", []).config) is None
 
 
 def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
     config = settings.replaced(resolve(model), {"model.activation": "relu"}, "").config
     with pytest.raises(UsageError, match="its architecture is not that of this run"):
-        initial.load(config)
-    found = initial.load(resolve(model).config)
+        init_from.load(config)
+    found = init_from.load(resolve(model).config)
     assert found is not None
-    initial.check_tokenizer(found, Tokenizer.load(model))
+    init_from.check_tokenizer(found, Tokenizer.load(model))
     rewriting = learn_tokenizer("abcdef", normalization="nmt_nfkc")  # the same pieces, of other text
     assert rewriting.vocabulary() == found.loaded.tokenizer.vocabulary()
     for other in (
@@ -205,7 +205,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
         Tokenizer(rewriting.models, "none", ["BT"]),
     ):
         with pytest.raises(UsageError, match="its tokenizer is not the one"):
-            initial.check_tokenizer(found, other)
+            init_from.check_tokenizer(found, other)
 
 
 def test_the_state_of_an_older_checkpoint_has_no_initial_model() -> None:
@@ -217,7 +217,7 @@ def test_the_state_of_an_older_checkpoint_has_no_initial_model() -> None:
 
 
 def test_settings_need_no_torch() -> None:
-    code = "import sys, mtx.training.inherited; print({'torch', 'datasets'} & set(sys.modules))"
+    code = "import sys, mtx.training.init_from; print({'torch', 'datasets'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 

@@ -1,14 +1,16 @@
-"""The settings of a run that starts from a model (`training.init_from`): architecture, pieces, languages.
+"""A run that starts from a model (`training.init_from`): the settings that it takes from there, and the weights.
 
-The model's own go before those of a recipe or a file; what the command line says against them is refused. A run that
-is begun has them in its config.yaml and needs the model no more. Flow: `Resolved` -> `Resolved`. Not for the weights,
-which are `initial`'s: this module imports no torch.
+The model's own architecture, pieces and languages go before those of a recipe or a file; what the command line says
+against them is refused. A run that is begun has them in its config.yaml. The weights are loaded once, for the first
+step. Only `load` needs torch, which `mtx config` does without.
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtx import bundle_info, files, settings
 from mtx.config import Config, ModelConfig, leaves
@@ -18,9 +20,11 @@ from mtx.paths import MANIFEST, WEIGHTS, RunPaths
 from mtx.run_layout import checkpoint_steps, is_begun, is_run, model_directory
 from mtx.settings import Resolved
 
+if TYPE_CHECKING:
+    from mtx.bundle import Bundle
+
 logger = logging.getLogger(__name__)
 
-ORIGIN = "init_from"
 _FIXED = (
     *(f"model.{name}" for name in ModelConfig.model_fields if name != "dropout"),
     "tokenizer.vocab_size",
@@ -28,6 +32,7 @@ _FIXED = (
 )
 _FREE = ("model.dropout", "data.src", "data.tgt")  # the model's only where no recipe, file or command line gives them
 _MIN_VOCAB_SIZE = 270  # that tokenizer.vocab_size can be
+_ANEW = "another run_dir=DIR starts anew from it"
 
 
 def inherit(wanted: Resolved) -> Resolved:
@@ -40,7 +45,8 @@ def inherit(wanted: Resolved) -> Resolved:
     name, run = wanted.config.training.init_from, RunPaths(Path(wanted.config.run_dir))
     assert name is not None
     if settings.exists(run.config) and is_begun(run) and (own := settings.load(run.config)).training.init_from == name:
-        return _with(wanted, _settings_of(own))
+        values = dict(leaves(own.model_dump()))
+        return _with(wanted, {key: values[key] for key in (*_FIXED, *_FREE)})
     values = describe(name)
     _compare(wanted, values, name)
     resolved = _with(wanted, values)
@@ -50,8 +56,8 @@ def inherit(wanted: Resolved) -> Resolved:
     return resolved
 
 
-def model_to_start_from(name: str) -> Path:
-    """What `bundle.load` takes for MODEL: a model directory, that of a run, or the run where it has none yet.
+def _find(name: str) -> Path:
+    """The model directory, or the run without one, that `training.init_from` names.
 
     Raises:
         UsageError: where there is none.
@@ -67,18 +73,14 @@ def model_to_start_from(name: str) -> Path:
 
 def describe(name: str) -> dict[str, Any]:
     """The settings that a model brings, by their keys; its files are verified."""
-    directory = model_to_start_from(name)
-    if is_run(directory):
-        return _describe_run(RunPaths(directory))
-    found = bundle_info.read(directory, (WEIGHTS,))
-    return _values(found.config, found.tokenizer, found.info["src"], found.info["tgt"])
-
-
-def _describe_run(run: RunPaths) -> dict[str, Any]:
-    """`describe` for a run that has no model directory yet."""
+    directory = _find(name)
+    if not is_run(directory):
+        model = bundle_info.read(directory, (WEIGHTS,))
+        return _values(model.config, model.tokenizer, model.info["src"], model.info["tgt"])
+    run = RunPaths(directory)
     if not checkpoint_steps(run):
         raise UsageError(
-            f"training.init_from {run.root}: this run has no model yet", f"mtx train {run.root} goes on with it"
+            f"training.init_from {directory}: this run has no model yet", f"mtx train {directory} goes on with it"
         )
     files.verify(run.data, Tokenizer.file_names_in(run.data), only_needed=True)
     own = settings.load(run.config)
@@ -96,11 +98,6 @@ def _values(model: ModelConfig, tokenizer: Tokenizer, src: str, tgt: str) -> dic
     }
 
 
-def _settings_of(config: Config) -> dict[str, Any]:
-    values = dict(leaves(config.model_dump()))
-    return {key: values[key] for key in (*_FIXED, *_FREE)}
-
-
 def _is_typed(wanted: Resolved, key: str) -> bool:
     return wanted.origins[key] == "command line"
 
@@ -108,8 +105,7 @@ def _is_typed(wanted: Resolved, key: str) -> bool:
 def _with(wanted: Resolved, values: Mapping[str, Any]) -> Resolved:
     """A configuration with the values of a model where it has none that stay."""
     stay = {key for key in values if _is_typed(wanted, key) or (key in _FREE and wanted.is_given(key))}
-    taken = {key: value for key, value in values.items() if key not in stay}
-    return settings.replaced(wanted, taken, ORIGIN)
+    return settings.replaced(wanted, {key: value for key, value in values.items() if key not in stay}, "init_from")
 
 
 def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
@@ -125,3 +121,54 @@ def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
     if different:
         keys, origin = ", ".join(different), wanted.origins[different[0]]
         logger.info("tokenizer and architecture are those of %s; what %s says of %s gives way", name, origin, keys)
+
+
+@dataclass(frozen=True)
+class Initial:
+    """A model to train on from.
+
+    Attributes:
+        sha256: of its weights as a safetensors file, which is that of its `model.safetensors`.
+    """
+
+    name: str
+    loaded: "Bundle"
+    sha256: str
+
+
+def load(config: Config) -> Initial | None:
+    """The model of `training.init_from`, on the CPU; None where there is none.
+
+    Raises:
+        UsageError: where it is not there, or its architecture is not that of `config`.
+        DamagedFileError: naming the file that is damaged.
+    """
+    name = config.training.init_from
+    if name is None:
+        return None
+    import safetensors.torch
+
+    from mtx import bundle
+
+    loaded, ignored = (
+        bundle.load(_find(name)),
+        {"preset", "dropout"},
+    )  # models with the same weights may differ in these
+    if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
+        raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
+    weights = safetensors.torch.save(loaded.model.state_dict())
+    return Initial(name, loaded, hashlib.sha256(weights).hexdigest())
+
+
+def check_tokenizer(initial: Initial, prepared: Tokenizer) -> None:
+    """Refuse a model with another tokenizer than the one that the data of a run was prepared with.
+
+    Raises:
+        UsageError: where they differ.
+    """
+    own = initial.loaded.tokenizer
+    same_ids = own.vocabulary() == prepared.vocabulary() and own.normalization == prepared.normalization
+    if not same_ids or own.models.files != prepared.models.files:
+        raise UsageError(
+            f"training.init_from {initial.name}: its tokenizer is not the one that the data of this run has", _ANEW
+        )
