@@ -38,10 +38,11 @@ from mtx.protocols import Protocol
 from mtx.run_card import run_card
 from mtx.run_directory import open_run, owned, sign
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, is_run, stored_scores
-from mtx.training import checkpoint, init_from, tensorboard
+from mtx.training import checkpoint, init_from
 from mtx.training.chosen import Chosen, choose
 from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
+from mtx.training.monitor import require_tensorboard
 from mtx.training.report_file import ReportFile
 from mtx.training.status import reporting
 from mtx.training.trainer import Trainer
@@ -65,7 +66,7 @@ def train(wanted: Config) -> Result:
     started = time.monotonic()
     device = find_device(wanted.device)
     if wanted.training.tensorboard:
-        tensorboard.require()
+        require_tensorboard()
     lost = Lost()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):

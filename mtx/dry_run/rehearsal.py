@@ -22,9 +22,10 @@ from mtx.model.device import find_device
 from mtx.paths import STATE, RunPaths
 from mtx.run_directory import check_settings
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared
-from mtx.training import checkpoint, tensorboard
+from mtx.training import checkpoint
 from mtx.training.ending import Ending
 from mtx.training.lost import Lost
+from mtx.training.monitor import require_tensorboard
 from mtx.training.trainer import Trainer
 
 
@@ -36,7 +37,7 @@ def rehearse(wanted: Config) -> Report:
     """
     paths = RunPaths(Path(wanted.run_dir))
     if wanted.training.tensorboard:
-        tensorboard.require()
+        require_tensorboard()
     check_settings(paths, wanted)
     with files.scratch_directory() as directory:
         scratch = RunPaths(directory)

@@ -1,6 +1,8 @@
 """What could not be written while training went on: told at once, and again at the end."""
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 from mtx.errors import MtxError
 
@@ -24,6 +26,14 @@ class Lost:
         if text not in self.told:
             logger.warning("%s; training goes on", text)
             self.told.append(text)
+
+    @contextlib.contextmanager
+    def telling(self, what: str) -> Iterator[None]:
+        """Go on where `what` cannot be written in the block, and tell it."""
+        try:
+            yield
+        except OSError as error:
+            self.add(what, error)
 
     def check(self) -> None:
         """Raise what was told, now that all else is done.

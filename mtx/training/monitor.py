@@ -1,5 +1,9 @@
-"""What a run tells while it trains: a JSON object per event in metrics.jsonl, a bar on a terminal, lines elsewhere."""
+"""What a run tells while it trains: a JSON object per event in metrics.jsonl, a bar on a terminal, lines elsewhere.
 
+With the extra tensorboard, TensorBoard shows the same figures under the same names: `train/loss`, `validation/bleu`.
+"""
+
+import importlib.util
 import json
 import logging
 import math
@@ -14,9 +18,9 @@ from tqdm import tqdm
 
 from mtx import disk, text_files
 from mtx.durations import format_duration
+from mtx.errors import UsageError
 from mtx.training.hints import Hints
 from mtx.training.lost import Lost
-from mtx.training.tensorboard import Board
 
 if TYPE_CHECKING:  # it needs torch, and `mtx status` does not
     from mtx.training.validation import Validation
@@ -45,31 +49,28 @@ class Monitor:
         self, metrics: Path, done: int, max_steps: int, lost: Lost, ends_at: float = math.inf,
         utilisation_per_rate: float | None = None, hints: Hints | None = None, board: Path | None = None,
     ):  # fmt: skip
-        self._lost = lost
+        self._metrics, self._done, self._max_steps, self._lost = metrics, done, max_steps, lost
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
-        self._timed_from: tuple[float, int] | None = None  # after the first step, which is slow
-        self._timed_tokens, self._is_said = 0, False
-        self._metrics, self._done, self._max_steps = metrics, done, max_steps
-        self._started = time.monotonic()
-        self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and target tokens so far
-        self._tokens, self._hints, self._board_dir = 0, hints or Hints(None), board
+        self._hints, self._board_dir = hints or Hints(None), board
         self._board: Board | None = None
-        self._line_at = self._started + _LINE_EVERY_S / 3
         self._bar: Any = None
+        self._started = time.monotonic()
+        self._line_at = self._started + _LINE_EVERY_S / 3
+        self._tokens = 0  # target tokens of this start
+        self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` then
+        self._timed_from: tuple[float, int, int] | None = None  # time, step and `_tokens` after the first, slow step
+        self._has_said_how_long = False
 
     def __enter__(self) -> "Monitor":
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
         if self._board_dir is not None:
-            try:
+            with self._lost.telling(str(self._board_dir)):
                 self._board = Board(self._board_dir, self._done)
-            except OSError as error:
-                self._lost.add(str(self._board_dir), error)
         self.restart_window()
-        terminal = sys.stderr.isatty()
         self._bar = tqdm(
-            total=self._max_steps, initial=self._done, unit="step", disable=not terminal, dynamic_ncols=True
+            total=self._max_steps, initial=self._done, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
         )
         return self
 
@@ -79,33 +80,27 @@ class Monitor:
         self._bar.close()
         self._file.close()
         if self._board is not None:
-            try:
+            with self._lost.telling(str(self._board_dir)):
                 self._board.close()
-            except OSError as error:
-                self._lost.add(str(self._board_dir), error)
 
     def event(self, name: str, **values: Any) -> None:
         """Append one object to metrics.jsonl, and its numbers to what TensorBoard shows."""
         self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
         if self._board is not None and "step" in values:
-            try:
+            with self._lost.telling(f"{self._board_dir}: an event"):
                 self._board.event(name, values)
-            except OSError as error:
-                self._lost.add(f"{self._board_dir}: an event", error)
 
     def _write(self, text: str) -> None:
         """Training is worth more than its figures: where they cannot be written, it goes on."""
-        try:
+        with self._lost.telling(f"{self._metrics}: an event"):
             self._file.write(text.encode())
-        except OSError as error:
-            self._lost.add(f"{self._metrics}: an event", error)
 
     def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:
         """Report one update; `loss` and `nll` are means per target token."""
         self._bar.update(1)
         self._tokens += num_tgt_tokens
         now = time.monotonic()
-        self._say_how_long(step, now, num_tgt_tokens)
+        self._say_how_long(step, now)
         line_is_due = self._bar.disable and now >= self._line_at
         since, tokens = self._window[0]
         self._window.append((now, self._tokens))
@@ -128,10 +123,10 @@ class Monitor:
 
     def validation(self, step: int, found: "Validation", is_best: bool, elapsed_s: float) -> None:
         """Report a validation: its figures, the first of its samples, and a hint where there is one."""
-        seconds, samples = round(found.seconds, 2), [vars(sample) for sample in found.samples]
         self.event(
-            "validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=seconds, samples=samples
-        )
+            "validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=round(found.seconds, 2),
+            samples=[vars(sample) for sample in found.samples],
+        )  # fmt: skip
         logger.info(
             "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self._max_steps,
             found.nll, found.ppl, found.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
@@ -152,20 +147,17 @@ class Monitor:
             self.event("hint", step=step, text=text)
             logger.info("hint: %s", text)
 
-    def _say_how_long(self, step: int, now: float, num_tgt_tokens: int) -> None:
+    def _say_how_long(self, step: int, now: float) -> None:
         """After a few timed steps, once: how fast training is and when it will end."""
-        if self._timed_from is None:
-            self._timed_from, self._timed_tokens = (now, step), 0
+        then, first, tokens = self._timed_from = self._timed_from or (now, step, self._tokens)
+        seconds, steps = now - then, step - first
+        if self._has_said_how_long or steps < _TIMED_STEPS or seconds < _TIMED_S:
             return
-        self._timed_tokens += num_tgt_tokens
-        seconds, steps = now - self._timed_from[0], step - self._timed_from[1]
-        if self._is_said or steps < _TIMED_STEPS or seconds < _TIMED_S:
-            return
-        self._is_said = True
+        self._has_said_how_long = True
         left = min(seconds / steps * (self._max_steps - step), self._ends_at - now)
         logger.info(
             "%s: training will take about %s, and validation what it takes",
-            self._speed(self._timed_tokens / seconds), format_duration(left),
+            self._speed((self._tokens - tokens) / seconds), format_duration(left),
         )  # fmt: skip
 
     def _utilisation(self, rate: float) -> dict[str, float]:
@@ -180,3 +172,35 @@ class Monitor:
         """Begin a new window of the speed figure, so that validation and saving do not count in it."""
         self._window.clear()
         self._window.append((time.monotonic(), self._tokens))
+
+
+def require_tensorboard() -> None:
+    """Refuse `training.tensorboard` where the package is not there.
+
+    Raises:
+        UsageError: naming the extra.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UsageError(
+            "training.tensorboard: the package tensorboard is not installed", 'pip install "mtx-translate[tensorboard]"'
+        )
+
+
+class Board:
+    """Writes event files that TensorBoard shows while training goes on.
+
+    Args:
+        done: steps that earlier starts did; what those told of later ones is no longer shown.
+    """
+
+    def __init__(self, directory: Path, done: int):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(directory), purge_step=done + 1, flush_secs=10)
+        self.close = self._writer.close
+
+    def event(self, name: str, values: dict[str, Any]) -> None:
+        """Write the numbers of one event as scalars at its step."""
+        for key, value in values.items():
+            if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+                self._writer.add_scalar(f"{name}/{key}", value, values["step"])
