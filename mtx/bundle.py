@@ -76,11 +76,16 @@ def _check_header(content: bytes) -> None:
 def load_weights(model: torch.nn.Module, path: Path) -> None:
     """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's, numbers finite."""
     tensors = load_tensors(path)
-    _check_tensors(path, tensors, model.state_dict())
+    check_tensors(path, tensors, model.state_dict())
     model.load_state_dict(tensors)
 
 
-def _check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors of a file whose names, shapes and types are not those of `wanted`, or numbers not finite.
+
+    Raises:
+        DamagedFileError: naming the tensor.
+    """
     for name in sorted({*tensors, *wanted}):
         if name not in tensors or name not in wanted:
             raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
@@ -96,7 +101,7 @@ def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
     tensors = load_tensors(path)
     with torch.device("meta"):
         wanted = Transformer(config, num_ids).state_dict()
-    _check_tensors(path, tensors, wanted)
+    check_tensors(path, tensors, wanted)
     model = Transformer(config, num_ids)
     model.load_state_dict(tensors)
     return model.eval()

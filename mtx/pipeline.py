@@ -39,7 +39,7 @@ from mtx.run_card import run_card
 from mtx.run_directory import open_run, owned, sign
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, is_run, stored_scores
 from mtx.training import checkpoint, init_from
-from mtx.training.chosen import Chosen, choose
+from mtx.training.chosen import choose
 from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
 from mtx.training.monitor import require_tensorboard
@@ -88,8 +88,8 @@ def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) 
     data = prepared_data(wanted, paths, initial)
     trainer = new_trainer(wanted, paths, paths, device, data, lost)
     trainer.resume(initial)
-    trainer.check_space()
-    _announce(wanted, trainer.chosen, trainer, data)
+    checkpoint.check_space(paths, trainer.space_needed())
+    _announce(trainer)
     return trainer
 
 
@@ -140,16 +140,17 @@ def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> P
     return data
 
 
-def _announce(wanted: Config, chosen: Chosen, trainer: Trainer, data: PreparedData) -> None:
+def _announce(trainer: Trainer) -> None:
+    config, chosen, train = trainer.config, trainer.chosen, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    steps = wanted.training.max_steps - trainer.state.step
-    epochs = steps * wanted.training.batch_tokens / max(1, int(data.train.tgt.lengths.sum()))
+    steps, tokens = config.training.max_steps - trainer.state.step, config.training.batch_tokens
+    epochs = steps * tokens / max(1, int(train.tgt.lengths.sum()))
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
-        f"{wanted.data.src}-{wanted.data.tgt} into {wanted.run_dir}", chosen.device, chosen.precision, chosen.threads,
-        f"{size:,}", f"{data.train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{wanted.training.batch_tokens:,}",
+        f"{config.data.src}-{config.data.tgt} into {config.run_dir}", chosen.device, chosen.precision, chosen.threads,
+        f"{size:,}", f"{train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{tokens:,}",
     )  # fmt: skip
-    if note := export_note(wanted.model):
+    if note := export_note(config.model):
         logger.info("note: %s", note)
 
 
@@ -183,7 +184,7 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     elapsed = format_duration(trainer.state.elapsed_s)
     card = run_card(wanted, data.report, scores, run, trainer.state.step, elapsed)
     bundle.add_scores(paths.model, {**scores, "run": run}, card)
-    trainer.report.finish(translator)
+    ReportFile(paths, wanted, data.tokenizer, trainer.lost).finish(translator)
 
 
 def _report_again(wanted: Config, paths: RunPaths, lost: Lost) -> None:

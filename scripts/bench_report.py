@@ -38,6 +38,7 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = prepare.load_prepared(paths.data)
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunPaths(scratch))
+    trainer.begin()
     times: dict[bool, list[float]] = {True: [], False: []}
     with Monitor(scratch / "metrics.jsonl", 0, 1 << 30, Lost()) as monitor:
         loaded = trainer.load(_STEPS + 20)

@@ -113,6 +113,7 @@ def mtx_system(config: Config, data: PreparedData, device: torch.device) -> Syst
     paths = RunPaths(Path(config.run_dir))
     chosen = choose(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
+    trainer.begin()
     k, shape = trainer.num_micro_steps, trainer.shape
     loaded = load_steps(data.train, trainer.planner, Position(), 1 << 40, k, shape, device.type == "cuda")
     number = itertools.count(1)

@@ -62,6 +62,7 @@ def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedDat
     gauge, started = MemoryGauge(device), time.monotonic()
     records = paths if paths.chosen.exists() else scratch
     trainer = pipeline.new_trainer(wanted, paths, records, device, data, Lost())
+    trainer.begin()
     if done := full_checkpoint_steps(paths):
         trainer.state = checkpoint.load_state(paths.checkpoint(done[-1]) / STATE)
     made_s = time.monotonic() - started

@@ -95,16 +95,12 @@ def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
         files.write_json(new / STATE, state.as_dict())
 
 
-def check_space(paths: RunPaths, model: torch.nn.Module, num_saves: int, average_last: int) -> None:
-    """Refuse to begin where the disk has no room for what a run keeps at once: see `prune`, and the one being written.
-
-    Args:
-        num_saves: at most so many checkpoints are yet to be written.
+def check_space(paths: RunPaths, needed: int) -> None:
+    """Refuse to begin where the disk of a run has no room for so many bytes.
 
     Raises:
         MtxError: saying how much is needed and how much is free.
     """
-    needed = space_needed(paths, model, num_saves, average_last)
     free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
@@ -114,7 +110,11 @@ def check_space(paths: RunPaths, model: torch.nn.Module, num_saves: int, average
 
 
 def space_needed(paths: RunPaths, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
-    """The most bytes that a run will still write and keep at once; see `check_space`."""
+    """The most bytes that a run will still write and keep at once: see `prune`, and the checkpoint being written.
+
+    Args:
+        num_saves: at most so many checkpoints are yet to be written.
+    """
     weights = sum(parameter.nbytes for parameter in model.parameters())
     full, alone = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
     needed = 3 * full * weights + alone * weights + 2 * weights  # the last for model/, which may be replaced
@@ -178,8 +178,8 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
-    moments = _load_moments(path / OPTIMIZER, model)
     bundle.load_weights(model, path / WEIGHTS)
+    moments = _load_moments(path / OPTIMIZER, model)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
     return state
@@ -187,11 +187,9 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 
 def _load_moments(path: Path, model: torch.nn.Module) -> dict[str, torch.Tensor]:
     moments = bundle.load_tensors(path)
-    wanted = {f"{name}.{key}" for name, _ in model.named_parameters() for key in _MOMENTS}
-    if different := sorted(wanted ^ set(moments)):
-        raise DamagedFileError(
-            f"{path}: {'lacks' if different[0] in wanted else 'holds an unknown tensor'} {different[0]}"
-        )
+    alike = {"step": torch.zeros(())}  # the others are like the parameter
+    wanted = {f"{name}.{key}": alike.get(key, p) for name, p in model.named_parameters() for key in _MOMENTS}
+    bundle.check_tensors(path, moments, wanted)
     return moments
 
 

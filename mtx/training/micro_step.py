@@ -2,20 +2,25 @@
 
 On a CPU the operations run one by one: compiling the step costs 25 seconds there and gains less than a twentieth. On
 CUDA all of it is recorded once as a graph and replayed for every batch, which is possible since batches have one shape;
-a long run compiles it first.
+a long run compiles it first. Beside it stands what is known of an update until the host has read its figures.
 """
 
 import logging
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mtx import files
 from mtx.data.loader import to_device
-from mtx.data.packing import PackedBatch
+from mtx.data.packing import PackedBatch, Position, StepPlanner
+from mtx.data.store import TokenStore
+from mtx.errors import MtxError
 from mtx.model.transformer import Transformer
+from mtx.paths import RunPaths
 from mtx.training.objective import smoothed_loss
 
 logger = logging.getLogger(__name__)
@@ -106,3 +111,67 @@ class MicroStep:
         self.sums.copy_(sums)
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+
+
+def seed_all(seed: int, step: int, micro_step: int) -> None:
+    """Seed every generator from the place of a micro-step in the run."""
+    state = np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]
+    torch.manual_seed(int(state >> np.uint64(1)))
+
+
+class HostCopy:
+    """A copy of a small tensor in host memory; one from CUDA is there later, and nobody waits for it until `values`."""
+
+    def __init__(self, tensor: Tensor):
+        self._tensor, self._event = tensor, None
+        if tensor.is_cuda:
+            self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
+            self._event = torch.cuda.current_stream().record_event()
+
+    def is_there(self) -> bool:
+        """Whether `values` would not wait."""
+        return self._event is None or self._event.query()
+
+    def values(self) -> list[float]:
+        """The numbers of the tensor."""
+        if self._event is not None:
+            self._event.synchronize()
+        numbers: list[float] = self._tensor.tolist()
+        return numbers
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update of which the host has not read the figures yet.
+
+    Attributes:
+        position: of its data.
+        figures: see `Trainer.update`.
+    """
+
+    step: int
+    position: Position
+    learning_rate: float
+    num_tgt_tokens: int
+    figures: HostCopy
+
+
+def refusal(
+    update: Update, loss: float, norm: float, planner: StepPlanner, train: TokenStore, paths: RunPaths
+) -> MtxError:
+    """The error of an update whose loss or gradient norm is not finite; its pairs go into refused.tsv."""
+    place = update.position
+    pairs = planner.step(place).pairs
+    lines = train.lines()[pairs]
+    rows = zip(lines, *train.texts(pairs), strict=True)
+    try:
+        files.write_text(paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+        listed = f", see {paths.refused}"
+    except OSError:  # the error itself matters more
+        listed = ""
+    first = ", ".join(map(str, lines[:10]))
+    return MtxError(
+        f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
+        f"pairs from place {place.index} of epoch {place.epoch} on, lines {first}, … of the training text{listed}",
+        "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
+    )

@@ -3,9 +3,8 @@
 A save that fails costs no more than itself: it is told at the next step and again at the end, and the one before stays.
 """
 
-from collections.abc import Callable
+import contextlib
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 
 import torch
 
@@ -14,7 +13,7 @@ from mtx.errors import DamagedFileError, MtxError
 from mtx.paths import RunPaths
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
-from mtx.training.checkpoint import State
+from mtx.training.checkpoint import Snapshot, State
 from mtx.training.lost import Lost
 from mtx.training.status import StatusFile
 
@@ -27,11 +26,11 @@ class Saver:
         status: is told of each checkpoint that is written.
     """
 
-    def __init__(self, paths: RunPaths, training: TrainingConfig, lost: Lost):
-        self._paths, self._training, self._lost = paths, training, lost
-        self._writer = _Writer()
-        self.saved = State()
+    def __init__(self, paths: RunPaths, training: TrainingConfig, lost: Lost, saved: State):
+        self._paths, self._training, self._lost, self.saved = paths, training, lost, saved
         self.status = StatusFile(paths.status, lost)
+        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
+        self._writing: Future[None] | None = None
 
     def save(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, now: State, written: State) -> bool:
         """Have the checkpoint of this step written as `written`, and what is no longer needed removed.
@@ -46,18 +45,30 @@ class Saver:
         if not now.step or now == self.saved:
             return False
         self.saved = written
-        every, last = self._training.checkpoint_every, self._training.average_last
-        self._writer.write(
-            partial(checkpoint.save, self._paths, checkpoint.snapshot(model, optimizer), written),
-            partial(checkpoint.prune, self._paths, written, every, last),
-            partial(self.status.write, "running", "training", written.step),
-        )
+        copies = checkpoint.snapshot(model, optimizer)
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        copied = torch.cuda.current_stream().record_event() if in_use else None
+        self._writing = self._thread.submit(self._write, copies, written, copied)
         return True
+
+    def _write(self, copies: Snapshot, state: State, copied: torch.cuda.Event | None) -> None:
+        """Write on this thread; where there is CUDA, on a stream beside that of training, once the copies are made."""
+        with contextlib.ExitStack() as beside:
+            if copied is not None:
+                stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                stream.wait_event(copied)
+                beside.enter_context(torch.cuda.stream(stream))
+            checkpoint.save(self._paths, copies, state)
+            checkpoint.prune(self._paths, state, self._training.checkpoint_every, self._training.average_last)
+            self.status.write("running", "training", state.step)
 
     def settle(self, wait: bool = False) -> None:
         """See how the last save went, where it is done."""
+        if self._writing is None or not (wait or self._writing.done()):
+            return
+        writing, self._writing = self._writing, None
         try:
-            self._writer.wait() if wait else self._writer.check()
+            writing.result()
         except (OSError, DamagedFileError) as error:
             self._lost.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
@@ -76,46 +87,4 @@ class Saver:
 
     def close(self) -> None:
         """End the thread when it is done."""
-        self._writer.close()
-
-
-class _Writer:
-    """Writes on a thread of its own, one checkpoint at a time, so that training does not wait for the disk."""
-
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
-        self._last: Future[None] | None = None
-
-    def write(self, *calls: Callable[[], None]) -> None:
-        """Make these calls in order, after the ones before are done; raises what those raised."""
-        self.wait()
-        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        on_cuda = torch.cuda.current_stream().record_event() if in_use else None
-        self._last = self._thread.submit(_make, calls, on_cuda)
-
-    def check(self) -> None:
-        """Raise what a finished write raised."""
-        if self._last is not None and self._last.done():
-            self.wait()
-
-    def wait(self) -> None:
-        """Return when everything is written; raises what the write raised."""
-        last, self._last = self._last, None
-        if last is not None:
-            last.result()
-
-    def close(self) -> None:
-        """End the thread when it is done."""
         self._thread.shutdown()
-
-
-def _make(calls: tuple[Callable[[], None], ...], on_cuda: torch.cuda.Event | None) -> None:
-    """Make the calls; where there is CUDA, on a stream beside that of training, after the event."""
-    if on_cuda is None:
-        for call in calls:
-            call()
-        return
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_event(on_cuda)
-    with torch.cuda.stream(stream):
-        _make(calls, None)

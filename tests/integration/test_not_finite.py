@@ -33,13 +33,15 @@ def test_a_run_that_overflows_names_the_step_and_its_lines(
 def trainer(trained: Path, tmp_path: Path) -> Trainer:
     chosen = Chosen("cpu", "fp32", 4096, "padded", 1, False)
     config = configuration.load(RunPaths(trained).config)
-    return Trainer(config, chosen, load_prepared(RunPaths(trained).data), RunPaths(tmp_path))
+    trainer = Trainer(config, chosen, load_prepared(RunPaths(trained).data), RunPaths(tmp_path))
+    trainer.begin()
+    return trainer
 
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
     steps = load_steps(trainer.data.train, trainer.planner, Position(), 4, trainer.num_micro_steps, trainer.shape)
-    with Monitor(tmp_path / "metrics.jsonl", 0, 4, Lost()) as monitor:
-        trainer._step(next(steps), monitor)
+    with Monitor(tmp_path / "metrics.jsonl", 0, 4, Lost()) as trainer.monitor:
+        trainer._step(next(steps))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]
         with torch.no_grad():
@@ -55,5 +57,5 @@ def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Tra
         with torch.no_grad():
             one[0, 0] = torch.nan  # type: ignore[index,operator]
         with pytest.raises(MtxError, match=r"^step 2: loss nan"):
-            trainer._step(next(steps), monitor)
+            trainer._step(next(steps))
     steps.close()

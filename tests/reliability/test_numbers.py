@@ -42,7 +42,9 @@ def trainer(prepared: RunPaths, root: Path, micro_batch_tokens: int = 96) -> Tra
     data: PreparedData = load_prepared(prepared.data)
     chosen = Chosen("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
     root.mkdir(exist_ok=True)
-    return Trainer(settings.load(prepared.config), chosen, data, RunPaths(root))
+    run = Trainer(settings.load(prepared.config), chosen, data, RunPaths(root))
+    run.resume()
+    return run
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -2,21 +2,27 @@
 
 import math
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtx import bundle, disk, files
+from mtx.config import TrainingConfig
 from mtx.data.packing import Position
 from mtx.errors import DamagedFileError, MtxError
 from mtx.model.transformer import Transformer
 from mtx.paths import MANIFEST, OPTIMIZER, STATE, WEIGHTS, RunPaths
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
-from mtx.training import checkpoint, saving
+from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from mtx.training.lost import Lost
 from mtx.training.objective import smoothed_loss
+from mtx.training.saving import Saver
 from tests.models import random_batch, tiny_model
 
 NUM_IDS = 13
@@ -247,8 +253,8 @@ def test_without_room_nothing_is_begun(paths: RunPaths, monkeypatch: pytest.Monk
     with pytest.raises(OSError, match="No space left on device: 1 MB are free"):
         checkpoint.save(paths, taken, State(20))
     with pytest.raises(MtxError, match="1 MB are free on its disk, this run needs"):
-        checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, 5)
-    checkpoint.check_space(paths, model, 10, 5)
+        checkpoint.check_space(paths, checkpoint.space_needed(paths, torch.nn.Linear(300, 300), 10, 5))
+    checkpoint.check_space(paths, checkpoint.space_needed(paths, model, 10, 5))
 
 
 def test_a_checkpoint_of_another_model_is_refused(paths: RunPaths) -> None:
@@ -270,33 +276,42 @@ def test_damaged_weights_are_not_averaged(paths: RunPaths, caplog: pytest.LogCap
         checkpoint.average(paths, [10])
 
 
-def test_a_failed_write_is_raised_once_and_the_next_is_made() -> None:
-    made: list[int] = []
+@pytest.fixture
+def saver(paths: RunPaths) -> Iterator[Saver]:
+    with closing(Saver(paths, TrainingConfig(), Lost(), State())) as saver:
+        yield saver
 
-    def fail() -> None:
+
+def test_a_failed_write_is_told_once_and_the_next_is_made(
+    paths: RunPaths, saver: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    writer = saving._Writer()
-    writer.write(fail, lambda: made.append(1))
-    with pytest.raises(OSError, match="No space"):
-        writer.wait()
-    writer.write(lambda: made.append(2))
-    writer.wait()
-    writer.close()
-    assert made == [2]
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", fail)
+        assert saver.save(*fresh(1), State(10), State(10))
+        with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
+            saver.finish(State(10))
+    assert saver.save(*fresh(1), State(20), State(20)) and not saver.save(*fresh(1), State(20), State(20))
+    saver.finish(State(20))
+    assert saver._lost.told == ["the checkpoint of step 10 could not be written: No space left on device"]
+    assert checkpoint_steps(paths) == [20]
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(paths: RunPaths) -> None:
+def test_training_goes_on_while_a_checkpoint_is_written(
+    paths: RunPaths, saver: Saver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    writer, may_write = saving._Writer(), threading.Event()
-    taken = checkpoint.snapshot(model, optimizer)
-    writer.write(lambda: assert_in_time(may_write), lambda: checkpoint.save(paths, taken, STATE_30))
+    may_write, save = threading.Event(), checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", lambda *args: (assert_in_time(may_write), save(*args)))
+    saver.save(model, optimizer, STATE_30, STATE_30)
     train(model, optimizer, 3)
-    writer.check()  # not done, no error
+    saver.settle()  # not done, no error
     may_write.set()
-    writer.wait()
+    saver.finish(STATE_30)
     restored, optimizer = fresh(2)
     checkpoint.load(paths.checkpoint(30), restored, optimizer)
     for name, tensor in restored.state_dict().items():
