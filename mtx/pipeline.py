@@ -6,7 +6,6 @@ command goes on where it was interrupted.
 
 import hashlib
 import logging
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,29 +14,22 @@ from typing import Any
 import torch
 
 from mtx import bundle, evaluation, files, settings, text_files
-from mtx.config import Config, ModelConfig
+from mtx.config import Config
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
 from mtx.decoding.lines import LineTranslator
 from mtx.decoding.translator import Translator
 from mtx.durations import format_duration
-from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.errors import DamagedFileError, MtxError
 from mtx.evaluation import Scores
-from mtx.exchange.limits import huggingface_obstacles
+from mtx.events import read_events
+from mtx.exchange.limits import export_note
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
-from mtx.paths import (
-    HYPOTHESIS_TEXT,
-    MANIFEST,
-    REFERENCE_TEXT,
-    SCORES,
-    SOURCE_TEXT,
-    WEIGHTS,
-    RunPaths,
-)
+from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunPaths
 from mtx.protocols import Protocol
 from mtx.run_card import run_card
 from mtx.run_directory import open_run, owned, sign
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, is_run, stored_scores
+from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.training import checkpoint, init_from
 from mtx.training.chosen import choose
 from mtx.training.init_from import Initial
@@ -70,7 +62,8 @@ def train(wanted: Config) -> Result:
     lost = Lost()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
-            logger.info("this run is finished; a larger %s trains on", _ended_by(paths.metrics))
+            ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
+            logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
             _report_again(wanted, paths, lost)
             return finished(paths, lost)
         with reporting(paths.status, lost) as status:
@@ -114,7 +107,7 @@ def prepare_only(wanted: Config) -> RunPaths:
     """The first stage alone: text to token ids."""
     with open_run(wanted) as paths:
         prepared_data(wanted, paths, initial_of(wanted, paths))
-        return paths
+    return paths
 
 
 def initial_of(wanted: Config, paths: RunPaths) -> Initial | None:
@@ -154,12 +147,6 @@ def _announce(trainer: Trainer) -> None:
         logger.info("note: %s", note)
 
 
-def export_note(config: ModelConfig) -> str | None:
-    """Which format this architecture cannot be exported to, and why; None where it can be exported to all."""
-    obstacles = "; ".join(huggingface_obstacles(config))
-    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None
-
-
 def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
     """Average the last checkpoints into model/."""
     steps = checkpoint.averaged_steps(paths, wanted.training.checkpoint_every, wanted.training.average_last)
@@ -176,13 +163,13 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, wanted.data.tgt).items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": chosen.precision, "device": chosen.device,
-        "torch": torch.__version__, "seed": wanted.seed, "config": _fingerprint(wanted),
-        "data": files.sha256(paths.data / MANIFEST), "code": _code_hash(),
+        "torch": torch.__version__, "seed": wanted.seed, "config": _fingerprint(wanted), "data": data.sha256,
+        "code": _code_hash(),
     }  # fmt: skip
-    if sha256 := trainer.state.init_sha256:
-        run["init_from"] = {"path": wanted.training.init_from, "sha256": sha256}
-    elapsed = format_duration(trainer.state.elapsed_s)
-    card = run_card(wanted, data.report, scores, run, trainer.state.step, elapsed)
+    state = trainer.state
+    if state.init_sha256:
+        run["init_from"] = {"path": wanted.training.init_from, "sha256": state.init_sha256}
+    card = run_card(wanted, data.report, scores, run, state.step, format_duration(state.elapsed_s))
     bundle.add_scores(paths.model, {**scores, "run": run}, card)
     ReportFile(paths, wanted, data.tokenizer, trainer.lost).finish(translator)
 
@@ -200,25 +187,11 @@ def evaluate_tests(
     """Translate and score every test set of a run into evaluation/NAME/."""
     scores = {}
     for name, store in data.tests.items():
-        logger.info(
-            "translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", translator.options.beam_size
-        )
+        beam_size = translator.options.beam_size
+        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
         test_set = evaluation.NamedTestSet(name, tgt, store.src_texts(), store.tgt_texts())
         scores[name] = evaluation.evaluate(translator, test_set, paths.evaluation / name, protocol)
     return scores
-
-
-def require_run(root: Path) -> None:
-    """Refuse what holds no test sets of its own.
-
-    Raises:
-        UsageError: where `root` is not a run directory.
-    """
-    if root.is_dir() and not is_run(root):
-        raise UsageError(
-            f"{root}: is not a run directory, so it has no test sets",
-            f"mtx evaluate {root} --src FILE --ref FILE, or --testset NAME",
-        )
 
 
 def evaluate_run(translator: LineTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
@@ -260,13 +233,6 @@ def _is_finished(paths: RunPaths, wanted: Config) -> bool:
             logger.info("%s; the model is written again", error)
         return False
     return True
-
-
-def _ended_by(metrics: Path) -> str:
-    """The key whose value ended the training of a finished run, as its last event tells."""
-    events = list(text_files.read_lines(metrics)) if metrics.is_file() else []
-    reason = re.search(r'"reason": "(\w+)"', events[-1]) if events else None
-    return f"training.{reason[1] if reason else 'max_steps'}"
 
 
 def finished(paths: RunPaths, lost: Lost) -> Result:

@@ -8,6 +8,7 @@ import typer
 from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Published, find_protocol, print_scores
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
+from mtx.run_layout import is_run
 
 
 def evaluate(
@@ -52,8 +53,11 @@ def evaluate(
     if direction is not None and testset is None:
         raise UsageError("--direction is that of a --testset; the model's own holds here", f"mtx evaluate {model}")
     own = src is None and testset is None
-    if own:
-        pipeline.require_run(Path(model))
+    if own and Path(model).is_dir() and not is_run(Path(model)):
+        raise UsageError(
+            f"{model}: is not a run directory, so it has no test sets",
+            f"mtx evaluate {model} --src FILE --ref FILE, or --testset NAME",
+        )
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )

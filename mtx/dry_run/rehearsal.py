@@ -18,6 +18,7 @@ from mtx.dry_run.memory import Memory, MemoryGauge
 from mtx.dry_run.pace import StepPace, keep_end_away, save_s, scoring_s, time_steps, validation_s
 from mtx.dry_run.report import Disk, Report, Run
 from mtx.dry_run.text import TextFigures, text_figures
+from mtx.exchange.limits import export_note
 from mtx.model.device import find_device
 from mtx.paths import STATE, RunPaths
 from mtx.run_directory import check_settings
@@ -88,7 +89,7 @@ def _run(trainer: Trainer, size: int, steps: StepPace, time_left: Estimate) -> R
     steps_per_epoch = float(train.weights[train.corpus].sum()) / steps.pairs
     return Run(
         chosen.device, chosen.precision, chosen.threads, trainer.num_micro_steps, size,
-        trainer.data.tokenizer.num_pieces, pipeline.export_note(config.model), config.training.batch_tokens,
+        trainer.data.tokenizer.num_pieces, export_note(config.model), config.training.batch_tokens,
         done, config.training.max_steps, steps_per_epoch, (done + time_left.steps) / steps_per_epoch,
     )  # fmt: skip
 

@@ -42,3 +42,9 @@ def check_replaceable(directory: Path) -> None:
                 "name a new directory",
             )
         check_replaceable(path)
+
+
+def export_note(config: ModelConfig) -> str | None:
+    """Which format this architecture cannot be exported to, and why; None if it can be exported to all of them."""
+    obstacles = "; ".join(huggingface_obstacles(config))
+    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None

@@ -86,9 +86,9 @@ def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
         MtxError: where a tensor is not finite.
         OSError: where it cannot be written; what was there before stays.
     """
-    path = paths.checkpoint(state.step)
-    _check_finite(taken, state.step)
-    files.check_space(path, num_bytes(taken))
+    path, tensors = paths.checkpoint(state.step), {**taken.weights, **taken.moments}
+    _check_finite(tensors, state.step)
+    files.check_space(path, sum(tensor.nbytes for tensor in tensors.values()))
     with files.new_directory(path, replace=True) as new:
         bundle.save_tensors(new / WEIGHTS, taken.weights)
         bundle.save_tensors(new / OPTIMIZER, taken.moments)
@@ -123,19 +123,13 @@ def space_needed(paths: RunPaths, model: torch.nn.Module, num_saves: int, averag
     return max(needed, 0)
 
 
-def num_bytes(taken: Snapshot) -> int:
-    """What the checkpoint of a snapshot takes on the disk, nearly."""
-    return sum(tensor.nbytes for tensors in (taken.weights, taken.moments) for tensor in tensors.values())
-
-
-def _check_finite(taken: Snapshot, step: int) -> None:
-    for tensors in (taken.weights, taken.moments):
-        for name, tensor in tensors.items():
-            if not _is_finite(tensor):
-                raise MtxError(
-                    f"step {step}: {name} holds numbers that are not finite; this state is not saved",
-                    "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
-                )
+def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
+    for name, tensor in tensors.items():
+        if not _is_finite(tensor):
+            raise MtxError(
+                f"step {step}: {name} holds numbers that are not finite; this state is not saved",
+                "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
+            )
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
@@ -179,18 +173,16 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
     bundle.load_weights(model, path / WEIGHTS)
-    moments = _load_moments(path / OPTIMIZER, model)
+    moments, count = bundle.load_tensors(path / OPTIMIZER), torch.zeros(())
+    expected = {
+        f"{name}.{key}": count if key == "step" else parameter
+        for name, parameter in model.named_parameters()
+        for key in _MOMENTS
+    }
+    bundle.check_tensors(path / OPTIMIZER, moments, expected)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
     return state
-
-
-def _load_moments(path: Path, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    moments = bundle.load_tensors(path)
-    alike = {"step": torch.zeros(())}  # the others are like the parameter
-    wanted = {f"{name}.{key}": alike.get(key, p) for name, p in model.named_parameters() for key in _MOMENTS}
-    bundle.check_tensors(path, moments, wanted)
-    return moments
 
 
 def load_state(path: Path) -> State:
@@ -209,10 +201,8 @@ def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: in
     """Keep the full state of the last two and the best, and the weights of the last `average_last` to average."""
     full = {*full_checkpoint_steps(paths)[-2:], state.best_step}
     weights = averaged_steps(paths, checkpoint_every, average_last)
-    for step in checkpoint_steps(paths):
+    for step in sorted({*checkpoint_steps(paths)} - full):
         path = paths.checkpoint(step)
-        if step in full:
-            continue
         if step not in weights:
             files.remove_directory(path)
         elif is_full_checkpoint(path):
@@ -233,6 +223,7 @@ def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
         DamagedFileError: where none is whole.
     """
     total: dict[str, torch.Tensor] = {}
+    first: dict[str, torch.Tensor] = {}
     num_whole, damaged = 0, None
     for step in steps:
         path = paths.checkpoint(step)
@@ -243,17 +234,11 @@ def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
             logger.warning("%s; the average is made without it", error)
             continue
         tensors = bundle.load_tensors(path / WEIGHTS)
-        if num_whole:
-            _check_alike(total, tensors, path / WEIGHTS)
+        first = first or tensors
+        bundle.check_tensors(path / WEIGHTS, tensors, first)
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if num_whole else tensor.double()
         num_whole += 1
     if damaged and not num_whole:
         raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
     return {name: (tensor / num_whole).float() for name, tensor in total.items()}
-
-
-def _check_alike(total: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor], path: Path) -> None:
-    for name in sorted({*total, *tensors}):
-        if name not in total or name not in tensors or total[name].shape != tensors[name].shape:
-            raise DamagedFileError(f"{path}: {name} is not as in the other checkpoints")

@@ -15,8 +15,8 @@ logger = logging.getLogger(__name__)
 _SAVE = getattr(signal, "SIGUSR1", None)
 
 
-class InterruptedValidationError(KeyboardInterrupt):
-    """Ends what changes nothing that is saved, in the middle."""
+class InterruptedTrainingError(KeyboardInterrupt):
+    """Ends a step or a validation in the middle, where a signal asks to leave; nothing that is saved is changed."""
 
 
 class Signals:
@@ -43,11 +43,11 @@ class Signals:
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """A signal that asks to leave raises `InterruptedValidationError` in the block, also one that came before."""
+        """A signal that asks to leave raises `InterruptedTrainingError` in the block, also one that came before."""
         try:
             self._may_raise = True
             if self.stop is not None:
-                raise InterruptedValidationError
+                raise InterruptedTrainingError
             yield
         finally:
             self._may_raise = False
@@ -63,7 +63,7 @@ class Signals:
         logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
         if self._may_raise:
             self._may_raise = False
-            raise InterruptedValidationError
+            raise InterruptedTrainingError
 
 
 def ignore_save() -> None:

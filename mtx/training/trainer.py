@@ -39,7 +39,7 @@ from mtx.training.monitor import Monitor
 from mtx.training.report_file import ReportFile
 from mtx.training.saving import Saver
 from mtx.training.schedule import learning_rate
-from mtx.training.signals import InterruptedValidationError, Signals
+from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
@@ -138,10 +138,12 @@ class Trainer:
             about = {**vars(self.chosen), **machine(self.device), "data": self.data.sha256}
             self.monitor.event("start", step=self.state.step, **about)
             self._saver.status.write("running", "training", self.state.step)
-            reason = self._steps()
+            reason = ""
+            with contextlib.suppress(InterruptedTrainingError):
+                reason = self._steps()
             self._save()
             self._saver.finish(self.state)
-            if reason is not None and self._signals.stop is None:
+            if self._signals.stop is None:
                 self.monitor.end(self.state.step, reason)
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
@@ -163,18 +165,18 @@ class Trainer:
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
 
-    def _steps(self) -> str | None:
-        """Take steps; where memory is short, once, with halved micro-batches. Returns the key that ends training.
+    def _steps(self) -> str:
+        """Take steps until there is a reason to end; where memory is short, once, with halved micro-batches.
 
-        None means that a signal did.
+        Raises:
+            InterruptedTrainingError: where a signal asked to leave.
         """
         has_halved = False
         while True:
             with contextlib.closing(self.load(self.config.training.max_steps - self.state.step)) as loaded:
                 shortage: str | None = None
                 while shortage is None:
-                    reason = self._after_step()
-                    if reason is not None or self._signals.stop is not None:
+                    if (reason := self._after_step()) is not None:
                         return reason
                     shortage = self._step_or_shortage(next(loaded))
             self._halve(has_halved, shortage)
@@ -228,14 +230,15 @@ class Trainer:
         return reason or self._ending.reason(self.state)
 
     def _step(self, loaded: LoadedStep) -> None:
-        """Take one step, unless a signal comes, and tell of those whose figures are there."""
+        """Take one step, and tell of those whose figures are there."""
         training, step = self.config.training, self.state.step + 1
         rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
         figures = self.update(loaded, step, rate)
-        if figures is not None:
-            self._unread.append(Update(step, self.state.position, rate, loaded.num_tgt_tokens, HostCopy(figures)))
-            self.state = replace(self.state, step=step, position=loaded.after)
-            self._read(_MAX_UNREAD)
+        if figures is None:
+            raise InterruptedTrainingError
+        self._unread.append(Update(step, self.state.position, rate, loaded.num_tgt_tokens, HostCopy(figures)))
+        self.state = replace(self.state, step=step, position=loaded.after)
+        self._read(_MAX_UNREAD)
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor | None:
         """One optimizer update from k micro-batches; on CUDA it returns before it is done.
@@ -278,14 +281,11 @@ class Trainer:
             self.monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 
     def _validate(self) -> None:
-        """Validate, and keep count of the best; a signal ends it, and nothing is changed."""
+        """Validate, and keep count of the best; a signal that asks to leave ends it, and nothing is changed."""
         self._read()
         data = self.config.data
-        try:
-            with self._signals.interrupting():
-                found = validate(self.model, self.data, data.max_tokens, data.tgt)
-        except InterruptedValidationError:
-            return
+        with self._signals.interrupting():
+            found = validate(self.model, self.data, data.max_tokens, data.tgt)
         state, step = self.state, self.state.step
         better = found.bleu > state.best_bleu
         self.state = replace(
@@ -294,7 +294,7 @@ class Trainer:
             best_bleu=found.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
         self.monitor.validation(step, found, better, self._ending.elapsed_s())
-        with contextlib.suppress(InterruptedValidationError), self._signals.interrupting():
+        with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
             self._report.renew(self.model)
         self.monitor.restart_window()
 

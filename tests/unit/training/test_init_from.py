@@ -15,8 +15,8 @@ from mtx import bundle, files, settings
 from mtx.config import Config, TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, UsageError
+from mtx.exchange.limits import export_note
 from mtx.paths import WEIGHTS, RunPaths
-from mtx.pipeline import export_note
 from mtx.settings import Resolved
 from mtx.training import init_from
 from mtx.training.checkpoint import State
