@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +31,7 @@ def export(
     path = Path(model)
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
-    print(json.dumps(exported.as_dict()) if as_json else exported.line())  # noqa: T201
+    print(json.dumps(asdict(exported)) if as_json else exported.line())  # noqa: T201
 
 
 def import_(

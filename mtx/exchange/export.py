@@ -5,9 +5,8 @@ The export gets its name only when the comparison, on a part of the run's valida
 
 import logging
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mtx import bundle, files, text_files
 from mtx.data.prepare import load_prepared
@@ -35,9 +34,6 @@ class Exported:
     to: str
     precision: str
     proof: Proof | None
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def line(self) -> str:
         """What `mtx export` prints."""

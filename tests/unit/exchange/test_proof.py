@@ -1,9 +1,13 @@
 """How far an export may be from mtx."""
 
+from pathlib import Path
+
 import pytest
 
 from mtx.errors import MtxError
-from mtx.exchange.proof import Proof, check, compare
+from mtx.exchange.huggingface import export_huggingface
+from mtx.exchange.proof import Proof, Text, check, compare, prove
+from tests.exports import lively_bundle, small_tokenizer
 
 WORDS = "a small house stands on the hill"
 
@@ -40,3 +44,15 @@ def test_what_is_refused(precision: str, proof: Proof, is_refused: bool) -> None
         return
     with pytest.raises(MtxError, match=r"200 lines.* nothing is written"):
         check(proof, precision)
+
+
+def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("transformers")
+    export_huggingface(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export")
+    long = "ab cd " * 200
+    assert prove(tmp_path / "model", "huggingface", tmp_path / "export", Text([long], [])) is None
+    assert "every line is longer" in caplog.text
+    proof = prove(tmp_path / "model", "huggingface", tmp_path / "export", Text([long, "ab cd"], ["x", "y"]))
+    assert proof == Proof(1, 1.0, True, 0.0)
