@@ -1,0 +1,51 @@
+"""Translate lines from stdin to stdout with the CTranslate2 model beside this file: python example.py < text
+
+Needs ctranslate2 and sentencepiece, nothing else. Lines of more than max_tokens pieces are cut off.
+"""
+
+import json
+import re
+import sys
+import unicodedata
+from pathlib import Path
+
+import ctranslate2
+import sentencepiece
+
+BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a model with byte pieces can write any character
+
+
+def main() -> None:
+    here = Path(__file__).resolve().parent
+    settings, tokenizer = (json.loads((here / name).read_text("utf-8")) for name in ("mtx.json", "tokenizer.json"))
+    models = [here / "tokenizer.model"] * 2  # one for both sides, or one each
+    if not models[0].exists():
+        models = [here / "tokenizer.src.model", here / "tokenizer.tgt.model"]
+    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
+    translator = ctranslate2.Translator(str(here), device="cpu")
+    text = sys.stdin.buffer.read().decode("utf-8", errors="replace").removesuffix("\n")
+    lines = [line.strip() for line in text.split("\n")]
+    if tokenizer["normalization"] == "nfc":
+        lines = [unicodedata.normalize("NFC", line) for line in lines]
+    pieces = source.encode(lines, out_type=str)
+    results = translator.translate_batch(
+        pieces,
+        max_batch_size=512,
+        batch_type="tokens",
+        max_input_length=settings["max_tokens"],
+        max_decoding_length=settings["max_tokens"] + 49,
+        min_decoding_length=0,
+        beam_size=settings["beam_size"],
+        num_hypotheses=settings["beam_size"],
+        length_penalty=1e-9,  # its own is |Y|^alpha; the model's settings mean ((5 + |Y|) / 6)^alpha
+        return_scores=True,
+    )
+    for line, result in zip(pieces, results, strict=True):
+        penalties = [((6 + len(found)) / 6) ** settings["length_penalty"] for found in result.hypotheses]
+        ranks = [score / penalty for score, penalty in zip(result.scores, penalties, strict=True)]
+        best = target.decode(result.hypotheses[ranks.index(max(ranks))]) if line else ""
+        sys.stdout.buffer.write(BREAKS.sub(" ", best).encode("utf-8") + b"\n")
+
+
+if __name__ == "__main__":
+    main()
