@@ -1,8 +1,9 @@
-"""What could not be written while training went on: told at once, and again at the end."""
+"""What could not be written or drawn while training went on: told at once, and again at the end."""
 
 import contextlib
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 from mtx.errors import MtxError
 
@@ -10,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class Lost:
-    """Collects failed writes that cost no more than what was written.
+    """Collects failures that cost no more than the file that was to be written.
 
     Attributes:
         told: a sentence for each.
@@ -18,13 +19,21 @@ class Lost:
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self._help = ""  # what to do about the first of them
 
     def add(self, what: str, error: Exception) -> None:
         """Tell that `what` could not be written; the same failure of the same thing is told once."""
         reason = error.strerror or error if isinstance(error, OSError) else error
-        text = f"{what} could not be written: {reason}"
+        self._tell(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
+
+    def add_undrawn(self, page: Path, error: Exception) -> None:
+        """Tell that a page could not be drawn, which is no fault of the disk."""
+        self._tell(undrawn(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
+
+    def _tell(self, text: str, help: str) -> None:
         if text not in self.told:
             logger.warning("%s; training goes on", text)
+            self._help = self._help or help
             self.told.append(text)
 
     @contextlib.contextmanager
@@ -43,4 +52,9 @@ class Lost:
         """
         if self.told:
             others = f" (and {len(self.told) - 1} more)" if len(self.told) > 1 else ""
-            raise MtxError(f"all is done, but {self.told[0]}{others}", "a disk that fails may fail again: check it")
+            raise MtxError(f"all is done, but {self.told[0]}{others}", self._help)
+
+
+def undrawn(page: Path, error: Exception) -> str:
+    """That a page could not be drawn, and why, as a sentence."""
+    return f"{page} could not be drawn: {type(error).__name__}: {error}"

@@ -11,7 +11,7 @@ from mtx.decoding.translator import Translator
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
 from mtx.report.run_page import report
-from mtx.training.lost import Lost
+from mtx.training.lost import Lost, undrawn
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +21,8 @@ _SHARE = 0.02  # of the time, at most, goes into reports while training goes on
 class ReportFile:
     """Writes the report of one run again and again; what goes wrong is told, and never ends a training.
 
-    A disk that fails is told again at the end; another failure only where the last report is missing for it.
+    A report that cannot be written is told again at the end, as the disk may fail again; one that cannot be drawn, only
+    where it is the last.
     """
 
     def __init__(self, paths: RunPaths, config: Config, tokenizer: Tokenizer, lost: Lost):
@@ -35,22 +36,24 @@ class ReportFile:
             return
         options = SearchOptions(beam_size=1)
         error = self._write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
-        if isinstance(error, OSError):  # a disk that failed once may fail again, as with checkpoints
-            self._lost.add(str(self._paths.report), error)
-        elif error is not None:
-            logger.warning("%s could not be written: %s; the next one is tried", self._paths.report, error)
+        if error is not None:
+            logger.warning("%s; the next one is tried", undrawn(self._paths.report, error))
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _SHARE
 
     def finish(self, translator: Translator) -> None:
         """Write it when all is done; that it is not there is told at the end once more."""
         if (error := self._write(translator)) is not None:
-            self._lost.add(str(self._paths.report), error)
+            self._lost.add_undrawn(self._paths.report, error)
 
     def _write(self, translator: Translator) -> Exception | None:
-        """Write it with the attention of this translator's model; returns why it could not."""
+        """Write it with the attention of this translator's model; returns why it could not be drawn."""
         try:
-            files.write_text(self._paths.report, report([self._paths.root], translator))
+            page = report([self._paths.root], translator).encode()
         except Exception as error:  # no page is worth a training, whatever is wrong with it
             return error
+        try:
+            files.write_bytes(self._paths.report, page)
+        except OSError as error:
+            self._lost.add(str(self._paths.report), error)
         return None

@@ -1,9 +1,11 @@
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 
-from mtx import settings
+from mtx import disk, settings
+from mtx.errors import MtxError
 from mtx.paths import RunPaths
 from mtx.training import report_file
 from mtx.training.lost import Lost
@@ -53,18 +55,46 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
 ) -> None:
     failure: Exception = ZeroDivisionError("no page")
 
-    def report(*_: Any) -> str:
+    def fail(*_: Any) -> str:
         raise failure
 
     told: list[str] = []
-    monkeypatch.setattr(report_file, "report", report)
+    monkeypatch.setattr(report_file, "report", fail)
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
     lost = Lost()
     file = _file(tmp_path, lost)
     file.renew(None)  # type: ignore[arg-type]
     assert "no page; the next one is tried" in told[0] and lost.told == []
     file.finish(None)  # type: ignore[arg-type]
-    assert lost.told == [f"{tmp_path / 'report.html'} could not be written: no page"]
+    assert lost.told == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
+    monkeypatch.setattr(report_file, "report", lambda *_: "page")
+    monkeypatch.setattr(disk, "write", fail)
     file.renew(None)  # type: ignore[arg-type]
-    assert len(lost.told) == 2 and "the disk is full" in lost.told[1]
+    assert lost.told[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
+
+
+@pytest.mark.parametrize("fails, words", [
+    ("drawing", ["report.html could not be drawn: TemplateNotFound: base.css", "MTX_DEBUG=1 mtx report"]),
+    ("writing", ["report.html could not be written: the disk is full", "a disk that fails may fail again"]),
+])  # fmt: skip
+def test_a_page_that_cannot_be_drawn_is_no_failed_disk(
+    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch, fails: str, words: list[str]
+) -> None:
+    """The template library's error is an OSError, too."""
+
+    def report(*_: Any) -> str:
+        if fails == "drawing":
+            raise jinja2.TemplateNotFound("base.css")
+        return "page"
+
+    def write(*_: Any) -> int:
+        raise OSError(28, "the disk is full")
+
+    monkeypatch.setattr(report_file, "report", report)
+    monkeypatch.setattr(disk, "write", write)
+    lost = Lost()
+    _file(tmp_path, lost).finish(None)  # type: ignore[arg-type]
+    with pytest.raises(MtxError) as error:
+        lost.check()
+    assert words[0] in str(error.value) and words[1] in (error.value.help or "")
