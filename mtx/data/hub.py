@@ -4,11 +4,12 @@ import logging
 import sys
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from mtx.config import DataConfig, HubConfig
+from mtx.config import FILE_ENDING, DataConfig, HubConfig, TrainText
 from mtx.data import formats
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.errors import DataError, MtxError
@@ -21,6 +22,8 @@ _CONVERTED = "refs/convert/parquet"  # the branch where the hub keeps a Parquet 
 def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     """The splits that `hub` names; downloads what is not in the cache. Test sets go by their local names where given.
 
+    Where the hub cannot be reached, the cache is read at once.
+
     Raises:
         MtxError: where the dataset cannot be loaded.
         DataError: where it has no columns for the two languages.
@@ -28,7 +31,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     languages = data.src, data.tgt
     splits = [hub.train, *([hub.valid] if hub.valid is not None else []), *hub.test]
     found = []
-    for split, dataset in zip(splits, _load_splits(hub, splits), strict=True):
+    for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):
         name = f"{hub.name} {split}"
         columns = formats.find_columns(name, dataset.features.arrow_schema, languages)
         found.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
@@ -37,26 +40,59 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     return Corpora(found[:1], found[1] if hub.valid is not None else None, {key: test for (key, _), test in tests})
 
 
-def _load_splits(hub: HubConfig, splits: list[str]) -> list[Any]:
+def _unreachable(hub: HubConfig) -> str | None:
+    """Why the hub cannot be reached; None where it can, or where `hub` names a local folder.
+
+    One request tells it. `datasets` would find out by itself, but tries for half a minute to two minutes.
+    """
+    if Path(hub.name).is_dir():
+        return None
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except Exception as error:  # of requests or httpx, whichever the installed version takes
+        return f"{constants.ENDPOINT} cannot be reached ({formats.short(error)})"
+    return None
+
+
+def _local_help(data: DataConfig) -> str:
+    """How to give the text as local files, by the names that the configuration has for them."""
+    train = [text.name if isinstance(text, TrainText) else text for text in data.train]
+    names = [*train, *([data.valid] if data.valid else []), *data.test]
+    if not names:
+        return "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
+    sides = [[name] if FILE_ENDING.search(name) else [f"{name}.{data.src}", f"{name}.{data.tgt}"] for name in names]
+    return f"data.dir=DIR needs no hub and reads {', '.join(sum(sides, []))} in DIR (or .gz)"
+
+
+def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[Any]:
+    unreachable = _unreachable(hub)
     import datasets  # takes seconds, which local files need not wait for
 
+    if unreachable:
+        datasets.config.HF_HUB_OFFLINE = True  # it reads the cache, and does not try again and again
     logging.getLogger("datasets").setLevel(logging.CRITICAL)  # what it logs as an error it also raises
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
         subset = {"data_dir": hub.subset} if hub.revision == _CONVERTED else {"name": hub.subset}
         builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **subset)
-        size = builder.info.download_size
-        amount = f"{size / 1e6:,.1f} MB" if size else "an unknown amount"
-        log.info("%s: %s to download, unless it is in the cache", hub.name, amount)
+        if unreachable:
+            log.info("%s: read from the cache; %s", hub.name, unreachable)
+        else:
+            size = builder.info.download_size
+            amount = f"{size / 1e6:,.1f} MB" if size else "an unknown amount"
+            log.info("%s: %s to download, unless it is in the cache", hub.name, amount)
         builder.download_and_prepare()
         return list(builder.as_dataset(split=splits))
     except Exception as error:  # `datasets` lets through whatever its parsers, file systems and HTTP clients raise
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        raise MtxError(
-            f"data.hub: {hub.name} cannot be loaded: {formats.short(cause or error)}",
-            "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv",
-        ) from error
+        reason, help = formats.short(cause or error), _local_help(data)
+        if unreachable and isinstance(error, ConnectionError):
+            reason = f"{unreachable}, and it is not in the cache"
+            help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR another cache"
+        raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 
 
 def _read_dataset(name: str, dataset: Any, columns: list[list[str]]) -> Iterator[PairBlock]:

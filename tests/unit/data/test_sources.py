@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -389,6 +390,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr("mtx.data.hub._unreachable", lambda _: None)  # no test asks the hub
 
 
 def hub_dataset(directory: Path) -> dict[str, Any]:
@@ -492,27 +494,68 @@ def test_hub_with_other_columns(tmp_path: Path) -> None:
 
 
 UNREACHABLE = """
-import time
-time.sleep = lambda seconds: None  # huggingface_hub waits 23 s between its tries
+import sys, time
+sleeps = []
+time.sleep = sleeps.append  # huggingface_hub sleeps for 23 s in all between its tries
 from mtx.config import DataConfig
 from mtx.data.sources import find_corpora
 from mtx.errors import MtxError
+data = {"train": sys.argv[1:2], "valid": "val", "test": sys.argv[2:]}
 try:
-    find_corpora(DataConfig(src="en", tgt="de", hub={"name": "no/where"}))
+    corpora = find_corpora(DataConfig(src="en", tgt="de", hub={"name": "no/where"}, **data))
+    print([pair for block in corpora.train[0].blocks() for pair in zip(block.src, block.tgt)])
 except MtxError as error:
-    print(error, error.help, sep="|", end="")
+    print(error, error.help, sep="|")
+print(len(sleeps))
 """
 
 
-def test_hub_that_cannot_be_reached(tmp_path: Path) -> None:
-    environment = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-c", UNREACHABLE], env=environment, capture_output=True, text=True, timeout=60
-    )
-    message, _, help = done.stdout.partition("|")
-    assert message.startswith("data.hub: no/where cannot be loaded: Couldn't reach")
-    assert "data.dir=DIR" in help
-    assert "Traceback" not in done.stderr
+def load_from(endpoint: str, home: Path, *names: str) -> list[str]:
+    """What a process prints that loads no/where from a hub: the pairs or the error, and the number of sleeps."""
+    environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
+    environment |= {"HF_HUB_ETAG_TIMEOUT": "1", "NO_PROXY": "*"}
+    command = [sys.executable, "-c", UNREACHABLE, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+CLOSED = "http://127.0.0.1:9"
+
+
+def test_hub_that_cannot_be_reached_is_told_at_the_first_try(tmp_path: Path) -> None:
+    error, sleeps = load_from(CLOSED, tmp_path, "train", "flickr", "news.tsv.gz")
+    message, _, help = error.partition("|")
+    assert message.startswith(f"data.hub: no/where cannot be loaded: {CLOSED} cannot be reached (")
+    assert "Connection refused" in message and message.endswith("), and it is not in the cache")
+    assert "data.dir=DIR" in help and "HTTPS_PROXY=URL" in help and "HF_HOME=DIR" in help
+    assert " train.en, train.de, val.en, val.de, flickr.en, flickr.de, news.tsv.gz in DIR" in help
+    assert sleeps == "0"
+
+
+def test_hub_that_never_answers_is_asked_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hole:
+        endpoint = f"http://127.0.0.1:{hole.getsockname()[1]}"
+        error, sleeps = load_from(endpoint, tmp_path, "train")
+        hole.settimeout(0)
+        hole.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            hole.accept()
+    assert f"{endpoint} cannot be reached (timed out), and it is not in the cache|" in error and sleeps == "0"
+
+
+def test_what_is_in_the_cache_needs_no_hub(tmp_path: Path) -> None:
+    dataset = tmp_path / "where"
+    dataset.mkdir()
+    write_parquet(dataset / "train.parquet", {"en": ["a"], "de": ["x"]})
+    load = "import sys, datasets; datasets.load_dataset(sys.argv[1])"
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
+    subprocess.run([sys.executable, "-c", load, str(dataset)], env=environment, capture_output=True, check=True)
+    [local] = (tmp_path / "home" / "datasets" / "where").iterdir()
+    of_hub = tmp_path / "home" / "datasets" / "no___where"  # as a dataset of the hub lies there
+    of_hub.mkdir()
+    local.rename(of_hub / "default")
+    assert load_from(CLOSED, tmp_path / "home") == ["[('a', 'x')]", "0"]
 
 
 # The demo
