@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -63,9 +64,31 @@ def owned(paths: RunPaths) -> AbstractContextManager[object]:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
                 continue  # a start that failed has just removed the directory that it had made
-            kind = MtxError if error.errno in _DISK_FAILS else UsageError
-            raise kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+            raise _not_writable(paths, error) from None
     raise AssertionError("the last attempt returns or raises")
+
+
+def _not_writable(paths: RunPaths, error: OSError) -> MtxError:
+    kind = MtxError if error.errno in _DISK_FAILS else UsageError
+    return kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}")
+
+
+def check_writable(paths: RunPaths) -> None:
+    """Refuse a run directory that `owned` could not make or write. Only a file without a name is made for that.
+
+    Raises:
+        MtxError: as `owned` does.
+    """
+    try:
+        tempfile.TemporaryFile(dir=nearest_directory(paths.root)).close()
+    except OSError as error:
+        raise _not_writable(paths, error) from None
+
+
+def nearest_directory(path: Path) -> Path:
+    """The path itself where it exists, or the nearest of its parents that does."""
+    absolute = path.absolute()
+    return next(place for place in (absolute, *absolute.parents) if place.exists())
 
 
 def _refuse_foreign(paths: RunPaths) -> None:

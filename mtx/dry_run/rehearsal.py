@@ -21,7 +21,7 @@ from mtx.dry_run.text import TextFigures, text_figures
 from mtx.exchange.limits import export_note
 from mtx.model.device import find_device
 from mtx.paths import STATE, RunPaths
-from mtx.run_directory import check_settings
+from mtx.run_directory import check_settings, check_writable, nearest_directory
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
 from mtx.training.ending import Ending
@@ -39,6 +39,7 @@ def rehearse(wanted: Config) -> Report:
     paths = RunPaths(Path(wanted.run_dir))
     if wanted.training.tensorboard:
         require_tensorboard()
+    check_writable(paths)
     check_settings(paths, wanted)
     with files.scratch_directory() as directory:
         scratch = RunPaths(directory)
@@ -105,9 +106,7 @@ def _of_data(data: PreparedData) -> dict[str, Any]:
 
 
 def _disk(trainer: Trainer, num_data: int) -> Disk:
-    root = trainer.paths.root.absolute()
-    there = next(path for path in (root, *root.parents) if path.exists())
-    return Disk(trainer.space_needed() + num_data, disk.free_bytes(there))
+    return Disk(trainer.space_needed() + num_data, disk.free_bytes(nearest_directory(trainer.paths.root)))
 
 
 def _num_bytes(directory: Path) -> int:
