@@ -159,14 +159,14 @@ def recipe_names() -> list[str]:
     return sorted(path.stem for path in recipe_dir().glob("*.yaml"))
 
 
-def recipe_notes(name: str) -> tuple[str, str]:
-    """Cost and score of a shipped recipe, from the head of its file."""
-    notes = {"cost": "", "score": ""}
+def recipe_facts(name: str) -> list[str]:
+    """What a shipped recipe learns, machine, time and score, from the head of its file; empty where it was not run."""
+    facts = dict.fromkeys(("learns", "machine", "time", "score"), "")
     for line in read_lines(recipe_dir() / f"{name}.yaml"):
-        kind, _, text = line.removeprefix("# ").partition(": ")
-        if kind in notes and line.startswith("#"):
-            notes[kind] = text
-    return notes["cost"], notes["score"]
+        fact, _, text = line.removeprefix("# ").partition(": ")
+        if fact in facts and line.startswith("# "):
+            facts[fact] = text
+    return list(facts.values())
 
 
 def find_config(name: str) -> Path:

@@ -94,9 +94,13 @@ def config(
     from mtx.config import key_names
 
     if name is None:
-        for recipe in configuration.recipe_names():
-            cost, score = configuration.recipe_notes(recipe)
-            print(f"{recipe:20} {cost}; {score}")  # noqa: T201
+        head = ["recipe", "what it learns", "machine", "time", "BLEU"]
+        rows = [head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            print("  ".join(cells).rstrip())  # noqa: T201
+        print("\nPublished scores are of tokenised text, on which BLEU differs from sacreBLEU's.")  # noqa: T201
     elif name in key_names():
         description, default = configuration.describe_key(name)
         print(f"{name}: {description}\ndefault: {default}")  # noqa: T201

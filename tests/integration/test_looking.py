@@ -4,10 +4,12 @@ import json
 import signal
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from mtx.settings import recipe_facts, recipe_names
 from tests.integration.commands import ENVIRONMENT, end_at_step, mtx, start, tree, wait_until
 
 ASK = """
@@ -26,6 +28,18 @@ def test_no_torch(arguments: list[str], trained: Path) -> None:
     arguments = [str(trained) if argument == "RUN" else argument for argument in arguments]
     result = subprocess.run([sys.executable, "-c", ASK, *arguments], env=ENVIRONMENT, capture_output=True, check=False)
     assert (result.returncode, result.stderr) == (0, b"") and result.stdout
+
+
+def test_config_lists_the_recipes_in_a_table() -> None:
+    head, *rows = mtx("config").stdout.decode().split("\n\n")[0].split("\n")
+    assert head.split("  ")[0] == "recipe" and len(rows) == len(recipe_names())
+    assert max(map(len, rows)) <= 100
+    columns = [head.index(title) for title in ("what it learns", "machine", "time", "BLEU")]
+    for name, row in zip(recipe_names(), rows, strict=True):
+        cells = [row[start:end].strip() for start, end in pairwise([0, *columns, len(row) + 1])]
+        assert cells == [name, *recipe_facts(name)]
+        assert all(row[start - 2 : start] == "  " for start in columns if start < len(row))
+        assert row.count("not run") <= 1
 
 
 def test_config_tells_where_values_come_from(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from mtx.config import Config
 from mtx.errors import UsageError
-from mtx.settings import recipe_dir, recipe_names, resolve
+from mtx.settings import recipe_dir, recipe_facts, recipe_names, resolve
 from mtx.yaml_text import read_yaml
 
 RECIPES = recipe_names()
@@ -62,8 +62,20 @@ def test_header_and_length(name: str) -> None:
     assert max(map(len, lines)) <= 120
     header = lines[: next(number for number, line in enumerate(lines) if not line.startswith("#"))]
     assert re.fullmatch(rf"# {re.escape(name)}: .+\.", header[0])
-    for key in ("cost", "score"):
-        assert len([line for line in header if re.fullmatch(rf"# {key}: \S.*", line)]) == 1, key
+    facts = [line.split(":")[0] for line in header[1:] if re.fullmatch(r"# [a-z]+: \S.*", line)]
+    assert facts in (
+        ["# learns", "# score"], ["# learns", "# machine", "# score"], ["# learns", "# machine", "# time", "# score"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_readme_has_the_same_machine_time_and_score(name: str) -> None:
+    readme = (recipe_dir().parent / "README.md").read_text(encoding="utf-8")
+    [row] = re.findall(rf"^\| `{name}` \|.*\| (.*)\| (.*)\| (.*)\|$", readme, re.MULTILINE)
+    _, machine, time, score = recipe_facts(name)
+    assert [cell.strip() for cell in row[:2]] == [machine, time]
+    for number in re.findall(r"\d[\d.]*\d", score.split(" on ")[0]):
+        assert number in row[2] or f"{float(number):.1f}" in row[2]
 
 
 @pytest.mark.parametrize("name", RECIPES)
