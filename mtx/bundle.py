@@ -3,6 +3,7 @@
 Written whole or not at all; loading verifies sha256, the names, shapes and types of the weights, and runs no code.
 """
 
+import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ class Bundle:
     model: Transformer
     tokenizer: Tokenizer
     info: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """Of the weights as a safetensors file, which is that of the `model.safetensors` that they came from."""
+        return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:

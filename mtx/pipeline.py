@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from mtx import bundle, evaluation, files, settings, text_files
+from mtx.bundle import Bundle
 from mtx.config import Config
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
@@ -32,7 +33,6 @@ from mtx.run_directory import open_run, owned, sign
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.training import checkpoint, init_from
 from mtx.training.chosen import choose
-from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
 from mtx.training.monitor import require_tensorboard
 from mtx.training.report_file import ReportFile
@@ -110,12 +110,12 @@ def prepare_only(wanted: Config) -> RunPaths:
     return paths
 
 
-def initial_of(wanted: Config, paths: RunPaths) -> Initial | None:
+def initial_of(wanted: Config, paths: RunPaths) -> Bundle | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
     return None if full_checkpoint_steps(paths) else init_from.load(wanted)
 
 
-def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> PreparedData:
+def prepared_data(wanted: Config, paths: RunPaths, initial: Bundle | None) -> PreparedData:
     """The token ids of a run, prepared where they are not yet.
 
     Raises:
@@ -126,10 +126,10 @@ def prepared_data(wanted: Config, paths: RunPaths, initial: Initial | None) -> P
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        prepare.prepare(wanted, paths.data, tokenizer=initial.loaded.tokenizer if initial else None)
+        prepare.prepare(wanted, paths.data, tokenizer=initial.tokenizer if initial else None)
     data = prepare.load_prepared(paths.data)
     if initial:
-        init_from.check_tokenizer(initial, data.tokenizer)
+        init_from.check_tokenizer(wanted, initial.tokenizer, data.tokenizer)
     return data
 
 

@@ -113,4 +113,4 @@ def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json:
     from mtx.training.status import read_status
 
     found = read_status(run)
-    print(json.dumps(found.as_dict()) if as_json else found.text())  # noqa: T201
+    print(json.dumps(vars(found)) if as_json else found.text())  # noqa: T201

@@ -5,10 +5,8 @@ against them is refused. A run that is begun has them in its config.yaml. The we
 step. Only `load` needs torch, which `mtx config` does without.
 """
 
-import hashlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FIXED = (
-    *(f"model.{name}" for name in ModelConfig.model_fields if name != "dropout"),
-    "tokenizer.vocab_size",
-    "tokenizer.normalization",
-)
+_FIXED = tuple(f"model.{name}" for name in ModelConfig.model_fields if name != "dropout")
+_FIXED += ("tokenizer.vocab_size", "tokenizer.normalization")
 _FREE = ("model.dropout", "data.src", "data.tgt")  # the model's only where no recipe, file or command line gives them
 _MIN_VOCAB_SIZE = 270  # that tokenizer.vocab_size can be
 _ANEW = "another run_dir=DIR starts anew from it"
@@ -92,10 +87,8 @@ def _values(model: ModelConfig, tokenizer: Tokenizer, src: str, tgt: str) -> dic
     return {
         **{f"model.{name}": value for name, value in model.model_dump().items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
-        "tokenizer.normalization": tokenizer.normalization,
-        "data.src": src,
-        "data.tgt": tgt,
-    }
+        "tokenizer.normalization": tokenizer.normalization, "data.src": src, "data.tgt": tgt,
+    }  # fmt: skip
 
 
 def _is_typed(wanted: Resolved, key: str) -> bool:
@@ -123,20 +116,7 @@ def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
         logger.info("tokenizer and architecture are those of %s; what %s says of %s gives way", name, origin, keys)
 
 
-@dataclass(frozen=True)
-class Initial:
-    """A model to train on from.
-
-    Attributes:
-        sha256: of its weights as a safetensors file, which is that of its `model.safetensors`.
-    """
-
-    name: str
-    loaded: "Bundle"
-    sha256: str
-
-
-def load(config: Config) -> Initial | None:
+def load(config: Config) -> "Bundle | None":
     """The model of `training.init_from`, on the CPU; None where there is none.
 
     Raises:
@@ -146,29 +126,24 @@ def load(config: Config) -> Initial | None:
     name = config.training.init_from
     if name is None:
         return None
-    import safetensors.torch
-
     from mtx import bundle
 
-    loaded, ignored = (
-        bundle.load(_find(name)),
-        {"preset", "dropout"},
-    )  # models with the same weights may differ in these
+    loaded = bundle.load(_find(name))
+    ignored = {"preset", "dropout"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
-    weights = safetensors.torch.save(loaded.model.state_dict())
-    return Initial(name, loaded, hashlib.sha256(weights).hexdigest())
+    return loaded
 
 
-def check_tokenizer(initial: Initial, prepared: Tokenizer) -> None:
+def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
     """Refuse a model with another tokenizer than the one that the data of a run was prepared with.
 
     Raises:
         UsageError: where they differ.
     """
-    own = initial.loaded.tokenizer
     same_ids = own.vocabulary() == prepared.vocabulary() and own.normalization == prepared.normalization
     if not same_ids or own.models.files != prepared.models.files:
+        name = config.training.init_from
         raise UsageError(
-            f"training.init_from {initial.name}: its tokenizer is not the one that the data of this run has", _ANEW
+            f"training.init_from {name}: its tokenizer is not the one that the data of this run has", _ANEW
         )

@@ -11,7 +11,6 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
@@ -74,9 +73,7 @@ class Monitor:
         )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.close()
         self._file.close()
         if self._board is not None:
@@ -101,19 +98,17 @@ class Monitor:
         self._tokens += num_tgt_tokens
         now = time.monotonic()
         self._say_how_long(step, now)
-        line_is_due = self._bar.disable and now >= self._line_at
         since, tokens = self._window[0]
         self._window.append((now, self._tokens))
         rate = (self._tokens - tokens) / (now - since)
-        left = (now - self._started) / (step - self._done) * (self._max_steps - step)
-        left = min(left, self._ends_at - now)
+        left = self._left_s((now - self._started) / (step - self._done), step, now)
         self.event(
             "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
             tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1), **self._utilisation(rate),
         )  # fmt: skip
         if not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}", refresh=False)
-        if line_is_due:
+        elif now >= self._line_at:
             logger.info(
                 "step %d of %d: loss %.3f, lr %.2e, %s, %s left",
                 step, self._max_steps, loss, lr, self._speed(rate), format_duration(left),
@@ -154,11 +149,12 @@ class Monitor:
         if self._has_said_how_long or steps < _TIMED_STEPS or seconds < _TIMED_S:
             return
         self._has_said_how_long = True
-        left = min(seconds / steps * (self._max_steps - step), self._ends_at - now)
-        logger.info(
-            "%s: training will take about %s, and validation what it takes",
-            self._speed((self._tokens - tokens) / seconds), format_duration(left),
-        )  # fmt: skip
+        speed, left = self._speed((self._tokens - tokens) / seconds), self._left_s(seconds / steps, step, now)
+        logger.info("%s: training will take about %s, and validation what it takes", speed, format_duration(left))
+
+    def _left_s(self, step_s: float, step: int, now: float) -> float:
+        """Seconds of training that are left after `step`, where a step takes `step_s`."""
+        return min(step_s * (self._max_steps - step), self._ends_at - now)
 
     def _utilisation(self, rate: float) -> dict[str, float]:
         known = self._utilisation_per_rate

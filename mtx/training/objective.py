@@ -31,20 +31,12 @@ class LossSums:
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
         scale: float | Tensor,
-    ) -> tuple[Tensor, Tensor]:
-        compute = (
-            torch.get_autocast_dtype(hidden.device.type)
-            if torch.is_autocast_enabled(hidden.device.type)
-            else hidden.dtype
-        )
-        with torch.autocast(hidden.device.type, enabled=False):
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        device = hidden.device.type
+        compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        with torch.autocast(device, enabled=False):
             return _forward(ctx, hidden, weight, bias, targets, smoothing, scale, compute)
 
     @staticmethod

@@ -1,13 +1,13 @@
 """The state of a run as others see it: status.json for a scheduler, and what `mtx status` tells."""
 
 import contextlib
+import math
 import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mtx import files, settings
 from mtx.durations import format_duration
@@ -34,13 +34,10 @@ class StatusFile:
         """
         value = {
             "state": state, "stage": stage, "step": self._told_step() if step is None else step, "reason": reason,
-            "exit_code": exit_code,
-            "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
+            "exit_code": exit_code, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
         }  # fmt: skip
-        try:
+        with self._lost.telling(str(self._path)):
             files.write_json(self._path, value)
-        except OSError as error:
-            self._lost.add(str(self._path), error)
 
     def _told_step(self) -> int:
         with contextlib.suppress(OSError, DamagedFileError):
@@ -84,22 +81,20 @@ class Status:
     scores: dict[str, float]
     reason: str | None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def text(self) -> str:
-        lines = [f"state:     {self.state}", f"step:      {self.step:,} of {self.max_steps:,}"]
-        best = (
-            "none yet"
-            if self.best_bleu is None
-            else f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
-        )
-        left = (
-            "none" if self.state == "finished" else "unknown" if self.left_s is None else format_duration(self.left_s)
-        )
-        lines += [f"best:      {best}", f"time left: {left}"]
-        lines += [f"reason:    {self.reason}"] if self.reason else []
-        return "\n".join(lines + [f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()])
+        best = "none yet"
+        if self.best_bleu is not None:
+            best = f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
+        left = format_duration(math.inf if self.left_s is None else self.left_s)
+        lines = [
+            f"state:     {self.state}",
+            f"step:      {self.step:,} of {self.max_steps:,}",
+            f"best:      {best}",
+            f"time left: {'none' if self.state == 'finished' else left}",
+            *([f"reason:    {self.reason}"] if self.reason else []),
+            *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
+        ]
+        return "\n".join(lines)
 
 
 def read_status(root: Path) -> Status:

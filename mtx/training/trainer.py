@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from mtx import files
+from mtx.bundle import Bundle
 from mtx.config import Config
 from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import StepPlanner, micro_batch_shape
@@ -32,7 +33,6 @@ from mtx.training.checkpoint import State
 from mtx.training.chosen import Chosen, new_model
 from mtx.training.ending import Ending
 from mtx.training.hints import Hints
-from mtx.training.init_from import Initial
 from mtx.training.lost import Lost
 from mtx.training.micro_step import HostCopy, MicroStep, Update, refusal, seed_all
 from mtx.training.monitor import Monitor
@@ -75,7 +75,7 @@ class Trainer:
         self._report = ReportFile(paths, config, data.tokenizer, self.lost)
         self._signals = Signals()
 
-    def resume(self, initial: Initial | None = None) -> None:
+    def resume(self, initial: Bundle | None = None) -> None:
         """Go on from the newest whole checkpoint, or start from `initial`, or from random weights.
 
         Raises:
@@ -93,8 +93,8 @@ class Trainer:
             return
         assert (initial is None) == (self.config.training.init_from is None)
         if initial is not None:
-            logger.info("starting from the weights of %s", initial.name)
-            self.model.load_state_dict(initial.loaded.model.state_dict())
+            logger.info("starting from the weights of %s", self.config.training.init_from)
+            self.model.load_state_dict(initial.model.state_dict())
             self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # it is validated first
 
     def begin(self) -> None:
