@@ -143,7 +143,5 @@ def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None
     """
     same_ids = own.vocabulary() == prepared.vocabulary() and own.normalization == prepared.normalization
     if not same_ids or own.models.files != prepared.models.files:
-        name = config.training.init_from
-        raise UsageError(
-            f"training.init_from {name}: its tokenizer is not the one that the data of this run has", _ANEW
-        )
+        text = "its tokenizer is not the one that the data of this run has"
+        raise UsageError(f"training.init_from {config.training.init_from}: {text}", _ANEW)

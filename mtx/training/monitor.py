@@ -51,7 +51,7 @@ class Monitor:
         self._metrics, self._done, self._max_steps, self._lost = metrics, done, max_steps, lost
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
         self._hints, self._board_dir = hints or Hints(None), board
-        self._board: Board | None = None
+        self._board: Any = None  # TensorBoard's writer
         self._bar: Any = None
         self._started = time.monotonic()
         self._line_at = self._started + _LINE_EVERY_S / 3
@@ -65,8 +65,10 @@ class Monitor:
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
         if self._board_dir is not None:
-            with self._lost.telling(str(self._board_dir)):
-                self._board = Board(self._board_dir, self._done)
+            from torch.utils.tensorboard import SummaryWriter
+
+            with self._lost.telling(str(self._board_dir)):  # what earlier starts told of later steps is not shown
+                self._board = SummaryWriter(str(self._board_dir), purge_step=self._done + 1, flush_secs=10)
         self.restart_window()
         self._bar = tqdm(
             total=self._max_steps, initial=self._done, unit="step", disable=not sys.stderr.isatty(), dynamic_ncols=True
@@ -85,7 +87,9 @@ class Monitor:
         self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
         if self._board is not None and "step" in values:
             with self._lost.telling(f"{self._board_dir}: an event"):
-                self._board.event(name, values)
+                for key, value in values.items():
+                    if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+                        self._board.add_scalar(f"{name}/{key}", value, values["step"])
 
     def _write(self, text: str) -> None:
         """Training is worth more than its figures: where they cannot be written, it goes on."""
@@ -180,23 +184,3 @@ def require_tensorboard() -> None:
         raise UsageError(
             "training.tensorboard: the package tensorboard is not installed", 'pip install "mtx-translate[tensorboard]"'
         )
-
-
-class Board:
-    """Writes event files that TensorBoard shows while training goes on.
-
-    Args:
-        done: steps that earlier starts did; what those told of later ones is no longer shown.
-    """
-
-    def __init__(self, directory: Path, done: int):
-        from torch.utils.tensorboard import SummaryWriter
-
-        self._writer = SummaryWriter(str(directory), purge_step=done + 1, flush_secs=10)
-        self.close = self._writer.close
-
-    def event(self, name: str, values: dict[str, Any]) -> None:
-        """Write the numbers of one event as scalars at its step."""
-        for key, value in values.items():
-            if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
-                self._writer.add_scalar(f"{name}/{key}", value, values["step"])

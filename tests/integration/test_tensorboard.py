@@ -31,16 +31,16 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
     from mtx.training.lost import Lost
 
     class Full:
-        def __init__(self, *_: object):
+        def __init__(self, *_: object, **__: object):
             pass
 
-        def event(self, *_: object) -> None:
+        def add_scalar(self, *_: object) -> None:
             raise OSError(28, f"No space left, {len(lost.told)}")
 
         def close(self) -> None:
-            self.event()
+            self.add_scalar()
 
-    monkeypatch.setattr(monitor, "Board", Full)
+    monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Full)
     lost = Lost()
     with monitor.Monitor(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
         told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
