@@ -1,10 +1,11 @@
-"""Times the kernels that could serve attention over packed streams, forward and backward, on one device.
+"""Measures the time and the error of kernels for attention over packed sentences, forward and backward, on one device.
 
     python scripts/bench_attention.py --device cuda
-    python scripts/bench_attention.py --device cpu --tokens 512      (a rehearsal)
+    python scripts/bench_attention.py --device cpu --tokens 512      (tries the script without a GPU)
 
-Candidates: torch's varlen_attn, compiled FlexAttention with a document mask (built once per batch, its cost shown
-apart), and mtx's own padded tiles, which alone run on a CPU. Each is first compared with the tiles in fp32.
+The candidates are torch's varlen_attn, compiled FlexAttention with a document mask, and mtx's own padded tiles. The
+mask is built once per batch, and its cost is printed separately. Only the tiles run on a CPU. The error of each
+candidate is its difference from the tiles in fp32.
 """
 
 import argparse
@@ -22,7 +23,7 @@ REPEATS = 20
 
 
 def lengths_of(num_tokens: int, mean: float) -> list[int]:
-    """Sentence lengths of a log-normal law that fill `num_tokens` positions."""
+    """Draws sentence lengths from a log-normal distribution until they fill `num_tokens` positions."""
     rng, lengths = np.random.default_rng(1), []
     while (left := num_tokens - sum(lengths)) > 0:
         lengths.append(min(left, MAX_TOKENS, max(1, round(rng.lognormal(np.log(mean) - 0.18, 0.6)))))
@@ -30,19 +31,19 @@ def lengths_of(num_tokens: int, mean: float) -> list[int]:
 
 
 def candidates(offsets: Tensor, causal: bool, device: torch.device) -> dict[str, Callable[..., Tensor]]:
-    """Attention of packed [N, H, K] queries, keys and values, by name."""
+    """Returns the attention functions by name; each takes packed [N, H, K] queries, keys and values."""
     number = len(offsets) - 1
     padded = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "padded", device)
-    found: dict[str, Callable[..., Tensor]] = {"padded": lambda q, k, v: attention(q, k, v, padded)}
+    kernels: dict[str, Callable[..., Tensor]] = {"padded": lambda q, k, v: attention(q, k, v, padded)}
     if device.type == "cuda":
         varlen = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "varlen", device)
-        found["varlen"] = lambda q, k, v: attention(q, k, v, varlen)
-        found["flex"] = flex(offsets, causal, device)
-    return found
+        kernels["varlen"] = lambda q, k, v: attention(q, k, v, varlen)
+        kernels["flex"] = flex(offsets, causal, device)
+    return kernels
 
 
 def flex(offsets: Tensor, causal: bool, device: torch.device) -> Callable[..., Tensor]:
-    """FlexAttention with a mask of documents; prints what the mask costs."""
+    """Returns FlexAttention with a document mask, and prints the time that the mask takes to build."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     num_tokens = int(offsets[-1])
@@ -65,7 +66,7 @@ def flex(offsets: Tensor, causal: bool, device: torch.device) -> Callable[..., T
 
 
 def timed(call: Callable[[], object], device: torch.device) -> float:
-    """Median seconds of a call, after three that do not count."""
+    """Returns the median time of a call in seconds, after three calls that are not counted."""
     seconds = []
     for _ in range(3 + REPEATS):
         wait(device)
@@ -82,7 +83,7 @@ def wait(device: torch.device) -> None:
 
 
 def gradients(run: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """The output and the gradients of its sum with a fixed direction."""
+    """Returns the output, and the gradients of its dot product with a fixed tensor."""
     out = run(*inputs)
     direction = torch.linspace(-1, 1, out.numel(), device=out.device, dtype=out.dtype).view(out.shape)
     return [out, *torch.autograd.grad((out * direction).sum(), inputs)]
@@ -90,9 +91,9 @@ def gradients(run: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tokens", type=int, default=25_088)
-    parser.add_argument("--mean", type=float, default=27.0, help="mean tokens of a sentence")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cpu or cuda")
+    parser.add_argument("--tokens", type=int, default=25_088, help="tokens in the batch")
+    parser.add_argument("--mean", type=float, default=27.0, help="mean number of tokens in a sentence")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
@@ -113,7 +114,7 @@ def main() -> None:
             )
             seconds = timed(lambda run=run: gradients(run, rounded), device)
             label = kernel + (", causal" if causal else "")
-            print(f"{label:24} {seconds * 1e3:8.2f} ms   largest error {error:.4f} of the largest element")
+            print(f"{label:24} {seconds * 1e3:8.2f} ms   largest error {error:.4f}, relative to the largest element")
 
 
 if __name__ == "__main__":
