@@ -1,7 +1,7 @@
-"""What `bench_train.py` measures mtx against: `torch.nn.Transformer` and transformers' MarianMTModel.
+"""The implementations that `bench_train.py` compares mtx with: `torch.nn.Transformer` and transformers' MarianMTModel.
 
-Each is as a competent user writes it. Sentences of one length stand together, so that little is padded; dropout stands
-where the paper has it; the output layer is the embedding without its pad row, as in mtx.
+Each is written as a competent user would write it. Sentences of similar length are batched together, so that there is
+little padding. Dropout is applied as in the paper. The output layer is the embedding without its pad row, as in mtx.
 
 Shapes: B sentences, S source, T target, D d_model.
 """
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PaddedBatch:
-    """Sentences padded to the longest: int64 src_ids [B, S], tgt_in_ids and tgt_out_ids [B, T]."""
+    """Sentences padded to the longest one: int64 src_ids [B, S], tgt_in_ids and tgt_out_ids [B, T]."""
 
     src_ids: Tensor
     tgt_in_ids: Tensor
@@ -37,16 +37,16 @@ class PaddedBatch:
 
     @property
     def num_positions(self) -> int:
-        """What the model computes on."""
+        """The number of positions that the model computes, padding included."""
         return self.src_ids.numel() + self.tgt_in_ids.numel()
 
     def to(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """The ids on `device`."""
+        """Copies the ids to `device`."""
         src, tgt_in, tgt_out = (x.to(device, non_blocking=True) for x in self._tensors())
         return src, tgt_in, tgt_out
 
     def pinned(self) -> "PaddedBatch":
-        """The same in page-locked memory."""
+        """Returns the same batch in page-locked memory."""
         return PaddedBatch(*(x.pin_memory() for x in self._tensors()), self.num_src_tokens, self.num_tgt_tokens)
 
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,14 +54,15 @@ class PaddedBatch:
 
 
 def bucketed(store: TokenStore, batch_tokens: int) -> list[Ints]:
-    """All pairs, by length, in batches of at most `batch_tokens` padded target positions, shortest first."""
+    """Sorts all pairs by length and cuts them into batches of at most `batch_tokens` padded target positions."""
     src, tgt = store.src.lengths.astype(np.int64), store.tgt.lengths.astype(np.int64)
-    order = np.lexsort((np.where(tgt % 2, src, -src), tgt))  # up and down: source lengths meet where targets grow
+    # Source lengths rise and fall in turn, so that those of neighbours are similar when the target length grows.
+    order = np.lexsort((np.where(tgt % 2, src, -src), tgt))
     return list(cut(order, tgt, batch_tokens))
 
 
 def cut(order: Ints, tgt_lengths: Ints, batch_tokens: int) -> list[Ints]:
-    """Neighbours in `order` as batches of at most `batch_tokens` padded target positions."""
+    """Cuts `order` into batches of at most `batch_tokens` padded target positions."""
     batches, start, longest = [], 0, 0
     for i, length in enumerate(tgt_lengths[order].tolist()):
         longest = max(longest, length)
@@ -72,7 +73,7 @@ def cut(order: Ints, tgt_lengths: Ints, batch_tokens: int) -> list[Ints]:
 
 
 def padded_batch(store: TokenStore, pairs: Ints) -> PaddedBatch:
-    """The batch of these pairs; the decoder starts from pad."""
+    """Returns the batch of these pairs; the decoder starts from pad."""
     pad_id = store.num_ids
     src, tgt = _padded(store.src, pairs, pad_id), _padded(store.tgt, pairs, pad_id)
     start = torch.full((len(pairs), 1), pad_id)
@@ -83,20 +84,20 @@ def padded_batch(store: TokenStore, pairs: Ints) -> PaddedBatch:
 def _padded(side: Side, pairs: Ints, pad_id: int) -> Tensor:
     starts, lengths = side.starts[pairs, None], side.lengths[pairs, None]
     column = np.arange(lengths.max())
-    real = column < lengths
-    ids = side.tokens[np.where(real, starts + column, starts)].astype(np.int64)
-    return torch.from_numpy(np.where(real, ids, pad_id))
+    is_token = column < lengths
+    ids = side.tokens[np.where(is_token, starts + column, starts)].astype(np.int64)
+    return torch.from_numpy(np.where(is_token, ids, pad_id))
 
 
 class Baseline(nn.Module):
-    """A model whose forward pass gives the label-smoothed loss, summed over the target tokens."""
+    """A model whose forward pass returns the label-smoothed loss, summed over the target tokens."""
 
     def hidden(self, src_ids: Tensor, tgt_in_ids: Tensor) -> Tensor:
-        """The decoder's output, [B, T, D]."""
+        """Returns the decoder's output, [B, T, D]."""
         raise NotImplementedError
 
     def output_weight(self) -> Tensor:
-        """[V, D], without pad."""
+        """Returns the weights of the output layer, [V, D], without pad."""
         raise NotImplementedError
 
     def forward(self, src_ids: Tensor, tgt_in_ids: Tensor, tgt_out_ids: Tensor) -> Tensor:
@@ -109,9 +110,9 @@ class Baseline(nn.Module):
 
 
 class TorchBaseline(Baseline):
-    """`torch.nn.Transformer`: post-norm without final norms.
+    """`torch.nn.Transformer` with post-norm and without final norms.
 
-    Targets need no padding mask: padding stands after the sentence, where the causal mask lets no real query look.
+    Targets need no padding mask: padding comes after the sentence, and the causal mask hides it from all real queries.
     """
 
     def __init__(self, config: ModelConfig, num_ids: int, max_tokens: int):
@@ -125,7 +126,7 @@ class TorchBaseline(Baseline):
             config.dropout, batch_first=True,
         )  # fmt: skip
         self.transformer.encoder.norm = self.transformer.decoder.norm = None
-        for layer in self.transformer.modules():  # the paper drops neither attention weights nor inner activations
+        for layer in self.transformer.modules():  # the paper has no dropout on attention weights or inner activations
             if isinstance(layer, nn.MultiheadAttention):
                 layer.dropout = 0.0
             elif isinstance(layer, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
@@ -150,10 +151,10 @@ class TorchBaseline(Baseline):
 
 
 class MarianBaseline(Baseline):
-    """transformers' MarianMTModel with mtx's sizes and mtx's first weights.
+    """transformers' MarianMTModel with mtx's sizes and mtx's initial weights.
 
     Args:
-        attention: transformers' `attn_implementation`.
+        attention: the `attn_implementation` of transformers.
     """
 
     def __init__(self, ours: Transformer, max_tokens: int, attention: str):
