@@ -1,10 +1,11 @@
-"""How many target tokens a second the loader delivers on one core, to a consumer that does nothing with them.
+"""Measures how many target tokens a second the loader delivers on one core, to a consumer that does nothing with them.
 
     python scripts/bench_loader.py [--data-dir RUN/data] [--seconds 3]
 
-Drawn text has lengths like Multi30k's and like WMT's (mean 13.5 and 27 target tokens); 5M pairs lie scattered over far
-more memory than the caches hold. Time counts from the call of `load_steps`, each epoch's shuffling included. The last
-column is what one numpy gather of a step's target ids takes whose index is there already: what reading alone costs.
+It measures the prepared data of --data-dir and random text. The random text has lengths like those of Multi30k and of
+WMT (mean 13.5 and 27 target tokens); 5M pairs need far more memory than the caches hold. The time starts at the call of
+`load_steps` and includes the shuffling of each epoch. The last column, `gather`, is the rate in M tokens/s of one numpy
+gather of a step's target ids with an index that exists already, which is the cost of reading alone.
 """
 
 import argparse
@@ -30,7 +31,7 @@ SETTINGS = ((25_000, 1), (25_000, 4), (4096, 1))  # target tokens a step, micro-
 
 
 def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
-    """A store of random ids in mapped files; lengths are lognormal, those of a pair related."""
+    """Writes a store of random ids in mapped files; lengths are log-normal, and correlated within a pair."""
     rng = np.random.default_rng(1)
     shared = rng.normal(0, 0.4, num_pairs)
     sides = []
@@ -45,7 +46,7 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
 
 
 def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -> tuple[float, int, int]:
-    """Target tokens a second, steps taken, and micro-batches beyond k a step."""
+    """Returns target tokens a second, the number of steps, and the number of micro-batches beyond k per step."""
     planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, batch_tokens)
     _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), planner.ratio, MAX_TOKENS)
     tokens = num_steps = extra = 0
@@ -61,7 +62,7 @@ def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -
 
 
 def gather_speed(side: Side, batch_tokens: int) -> float:
-    """Target tokens a second of `tokens[index]` alone, over 200 random steps."""
+    """Returns the target tokens a second of `tokens[index]` alone, over 200 random steps."""
     rng = np.random.default_rng(2)
     indices = []
     for _ in range(200):
@@ -77,24 +78,25 @@ def gather_speed(side: Side, batch_tokens: int) -> float:
 
 @contextlib.contextmanager
 def stores(data_dir: Path | None) -> Iterator[dict[str, TokenStore]]:
+    """Opens the prepared data, if there is any, and writes the random text; returns the stores by name."""
     with tempfile.TemporaryDirectory() as directory:
-        found: dict[str, Any] = {} if data_dir is None else {str(data_dir): TokenStore.open(data_dir / TRAIN_STORE)}
+        by_name: dict[str, Any] = {} if data_dir is None else {str(data_dir): TokenStore.open(data_dir / TRAIN_STORE)}
         for name, num_pairs, mean in DRAWN:
-            found[f"{name}, {num_pairs:,} pairs"] = drawn_store(Path(directory), num_pairs, mean)
-        yield found
+            by_name[f"{name}, {num_pairs:,} pairs"] = drawn_store(Path(directory), num_pairs, mean)
+        yield by_name
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, help="prepared data (the folder that holds train.arrow)")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each line")
+    parser.add_argument("--data-dir", type=Path, help="prepared data: the folder with train.arrow")
+    parser.add_argument("--seconds", type=float, default=3.0, help="measured time of each line of the table")
     arguments = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     torch.set_num_threads(1)
     print(f"{'text':26} {'mean':>5} {'step':>7} {'k':>2} {'steps':>7} {'extra':>5} {'M tokens/s':>11} {'gather':>7}")
-    with stores(arguments.data_dir) as found:
-        for name, store in found.items():
+    with stores(arguments.data_dir) as by_name:
+        for name, store in by_name.items():
             for batch_tokens, k in SETTINGS:
                 speed, num_steps, extra = loader_speed(store, batch_tokens, k, arguments.seconds)
                 gather = gather_speed(store.tgt, batch_tokens)
