@@ -1,4 +1,4 @@
-"""What the benchmarks say of the machine that they ran on: its name, versions, and the memory a process took."""
+"""Facts about a benchmark: the name of the machine, versions of packages, and the peak memory of a process."""
 
 import platform
 import resource
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def machine(device: Any) -> dict[str, Any]:
-    """The device and the machine, as a report names them."""
+    """Returns the device and the machine, named as in a report of a run."""
     from mtx.model.device import machine as machine_of
 
     about = machine_of(device)
@@ -17,19 +17,19 @@ def machine(device: Any) -> dict[str, Any]:
 
 
 def versions(*names: str) -> dict[str, str | None]:
-    """Of Python and of these distributions; None where one is not installed."""
-    found: dict[str, str | None] = {"python": platform.python_version()}
+    """Returns the versions of Python and of these distributions; None for one that is not installed."""
+    by_name: dict[str, str | None] = {"python": platform.python_version()}
     for name in names:
         try:
-            found[name] = version(name)
+            by_name[name] = version(name)
         except PackageNotFoundError:
-            found[name] = None
-    return found
+            by_name[name] = None
+    return by_name
 
 
 def peak_host_memory() -> int:
-    """The most bytes of main memory that this process has had."""
+    """Returns the peak memory of this process in bytes."""
     status = Path("/proc/self/status")
-    if status.is_file():  # ru_maxrss counts the parent's memory too
+    if status.is_file():  # ru_maxrss would include the parent's memory
         return next(int(line.split()[1]) * 1024 for line in status.read_text().split("\n") if line.startswith("VmHWM"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
