@@ -1,8 +1,8 @@
-"""Measure `mtx prepare` on N pairs: seconds a stage, pairs a minute, and peak memory of all its processes together.
+"""Measures `mtx prepare` on N pairs: seconds per stage, pairs per minute, and the peak memory of all its processes.
 
-The pairs are those of DIR/train.en and DIR/train.de (plain or gzip), repeated; each copy's sentences end in its number.
-Memory is the sum of the proportional set sizes (PSS) over the process tree, so that what processes share counts once;
-it is read from Linux's /proc, and not measured elsewhere.
+The pairs are those of DIR/train.en and DIR/train.de (plain or gzip), repeated; each sentence ends in the number of its
+copy. The memory is the sum of the proportional set sizes (PSS) over the process tree, so that shared memory counts
+once. It is read from Linux's /proc; on other systems it is not measured.
 
     python scripts/bench_prepare.py --data-dir DIR --pairs 1000000 --json FILE
 """
@@ -32,24 +32,24 @@ _STAGE = re.compile(rf"^({'|'.join(STAGES)}): .*\((\d+\.\d) s\)$")
 
 
 def write_pairs(data_dir: Path, out_dir: Path, num_pairs: int) -> None:
-    """Write `num_pairs` different pairs as train.en and train.de."""
+    """Writes `num_pairs` different pairs as train.en and train.de."""
     for side in SIDES:
-        given = next(
+        text = next(
             (path for path in (data_dir / f"train.{side}", data_dir / f"train.{side}.gz") if path.is_file()), None
         )
-        if given is None:
-            sys.exit(f"error: there is no {data_dir / f'train.{side}'}[.gz]")
-        lines = list(read_lines(given))
+        if text is None:
+            sys.exit(f"error: --data-dir {data_dir}: there is no train.{side} and no train.{side}.gz")
+        lines = list(read_lines(text))
         numbered = ((line, copy) for copy in itertools.count() for line in lines)
         with (out_dir / f"train.{side}").open("w", encoding="utf-8", newline="") as file:
             file.writelines(f"{line} {copy}\n" for line, copy in itertools.islice(numbered, num_pairs))
 
 
 def tree_pss(root: int) -> int:
-    """The bytes of a process and all that descend from it."""
+    """Returns the memory in bytes of a process and all its descendants."""
     parents: dict[int, int] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
     tree, total = [root], 0
     for pid in tree:
@@ -61,7 +61,7 @@ def tree_pss(root: int) -> int:
 
 
 def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, Any]:
-    """Run `mtx prepare` on what `write_pairs` wrote."""
+    """Runs `mtx prepare` on the text that `write_pairs` wrote, and returns its figures."""
     command = [
         sys.executable, "-m", "mtx", "prepare", *settings, f"data.dir={corpus_dir}", "data.train=train",
         *(f"data.{key}={side}" for key, side in zip(("src", "tgt"), SIDES, strict=True)), f"run_dir={run_dir}",
@@ -76,7 +76,7 @@ def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, A
         while process.poll() is None:
             peak = max(peak, tree_pss(process.pid))
             time.sleep(SAMPLE_S)
-    finally:  # where this is interrupted
+    finally:  # also if this script is interrupted
         process.terminate()
     total_s = time.perf_counter() - started
     reader.join()
@@ -89,38 +89,38 @@ def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, A
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of mtx prepare")
-    parser.add_argument("--data-dir", type=Path, required=True, help="holds train.en[.gz] and train.de[.gz]")
-    parser.add_argument("--pairs", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder with train.en[.gz] and train.de[.gz]")
+    parser.add_argument("--pairs", type=int, default=1_000_000, help="number of pairs; default: %(default)s")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     arguments = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch is removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the temporary directory is removed
     with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
         corpus_dir = Path(scratch, "corpus")
         corpus_dir.mkdir()
         write_pairs(arguments.data_dir, corpus_dir, arguments.pairs)
-        found = measure(corpus_dir, Path(scratch, "run"), arguments.settings)
-    text_to_ids_s = sum(found["stages_s"].get(stage, 0.0) for stage in ("cleaning", "encoding"))
-    found |= {
+        figures = measure(corpus_dir, Path(scratch, "run"), arguments.settings)
+    text_to_ids_s = sum(figures["stages_s"].get(stage, 0.0) for stage in ("cleaning", "encoding"))
+    figures |= {
         "pairs": arguments.pairs,
-        "pairs_per_minute": round(arguments.pairs * 60 / found["total_s"]),
+        "pairs_per_minute": round(arguments.pairs * 60 / figures["total_s"]),
         "pairs_per_minute_without_tokenizer": round(arguments.pairs * 60 / text_to_ids_s),
         "cores": num_cores(),
         "machine": platform.machine(),
         "python": platform.python_version(),
     }
     rows = [
-        ("pairs", f"{found['pairs']:,}"),
-        *((f"{stage}, s", f"{found['stages_s'].get(stage, 0.0):.1f}") for stage in STAGES),
-        ("the whole command, s", f"{found['total_s']:.1f}"),
-        ("pairs a minute, the whole command", f"{found['pairs_per_minute']:,}"),
-        ("pairs a minute, cleaning and encoding", f"{found['pairs_per_minute_without_tokenizer']:,}"),
-        ("peak memory of all processes, MB", f"{found['peak_bytes'] / 1e6:,.0f}"),
-        ("cores", f"{found['cores']}"),
+        ("pairs", f"{figures['pairs']:,}"),
+        *((f"{stage}, s", f"{figures['stages_s'].get(stage, 0.0):.1f}") for stage in STAGES),
+        ("the whole command, s", f"{figures['total_s']:.1f}"),
+        ("pairs a minute, the whole command", f"{figures['pairs_per_minute']:,}"),
+        ("pairs a minute, cleaning and encoding", f"{figures['pairs_per_minute_without_tokenizer']:,}"),
+        ("peak memory of all processes, MB", f"{figures['peak_bytes'] / 1e6:,.0f}"),
+        ("cores", f"{figures['cores']}"),
     ]
     for name, value in rows:
         print(f"{name:40} {value:>12}")
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
