@@ -1,9 +1,9 @@
-"""What telling costs: metrics at every step beside none, and the report of a run of 100,000 steps.
+"""Measures what metrics and reports cost: metrics at every step, and the report of a run of 100,000 steps.
 
     python scripts/bench_report.py RUN [--threads 2]
 
-RUN is a finished run, whose model, data and settings the steps are taken with (nothing is written into it). Steps with
-and without metrics are taken in turn, so that what else the machine does meets both.
+RUN is a finished run. The steps use its model, data and settings; nothing is written into it. Steps with and without
+metrics are taken in turn, so that other load on the machine affects both.
 """
 
 import argparse
@@ -32,7 +32,7 @@ _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 
 
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
-    """Medians of a step with and without metrics, their ratio, and what telling of one step takes alone."""
+    """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
     paths = RunPaths(run)
     config, chosen = settings.load(paths.config), read_chosen(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
@@ -56,15 +56,15 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
         for _ in range(_CALLS):
             monitor.step(step, 2.0, 1.5, 1e-3, 1.0, 1000)
         alone = (time.perf_counter() - started) / _CALLS
-    told, step_s = (statistics.median(times[tells]) for tells in (True, False))
+    with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
     return {
-        "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * told, "ratio": told / step_s,
+        "step_ms": 1e3 * step_s, "with_metrics_ms": 1e3 * with_metrics_s, "ratio": with_metrics_s / step_s,
         "one_report_us": 1e6 * alone, "share_of_a_step": alone / step_s,
     }  # fmt: skip
 
 
 def _long_run(run: Path, scratch: Path) -> float:
-    """Seconds of `mtx report` for a copy of the run that tells of 100,000 steps and 100 validations."""
+    """Returns the seconds of `mtx report` for a copy of the run with metrics of 100,000 steps and 100 validations."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     start = next(event for event in lines if event["event"] == "start")
     train = [event for event in lines if event["event"] == "train"]
@@ -72,8 +72,8 @@ def _long_run(run: Path, scratch: Path) -> float:
     with (scratch / "metrics.jsonl").open("w") as file:
         file.write(json.dumps(start) + "\n")
         for step in range(1, _LONG + 1):
-            moved = {**train[step % len(train)], "step": step, "time": start["time"] + step}
-            file.write(json.dumps(moved) + "\n")
+            event = {**train[step % len(train)], "step": step, "time": start["time"] + step}
+            file.write(json.dumps(event) + "\n")
             if step % 1000 == 0:
                 file.write(json.dumps({**validation, "step": step, "time": start["time"] + step}) + "\n")
     for path in run.iterdir():
@@ -86,18 +86,18 @@ def _long_run(run: Path, scratch: Path) -> float:
 
 
 def main() -> None:
-    """Print one table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--threads", type=int, default=2)
+    """Prints one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch; default: %(default)s")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as scratch:
-        found = _metrics_cost(arguments.run, Path(scratch))
+        figures = _metrics_cost(arguments.run, Path(scratch))
     with tempfile.TemporaryDirectory() as scratch:
-        found["report_of_100000_steps_s"] = _long_run(arguments.run, Path(scratch))
+        figures["report_of_100000_steps_s"] = _long_run(arguments.run, Path(scratch))
     print(json.dumps({**machine(torch.device("cpu")), **versions("torch", "matplotlib", "jinja2")}))
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:26} {value:12.4f}")
 
 
