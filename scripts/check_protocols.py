@@ -1,7 +1,9 @@
-"""Whether `multi30k-lc` makes of raw Multi30k what its authors published as tokenised text, line by line.
+"""Checks line by line that `multi30k-lc` turns raw Multi30k into the tokenised text that its authors published.
 
-python scripts/check_protocols.py RAW_DIR TOKENIZED_DIR, each with NAME.LANG.gz for train, val and test_2016_flickr. The
-exit code is 1 where a line differs, or German test_2016_flickr has not the 12,103 tokens of Wu et al. 2021.
+    python scripts/check_protocols.py RAW_DIR TOKENIZED_DIR
+
+Each directory has NAME.LANG.gz for train, val and test_2016_flickr in German and English. The exit code is 1 if a line
+differs, or if German test_2016_flickr does not have the 12,103 tokens of Wu et al. 2021.
 """
 
 import argparse
@@ -11,13 +13,14 @@ from pathlib import Path
 from mtx.protocols import find
 from mtx.text_files import read_lines
 
-_NUM_TOKENS = 12_103
+_NUM_TOKENS = 12_103  # of German test_2016_flickr
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("raw", type=Path)
-    parser.add_argument("tokenized", type=Path)
+    """Prints a line for each file, and up to five lines that differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("raw", type=Path, metavar="RAW_DIR")
+    parser.add_argument("tokenized", type=Path, metavar="TOKENIZED_DIR")
     arguments = parser.parse_args()
     failed = False
     for name in ("test_2016_flickr", "val", "train"):
