@@ -1,7 +1,9 @@
-"""The pictures of the README and the guide: a part of a report as Chromium shows it, and the attention of one head.
+"""Makes the pictures of the README and the guide: parts of a report as Chromium shows them, and attention of one head.
 
-mtx train demo run_dir=RUN training.validate_every=110
-python scripts/pictures.py RUN docs/images
+    mtx train demo run_dir=RUN training.validate_every=110
+    python scripts/pictures.py RUN docs/images
+
+It needs playwright, and Chromium or Chrome.
 """
 
 import argparse
@@ -16,10 +18,10 @@ _SENTENCE = "On Thursday the young doctor has to wait for the train."
 
 
 def main() -> None:
-    """Write report.png, curves.png and attention.png."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("directory", type=Path)
+    """Writes report.png, curves.png and attention.png."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, metavar="RUN", help="directory of the run")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="directory for the pictures")
     arguments = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
