@@ -1,10 +1,11 @@
-"""Training throughput of mtx beside its peers: one command, one run, one table.
+"""Measures the training speed of mtx and of other implementations, and prints one table.
 
     python scripts/bench_train.py --device cpu --preset cpu-reference --data-dir DIR --seconds 30 --json FILE
 
-Every system is a process of its own with the same token ids, sizes, dropout, threads and allocator settings. What
-cannot run here shows why instead of figures. `--loss-steps N` compares what mtx and the fp32 baseline learn in N steps
-instead. The peers are `bench_baselines.py`, a process's work is `bench_worker.py`; this file starts them and prints.
+Every system runs in a process of its own, with the same token ids, sizes, dropout, threads and allocator settings. A
+system that cannot run here has the reason in its row instead of figures. With `--loss-steps N` the script compares the
+losses of mtx and of the fp32 baseline after N steps instead of their speed. `bench_baselines.py` has the other
+implementations, and `bench_worker.py` the work of one process; this file starts the processes and prints the table.
 """
 
 import argparse
@@ -26,11 +27,11 @@ from bench_machine import versions
 
 from mtx.machine import num_cores
 
-STARTED = time.perf_counter()  # before anything heavy is imported: the time to the first step counts from here
+STARTED = time.perf_counter()  # before the slow imports: the time to the first step starts here
 
 CPU_SYSTEMS = ("mtx", "nn-transformer", "nn-transformer-compiled", "marian-fp32", "marian-bf16-compiled")
 CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "marian-bf16", CPU_SYSTEMS[4])
-SYSTEMS = (*CUDA_SYSTEMS, "marian-bf16-compiled-tuned")  # the last where it is asked for
+SYSTEMS = (*CUDA_SYSTEMS, "marian-bf16-compiled-tuned")  # the last one runs only if --systems names it
 LOSS_SYSTEMS = ("mtx", "marian-fp32")
 DISTRIBUTIONS = ("torch", "transformers", "numpy", "mtx-translate")
 PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
@@ -39,7 +40,7 @@ ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 
 @dataclass(frozen=True)
 class Preset:
-    """What a system trains: mtx's settings, target tokens a step, and ids where they are drawn."""
+    """What a system trains: mtx's settings, target tokens per step, and the number of ids if they are random."""
 
     settings: tuple[str, ...]
     batch_tokens: int
@@ -56,11 +57,11 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is asked to do.
+    """The work of one process.
 
     Attributes:
-        data: the prepared data; None draws ids, below `num_ids`.
-        loss_steps: train so many steps and tell their losses instead of measuring.
+        data: the prepared data; None means random ids below `num_ids`.
+        loss_steps: if not 0, the process trains so many steps and returns their losses instead of the speed.
     """
 
     system: str
@@ -77,7 +78,7 @@ class Job:
     learning_rate: float = 0.0
 
     def settings(self) -> list[str]:
-        """The settings as `mtx train` takes them."""
+        """Returns the settings as `mtx train` takes them."""
         return [
             "data.src=en", "data.tgt=de", *PRESETS[self.preset].settings, f"training.batch_tokens={self.batch_tokens}",
             f"device={self.device}", f"seed={self.seed}", f"run_dir={self.scratch}",
@@ -85,7 +86,7 @@ class Job:
 
 
 def main() -> None:
-    """Read the command line, run every system, print the table, write the JSON."""
+    """Reads the command line, runs every system, prints the table and writes the JSON file."""
     arguments = _arguments()
     if arguments.worker:
         from bench_worker import work
@@ -98,9 +99,9 @@ def main() -> None:
             sys.exit(f"error: {machine['reason']}")
         job = _first_job(arguments, machine["device"], scratch)
         if arguments.loss_steps:
-            found: dict[str, Any] = {"rows": [], "losses": _compare_losses(job, arguments)}
+            results: dict[str, Any] = {"rows": [], "losses": _compare_losses(job, arguments)}
         else:
-            found = {"rows": _rows(job, arguments, machine["bf16_flops_per_s"])}
+            results = {"rows": _rows(job, arguments, machine["bf16_flops_per_s"])}
         shared = {key: value for key, value in asdict(job).items() if key not in ("system", "scratch", "data", "seed")}
         settings = {
             **shared,
@@ -108,7 +109,7 @@ def main() -> None:
             "mtx": job.settings(),
             "environment": _environment(job),
         }
-    report = {**found, "machine": machine, "versions": versions(*DISTRIBUTIONS), "settings": settings,
+    report = {**results, "machine": machine, "versions": versions(*DISTRIBUTIONS), "settings": settings,
               "date": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
     print(_losses_table(report["losses"]) if arguments.loss_steps else _table(report["rows"], machine))
     if arguments.json:
@@ -119,15 +120,15 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--preset", choices=PRESETS, help="default: cpu-reference on a CPU, base on CUDA")
-    parser.add_argument("--data-dir", type=Path, help="holds train.en[.gz] and train.de[.gz]; without it ids are drawn")
-    parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after warm-up")
-    parser.add_argument("--json", type=Path, help="file for all figures")
+    parser.add_argument("--data-dir", type=Path, help="has train.en[.gz] and train.de[.gz]; default: random ids")
+    parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after the warm-up")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
-    parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
-    parser.add_argument("--batch-tokens", type=int, help="target tokens a step; default: the preset's")
-    parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps instead")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each system in that comparison")
-    parser.add_argument("--learning-rate", type=float, default=0.002, help="its peak, after a quarter of the steps")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each system; default: all cores")
+    parser.add_argument("--batch-tokens", type=int, help="target tokens per step; default: the preset's")
+    parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps, not the speed")
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs of each system with --loss-steps")
+    parser.add_argument("--learning-rate", type=float, default=0.002, help="peak with --loss-steps, after a quarter")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.systems = arguments.systems.split(",") if arguments.systems else None
@@ -137,7 +138,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
-    """The job that all systems share, with the text prepared."""
+    """Prepares the text and returns the job that all systems share."""
     preset = arguments.preset or ("cpu-reference" if device == "cpu" else "base")
     tokens, num_ids = arguments.batch_tokens or PRESETS[preset].batch_tokens, PRESETS[preset].num_ids
     job = Job("mtx", device, preset, tokens, arguments.seconds, arguments.threads, num_ids, scratch)
@@ -159,12 +160,12 @@ def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
 
 
 def _environment(job: Job) -> dict[str, str]:
-    """What all systems find in their environment.
+    """Returns the environment variables of all systems.
 
-    Freed memory stays in the process (mapped anew for each large tensor, it cost a bf16 step of the peers a third), and
-    oneDNN keeps the kernels of all shapes that padded batches have.
+    Freed memory stays in the process: if it was mapped anew for each large tensor, that took a third of a bf16 step of
+    the other implementations. oneDNN keeps the kernels of all shapes that padded batches have.
     """
-    wanted = {
+    variables = {
         "OMP_NUM_THREADS": str(job.threads),
         "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000"),  # as `mtx` sets it
         "MALLOC_MMAP_MAX_": "0",
@@ -174,12 +175,12 @@ def _environment(job: Job) -> dict[str, str]:
         "PYTORCH_CUDA_ALLOC_CONF": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         "HF_HUB_OFFLINE": "1",
     }
-    # Each compiles anew, so that the time to the first step is a stranger's.
-    return wanted | {"TORCHINDUCTOR_CACHE_DIR": str(Path(job.scratch, f"inductor-{job.system}"))}
+    # Each system compiles anew, so that the time to the first step is that of a new user.
+    return variables | {"TORCHINDUCTOR_CACHE_DIR": str(Path(job.scratch, f"inductor-{job.system}"))}
 
 
 def _run(job: Job) -> dict[str, Any]:
-    """What a process of its own answers to `job`, or the reason why it could not."""
+    """Runs `job` in a process of its own; returns its figures, or the reason why it has none."""
     print(f"running {job.system}" + (f", seed {job.seed}" if job.loss_steps else ""), file=sys.stderr, flush=True)
     if job.system.startswith("marian") and find_spec("transformers") is None:
         return {"reason": f"transformers is missing: {PIP_TRANSFORMERS}"}
@@ -193,7 +194,7 @@ def _run(job: Job) -> dict[str, Any]:
 
 
 def _reason(code: int, stderr: str) -> str:
-    """The last line of an error output that names an exception, or how the process ended."""
+    """Returns the last line of an error output that names an exception, or how the process ended."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     named = [line for line in lines if ERROR_LINE.match(line)]
     if code < 0 or not lines:
@@ -215,25 +216,25 @@ def _rows(job: Job, arguments: argparse.Namespace, peak: float) -> list[dict[str
 
 
 def _compare_losses(job: Job, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Label-smoothed training loss per target token, the mean of the last 50 steps, of each system and seed."""
-    found: list[dict[str, Any]] = []
+    """Returns for each system and seed the label-smoothed loss per target token, as the mean of the last 50 steps."""
+    rows: list[dict[str, Any]] = []
     for system in arguments.systems or LOSS_SYSTEMS:
         answers = [_run(replace(job, system=system, seed=seed)) for seed in range(1, arguments.seeds + 1)]
         if reasons := [answer["reason"] for answer in answers if "reason" in answer]:
-            found.append({"system": system, "reason": reasons[0]})
+            rows.append({"system": system, "reason": reasons[0]})
             continue
         last = [mean(answer["losses"][-50:]) for answer in answers]
         spread = stdev(last) if len(last) > 1 else 0.0
         every = max(1, arguments.loss_steps // 100)
         curves = [answer["losses"][every - 1 :: every] for answer in answers]
-        found.append({"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves})
-    return found
+        rows.append({"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves})
+    return rows
 
 
 def _table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
-    """The rows as text, and mtx against the fastest peer."""
+    """Returns the rows as text, and the speed of mtx relative to the fastest of the other systems."""
     lines = [
-        f"{machine['name']}, bf16 products {machine['bf16_flops_per_s'] / 1e12:.2f} TFLOP/s",
+        f"{machine['name']}, bf16 matrix products {machine['bf16_flops_per_s'] / 1e12:.2f} TFLOP/s",
         f"{'system':24} {'tgt tok/s':>10} {'spread over windows':>21} {'MFU':>6} {'peak MB':>8} {'1st step s':>10} "
         f"{'waits':>6} {'tokens/positions':>16}",
     ]
@@ -257,10 +258,10 @@ def _table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
 
 def _losses_table(losses: list[dict[str, Any]]) -> str:
     lines = ["label-smoothed training loss per target token, mean of the last 50 steps, by seed"]
-    for found in losses:
-        seeds = " ".join(f"{loss:.4f}" for loss in found.get("last", []))
-        text = found.get("reason") or f"{seeds}   mean {found['mean']:.4f} ± {found['std']:.4f}"
-        lines.append(f"{found['system']:24} {text}")
+    for row in losses:
+        seeds = " ".join(f"{loss:.4f}" for loss in row.get("last", []))
+        text = row.get("reason") or f"{seeds}   mean {row['mean']:.4f} ± {row['std']:.4f}"
+        lines.append(f"{row['system']:24} {text}")
     return "\n".join(lines)
 
 
