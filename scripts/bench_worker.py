@@ -1,7 +1,7 @@
-"""What `bench_train.py` does in a process of its own: train one system, and measure it.
+"""The work of one process of `bench_train.py`: it trains one system and measures it.
 
-A system is a source of steps and an update. mtx's are those of its trainer and loader; the peers' are
-padded batches, made before training starts, and a plain loop.
+A system is a source of steps and an update. For mtx these are its own loader and trainer. For the other implementations
+the source is padded batches, which are made before training starts, and the update is a plain loop.
 """
 
 import itertools
@@ -33,15 +33,15 @@ from mtx.training.trainer import Trainer
 if TYPE_CHECKING:
     from bench_train import Job
 
-NUM_SHAPES = {"cpu": 24, "cuda": 64}  # padded batches that a peer trains on in turn; as many steps warm every system up
+NUM_SHAPES = {"cpu": 24, "cuda": 64}  # padded batches of a baseline, and warm-up steps of every system
 NUM_WINDOWS = 10
-MEASURED_RATE = 1e-4  # learning rate while measuring
+MEASURED_RATE = 1e-4  # learning rate during the measurement
 MAX_RECOMPILES = 64
 
 
 @dataclass(frozen=True)
 class Work:
-    """A step that is ready to be taken."""
+    """The data of one step."""
 
     payload: Any
     num_src_tokens: int
@@ -51,17 +51,17 @@ class Work:
 
 @dataclass(frozen=True)
 class System:
-    """`source` gives steps without end, `update` takes one at a learning rate and gives its loss per target token."""
+    """`source` yields endless steps; `update` trains one at a learning rate and returns the loss per target token."""
 
     source: Iterator[Work]
     update: Callable[[Work, float], Any]
 
 
 def work(job: "Job", started: float) -> dict[str, Any]:
-    """Do a job.
+    """Does a job and returns its figures.
 
     Args:
-        started: when the process began, on the performance counter.
+        started: when the process started, on the performance counter.
     """
     torch.set_num_threads(job.threads)
     device = find_device(job.device)
@@ -86,7 +86,7 @@ def work(job: "Job", started: float) -> dict[str, Any]:
 
 
 def drawn_data(config: Config, job: "Job") -> PreparedData:
-    """Random ids with lengths like WMT's: about 27 target tokens a sentence, the source of similar length."""
+    """Draws random ids with lengths like those of WMT: about 27 target tokens per sentence, and a similar source."""
     num_ids, num_pairs = job.num_ids, 8 * job.batch_tokens
     rng, longest = np.random.default_rng(0), config.data.max_tokens
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
@@ -109,7 +109,7 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 
 
 def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
-    """mtx's own trainer and loader, with what `mtx train` would choose; all that this script knows of the trainer."""
+    """Returns mtx's own trainer and loader, with what `mtx train` would choose. Only this function uses the trainer."""
     paths = RunPaths(Path(config.run_dir))
     chosen = choose(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
@@ -126,17 +126,17 @@ def mtx_system(config: Config, data: PreparedData, device: torch.device) -> Syst
     def update(step: Work, rate: float) -> Any:
         payload: LoadedStep = step.payload
         figures = trainer.update(payload, next(number), rate)
-        assert figures is not None, "nobody asked it to stop"
+        assert figures is not None, "the trainer was asked to stop"
         return figures[0]
 
     return System(source(), update)
 
 
 def baseline_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
-    """A peer over its own batches: sentences of similar length, in random order.
+    """Returns a baseline with its own batches: sentences of similar length, batches in random order.
 
-    Only `NUM_SHAPES` batches, evenly from the shortest to the longest, are trained on: all of their shapes are met
-    while warming up, as they would be in a long run.
+    It trains only on `NUM_SHAPES` batches, taken evenly from the shortest to the longest. All their shapes occur during
+    the warm-up, so that the measurement is like a late part of a long run.
     """
     batches = bucketed(store, config.training.batch_tokens)
     number = min(len(batches), NUM_SHAPES[device.type])
@@ -149,7 +149,7 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
 
 
 def same_steps_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
-    """A peer over mtx's own steps, each padded in four parts of similar length."""
+    """Returns a baseline with mtx's own steps, each cut into four padded batches of similar length."""
     planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, config.seed, config.training.batch_tokens)
 
     def source() -> Iterator[Work]:
@@ -163,7 +163,7 @@ def same_steps_system(config: Config, store: TokenStore, device: torch.device, n
 
 
 def _plain_update(config: Config, num_ids: int, device: torch.device, name: str) -> Callable[[Work, float], Any]:
-    """The loop that one writes around a model."""
+    """Returns one iteration of a plain training loop around a model."""
     torch.manual_seed(config.seed)
     is_torch, longest = name.startswith("nn-transformer"), config.data.max_tokens
     model: Any
@@ -194,10 +194,10 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
 
 
 def _compiled(model: torch.nn.Module, is_tuned: bool) -> Any:
-    """One program for all shapes.
+    """Compiles one program for all shapes.
 
-    On a CPU compiled code is slow at drawing dropout and at writing masks (ReLU's alone took a tenth of a step). A
-    tuned one leaves the first to torch's kernels, and computes masks again in the backward pass.
+    On a CPU, compiled code is slow at drawing dropout and at writing masks (ReLU's mask alone took a tenth of a step).
+    The tuned program leaves dropout to torch's kernels and computes masks again in the backward pass.
     """
     import torch._functorch.config as functorch
     import torch._inductor.config as inductor
@@ -211,7 +211,7 @@ def _compiled(model: torch.nn.Module, is_tuned: bool) -> Any:
 
 
 def measure(system: System, seconds: float, device: torch.device, started: float) -> dict[str, Any]:
-    """Warm up, train for `seconds` in windows, and give the columns of a row."""
+    """Warms up, trains for `seconds` in windows, and returns the columns of a row."""
     system.update(next(system.source), MEASURED_RATE)
     _synchronize(device)
     first_step_s = time.perf_counter() - started
@@ -221,7 +221,7 @@ def measure(system: System, seconds: float, device: torch.device, started: float
         raise ArithmeticError(f"the loss is {float(loss)}")
     num_programs = _num_programs()
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)  # without what mtx tried while it chose its micro-batches
+        torch.cuda.reset_peak_memory_stats(device)  # leaves out what mtx tried while it chose its micro-batches
     windows = [_window(system, seconds / NUM_WINDOWS, device) for _ in range(NUM_WINDOWS)]
     rates = [w.num_tgt_tokens / w.seconds for w in windows]
     total = _Window(*(sum(getattr(w, name) for w in windows) for name in _Window.__dataclass_fields__))
@@ -251,7 +251,7 @@ class _Window:
 
 
 def _window(system: System, seconds: float, device: torch.device) -> _Window:
-    """Train for `seconds`, a whole number of steps."""
+    """Trains a whole number of steps, for at least `seconds`."""
     window, begun = _Window(), time.perf_counter()
     while window.seconds < seconds:
         asked = time.perf_counter()
@@ -269,19 +269,19 @@ def _window(system: System, seconds: float, device: torch.device) -> _Window:
 
 
 def losses(system: System, job: "Job", d_model: int) -> list[float]:
-    """The label-smoothed loss per target token of each of the first steps."""
+    """Returns the label-smoothed loss per target token of each of the first steps."""
     warmup = max(1, job.loss_steps // 4)
     rates = [learning_rate(step, warmup, d_model, job.learning_rate) for step in range(1, job.loss_steps + 1)]
-    found = [system.update(next(system.source), rate) for rate in rates]
-    return [float(loss) for loss in found]
+    tensors = [system.update(next(system.source), rate) for rate in rates]
+    return [float(loss) for loss in tensors]
 
 
 def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
-    """Operations of the model's products, forward and backward, per target token of this corpus.
+    """Returns the operations of the model's matrix products, forward and backward, per target token of this corpus.
 
-    A product of n numbers is 2n operations, and a training step three forward passes. Counted are the projections
-    of attention, its scores and weighted sums over each sentence's own tokens (causal ones over those before), the
-    feed-forward layers and the output layer.
+    A product of n numbers counts as 2n operations, and a training step as three forward passes. The count includes the
+    projections of attention, its scores and weighted sums over each sentence's own tokens (causal attention: over the
+    tokens up to the query), the feed-forward layers and the output layer.
     """
     d, ff = config.d_model, config.d_ff
     src, tgt = store.src.lengths.astype(np.float64), store.tgt.lengths.astype(np.float64)
@@ -292,7 +292,7 @@ def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """The device, its name, and the rate of a large bf16 product on it."""
+    """Returns the device, its name, and its rate for a large bf16 matrix product."""
     size = 8192 if device.type == "cuda" else 2048
     a, b = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
     seconds = []
@@ -302,9 +302,9 @@ def describe_machine(device: torch.device) -> dict[str, Any]:
         a @ b
         _synchronize(device)
         seconds.append(time.perf_counter() - begun)
-    found = machine(device)
+    about = machine(device)
     return {
-        **found, "name": f"{found['name']}, {torch.get_num_threads()} threads",
+        **about, "name": f"{about['name']}, {torch.get_num_threads()} threads",
         "bf16_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
     }  # fmt: skip
 
@@ -315,7 +315,7 @@ def _synchronize(device: torch.device) -> None:
 
 
 def _num_programs() -> int:
-    """How many graphs torch has compiled so far."""
+    """Returns how many graphs torch has compiled so far."""
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
