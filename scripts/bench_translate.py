@@ -1,15 +1,16 @@
-"""Speed of translating with mtx and with its peers, on the same model and sentences: one command, one table.
+"""Measures the translation speed of mtx and of other systems on the same model and sentences, and prints one table.
 
     python scripts/bench_translate.py MODEL --device cpu --json FILE
     python scripts/bench_translate.py --preset base --src FILE --device cuda --json FILE
 
-From lines of text to lines of text, tokenizing included, with the same threads. A system is measured in processes of
-its own, one for each of its settings (batch size, workers and threads) and round: in the first round all settings, then
-those near the best, system after system, and the best round counts. Latency is of one sentence a call, the load time
-from the start of a process to its first translated line. What cannot run here shows why instead of figures.
+Every system translates lines of text to lines of text, tokenizing included, with the same number of threads. A process
+measures one setting of one system (batch size, workers and threads). The first round tries all settings, the next
+rounds those near the best; each round goes through all systems, and the best round counts. Latency is the time of a
+call with one sentence. Load time is from the start of a process to its first translated line. A system that cannot run
+here has the reason in its row instead of figures.
 
-With `--preset` the weights are random and all translations as long as their sources (`bench_translate_inputs.py`). A
-process's work is `bench_translate_worker.py`; this file starts them and prints.
+With `--preset` the weights are random and all translations are as long as their sources (`bench_translate_inputs.py`).
+`bench_translate_worker.py` has the work of one process; this file starts the processes and prints the table.
 """
 
 import argparse
@@ -36,32 +37,32 @@ from mtx.machine import num_cores
 if TYPE_CHECKING:
     from bench_translate_inputs import Text
 
-STARTED = time.perf_counter()  # before anything heavy is imported: the load time counts from here
+STARTED = time.perf_counter()  # before the slow imports: the load time starts here
 MODES = ("greedy", "beam4")
 DISTRIBUTIONS = ("torch", "ctranslate2", "transformers", "sentencepiece", "sacrebleu", "mtx-translate")
-BASELINE = "mtx-torch-fp32"  # whose translations the others' are compared with
+BASELINE = "mtx-torch-fp32"  # the column "same" compares with its translations
 CPU_SYSTEMS = (
     BASELINE, "mtx-torch-bf16", "mtx-ctranslate2-int8", "ctranslate2-float32", "ctranslate2-int8", "transformers",
 )  # fmt: skip
 CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "ctranslate2-float16", *CPU_SYSTEMS[4:])
 SYSTEMS = (*CUDA_SYSTEMS[:3], "mtx-ctranslate2-fp32", *CUDA_SYSTEMS[3:])
-# batches that CTranslate2 is tried with
+# the batches that are tried with CTranslate2
 BATCHES = {
     "cpu": ((64, "examples"), (1024, "tokens")),
     "cuda": ((64, "examples"), (256, "examples"), (1024, "examples"), (8192, "tokens")),
 }
 TRANSFORMERS_BATCHES = (64, 256, 1024)
 NUM_COMMAND_LINES = 100
-NEAR_BEST = 1.25  # settings that take at most so many times as long as the best are tried again: the machine is noisy
+NEAR_BEST = 1.25  # settings within this factor of the best time are tried again, since timings vary
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a user can tune; mtx takes only the threads.
+    """The settings that a user can tune; mtx has only the number of threads.
 
     Attributes:
-        workers: batches that are translated at the same time, with `threads` each.
-        batch: most `unit` (examples or tokens) in one; 0 leaves it to the system.
+        workers: number of batches that are translated at the same time, with `threads` each.
+        batch: largest number of `unit` (examples or tokens) in a batch; 0 leaves it to the system.
     """
 
     workers: int
@@ -77,12 +78,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is asked to do.
+    """The work of one process.
 
     Attributes:
         text: JSON file with the lines.
-        is_random: translations have to be as long as their sources.
-        throughput, latency: the modes in which each is measured.
+        is_random: whether the weights are random, so that translations must be as long as their sources.
+        throughput, latency: the modes in which throughput and latency are measured.
     """
 
     system: str
@@ -108,7 +109,7 @@ class Run:
 
 
 def main() -> None:
-    """Read the command line, run every system, print the table, write the JSON."""
+    """Reads the command line, runs every system, prints the table and writes the JSON file."""
     arguments = _arguments()
     if arguments.worker:
         from bench_translate_worker import work
@@ -133,14 +134,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("model", nargs="?", type=Path, metavar="MODEL", help="run directory or model directory")
     parser.add_argument("--preset", choices=("tiny", "small", "base", "big"), help="random weights instead of MODEL")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
-    parser.add_argument("--json", type=Path, help="file for all figures")
-    parser.add_argument("--src", type=Path, help="sentences; default: the run's own test set")
-    parser.add_argument("--ref", type=Path, help="their references, for BLEU")
-    parser.add_argument("--lines", type=int, default=1000, help="how many sentences, from the first")
+    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--src", type=Path, help="file with sentences; default: the run's own test set")
+    parser.add_argument("--ref", type=Path, help="file with their references, for BLEU")
+    parser.add_argument("--lines", type=int, default=1000, help="number of sentences, from the first line on")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
     parser.add_argument("--modes", default=",".join(MODES), help="some of %(default)s")
-    parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
-    parser.add_argument("--repeats", type=int, default=3, help="rounds over all systems; the best counts")
+    parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each system; default: all cores")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds over all systems; the best one counts")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -148,23 +149,23 @@ def _arguments() -> argparse.Namespace:
     if (arguments.model is None) == (arguments.preset is None):
         parser.error("give either MODEL or --preset")
     if arguments.preset and not arguments.src:
-        parser.error("--preset needs --src FILE: sentences of real length")
+        parser.error("--preset needs --src FILE with sentences of real length")
     arguments.systems = arguments.systems.split(",") if arguments.systems else None
     arguments.modes = [mode for mode in MODES if mode in _known("--modes", arguments.modes.split(","), MODES, parser)]
     _known("--systems", arguments.systems or (), SYSTEMS, parser)
     if min(arguments.lines, arguments.threads, arguments.repeats) < 1:
-        parser.error("--lines, --threads and --repeats are at least 1")
+        parser.error("--lines, --threads and --repeats must be at least 1")
     return arguments
 
 
-def _known(option: str, given: Iterable[str], known: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
-    if unknown := set(given) - set(known):
+def _known(option: str, names: Iterable[str], known: Sequence[str], parser: argparse.ArgumentParser) -> Iterable[str]:
+    if unknown := set(names) - set(known):
         parser.error(f"{option}: unknown {', '.join(sorted(unknown))}, expected some of {', '.join(known)}")
-    return given
+    return names
 
 
 def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    """The whole report."""
+    """Runs all systems and returns the report."""
     from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
     from mtx import bundle_info
@@ -223,68 +224,69 @@ def _throughput_settings(job: Job) -> list[Setting]:
 
 
 def _latency_settings(job: Job) -> list[Setting]:
-    """All threads, or one, where more are only in each other's way; the batch does not matter."""
+    """Returns a setting with all threads and one with a single thread, which can be faster for one sentence."""
     first = _throughput_settings(job)[0]
     is_fixed = job.system.startswith("mtx-") or job.device != "cpu" or first.threads == 1
     return [first] if is_fixed else [first, replace(first, threads=1)]
 
 
 def _rounds(job: Job, systems: list[str], modes: Sequence[str], repeats: int, reasons: dict[str, str]) -> list[Run]:
-    """Run every system once a round; `reasons` grows by those of the systems that never gave a figure."""
+    """Runs every system once per round, and adds to `reasons` why a system has no figures at all."""
     runs: list[Run] = []
     for number in range(repeats):
         for system in systems:
             if system in reasons:
                 continue
             its_runs = [run for run in runs if run.system == system]
-            for asked in _jobs(replace(job, system=system), modes, its_runs):
-                print(f"round {number + 1} of {repeats}: {system}, {asked.setting}", file=sys.stderr, flush=True)
-                answer = _run(asked)
+            for each in _jobs(replace(job, system=system), modes, its_runs):
+                print(f"round {number + 1} of {repeats}: {system}, {each.setting}", file=sys.stderr, flush=True)
+                answer = _run(each)
                 if "reason" in answer:
-                    print(f"{system}, {asked.setting}: {answer['reason']}", file=sys.stderr)
+                    print(f"{system}, {each.setting}: {answer['reason']}", file=sys.stderr)
                     if not its_runs:
                         reasons[system] = answer["reason"]
                     continue
                 load_s = {"load_s": answer["load_s"]}
-                found = [Run(system, m, asked.setting, answer[m] | load_s) for m in modes if m in answer]
-                runs += found
-                its_runs += found
+                new_runs = [Run(system, m, each.setting, answer[m] | load_s) for m in modes if m in answer]
+                runs += new_runs
+                its_runs += new_runs
             if its_runs:
                 reasons.pop(system, None)
     return runs
 
 
 def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
-    """All settings of a system where it has not run yet, else those near the best of each mode."""
-    fast, quick = {}, {}
+    """Returns jobs for all settings of a system that has not run yet, or else for those near the best of each mode."""
+    throughput, latency = {}, {}
     for mode in modes:
-        fast[mode] = _near_best(runs, mode, "seconds") if runs else _throughput_settings(job)
-        quick[mode] = _near_best(runs, mode, "latency_ms") if runs else _latency_settings(job)
-    settings = dict.fromkeys(setting for wanted in (fast, quick) for mode in modes for setting in wanted[mode])
+        throughput[mode] = _near_best(runs, mode, "seconds") if runs else _throughput_settings(job)
+        latency[mode] = _near_best(runs, mode, "latency_ms") if runs else _latency_settings(job)
+    lists = [by_mode[mode] for by_mode in (throughput, latency) for mode in modes]
+    settings = dict.fromkeys(setting for each in lists for setting in each)
     return [
         replace(
-            job, setting=setting, throughput=tuple(mode for mode in modes if setting in fast[mode]),
-            latency=tuple(mode for mode in modes if setting in quick[mode]),
+            job, setting=setting, throughput=tuple(mode for mode in modes if setting in throughput[mode]),
+            latency=tuple(mode for mode in modes if setting in latency[mode]),
         )
         for setting in settings
     ]  # fmt: skip
 
 
 def _near_best(runs: Iterable[Run], mode: str, key: str) -> list[Setting]:
-    """The settings with about the smallest figure."""
-    found = [run for run in runs if run.mode == mode and key in run.figures]
-    most = NEAR_BEST * min((run.figures[key] for run in found), default=0.0)
-    return list(dict.fromkeys(run.setting for run in found if run.figures[key] <= most))
+    """Returns the settings whose figure is within `NEAR_BEST` of the smallest."""
+    measured = [run for run in runs if run.mode == mode and key in run.figures]
+    most = NEAR_BEST * min((run.figures[key] for run in measured), default=0.0)
+    return list(dict.fromkeys(run.setting for run in measured if run.figures[key] <= most))
 
 
 def _best(runs: Iterable[Run], mode: str, key: str) -> Run | None:
-    """The run with the smallest figure."""
-    found = (run for run in runs if run.mode == mode and key in run.figures)
-    return min(found, key=lambda run: run.figures[key], default=None)
+    """Returns the run with the smallest figure."""
+    measured = (run for run in runs if run.mode == mode and key in run.figures)
+    return min(measured, key=lambda run: run.figures[key], default=None)
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """What all systems find in their environment."""
+    """Returns the environment variables of all systems."""
     return {
         "OMP_NUM_THREADS": str(threads),
         "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000"),  # as `mtx` sets it
@@ -293,7 +295,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _run(job: Job) -> dict[str, Any]:
-    """What a process of its own answers to `job`, or the reason why it could not."""
+    """Runs `job` in a process of its own; returns its figures, or the reason why it has none."""
     result = subprocess.run(
         [sys.executable, __file__, "--worker", json.dumps(asdict(job))],
         env={**os.environ, **_environment(job.setting.threads)}, capture_output=True, text=True, check=False,
@@ -305,14 +307,14 @@ def _run(job: Job) -> dict[str, Any]:
 
 
 def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]:
-    """Wall time of the whole `mtx translate`, from start to end, with either engine; the median of 3."""
+    """Measures the wall time of the whole `mtx translate` with each engine, as the median of 3."""
     path = scratch / "lines.txt"
     path.write_text("".join(f"{line}\n" for line in lines[:NUM_COMMAND_LINES]), encoding="utf-8")
     command = [sys.executable, "-m", "mtx", "translate", job.model, str(path)]
     command += ["--device", job.device, "--threads", str(job.setting.threads)]
     rows: dict[str, dict[str, Any]] = {}
     times: dict[str, list[float]] = {"torch": [], "ctranslate2": []}
-    for number in range(4):  # the first brings files into memory, and writes the export that the model keeps
+    for number in range(4):  # the first one fills the page cache and writes the cached export
         for engine, seconds in times.items():
             begun = time.perf_counter()
             result = subprocess.run([*command, "--engine", engine], capture_output=True, text=True, check=False)
@@ -330,39 +332,40 @@ def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]
 def _row(
     runs: list[Run], system: str, mode: str, text: "Text", language: str, reasons: dict[str, str]
 ) -> dict[str, Any]:
-    """One row of the table: the best of all runs of a system in a mode."""
+    """Returns one row of the table: the best of all runs of a system in a mode."""
     from mtx import evaluation
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
-    best, quick, first = _best(own, mode, "seconds"), _best(own, mode, "latency_ms"), _best(ours, mode, "seconds")
-    if best is None or quick is None:
+    best, fastest_call = _best(own, mode, "seconds"), _best(own, mode, "latency_ms")
+    baseline = _best(ours, mode, "seconds")
+    if best is None or fastest_call is None:
         reason = reasons.get(system, "only some of its settings could run")
         return {**row, "sentences_per_s": None, "latency_ms": None, "reason": reason}
     same_setting = [run.figures for run in own if run.setting == best.setting]
     lines = best.figures["translations"]
-    expected = first.figures["translations"] if first else None
+    expected = baseline.figures["translations"] if baseline else None
     return {
         **row,
         "sentences_per_s": best.figures["sentences_per_s"],
         "target_tokens_per_s": best.figures["target_tokens_per_s"],
-        **{key: quick.figures[key] for key in ("latency_ms", "latency_p95_ms", "latency_25_tokens_ms")},
+        **{key: fastest_call.figures[key] for key in ("latency_ms", "latency_p95_ms", "latency_25_tokens_ms")},
         "load_s": min(figures["load_s"] for figures in same_setting),
         "memory_mb": best.figures["memory_mb"],
         "identical": expected and sum(a == b for a, b in zip(lines, expected, strict=True)) / len(lines),
         "bleu": evaluation.bleu(lines, text.references, language) if text.references else None,
         "settings": str(best.setting),
-        "latency_settings": f"{quick.setting.threads} threads",
+        "latency_settings": f"{fastest_call.setting.threads} threads",
         "rounds": [figures["sentences_per_s"] for figures in same_setting if "seconds" in figures],
     }
 
 
 def _table(report: dict[str, Any]) -> str:
-    """The report as text."""
+    """Returns the report as text."""
     settings = report["settings"]
     lines = [
         f"{report['machine']['name']}, {settings['threads']} threads; {settings['lines']} sentences of "
-        f"{settings['text']}; the one sentence has {settings['tokens_of_25']} tokens",
+        f'{settings["text"]}; "one ms" is a sentence of {settings["tokens_of_25"]} tokens',
         f"{'system':22} {'mode':6} {'sent/s':>8} {'tgt tok/s':>9} {'1 call ms':>9} {'p95 ms':>7} {'one ms':>7} "
         f"{'load s':>6} {'MB':>6} {'same':>6} {'BLEU':>6}  best setting",
     ]
