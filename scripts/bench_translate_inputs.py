@@ -1,10 +1,10 @@
-"""What `bench_translate.py` translates, and with which model: a user's, or one with random weights.
+"""The text and the model of `bench_translate.py`: a user's model, or one with random weights.
 
-A random model never ends: the row of `</s>` is zero, so that any other token is more probable, and every system is made
-to write translations as long as the sources, which is what trained models do (mtx exactly so, the peers the mean of
-each batch, all of similar length). mtx's engine for CTranslate2 is left out: it would compute the score of everything
-that is cut off once more, which real translations seldom are. The vocabulary has the size of the paper's: the pieces
-of the text, filled up with those of made-up words.
+A random model never ends a translation: its row of `</s>` is zero, so any other token is more probable. Every system is
+therefore made to write translations as long as the sources, as trained models do: mtx exactly as long, the others as
+long as the mean of each batch, whose sentences have similar lengths. mtx's CTranslate2 engine is left out: it computes
+the score of a translation that was cut off a second time, and real translations are seldom cut off. The vocabulary has
+the size of the paper's: it consists of the pieces of the text and those of made-up words.
 """
 
 import random
@@ -28,20 +28,20 @@ from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunPaths
 from mtx.run_layout import is_prepared, is_run
 from mtx.text_files import read_lines
 
-NEAR = 25  # source tokens of the one sentence whose latency is told
+NEAR = 25  # source tokens of the sentence whose latency is reported
 RANDOM_PIECES = 37_000
 RANDOM_INFO = {"src": "src", "tgt": "tgt", "max_tokens": 256, "beam_size": 4, "length_penalty": 0.6}
 
 
 @dataclass(frozen=True)
 class Text:
-    """Sentences that go through every system in one piece.
+    """The sentences that every system translates, each in one piece.
 
     Attributes:
-        name: where they are from.
-        references: as many, or none.
-        line_of_25: the one whose length is nearest to 25 tokens, and its length.
-        num_left_out: empty lines and those that are too long, before the last that was taken.
+        name: where the sentences are from.
+        references: one for each sentence, or none at all.
+        line_of_25, tokens_of_25: the sentence whose length is nearest to 25 tokens, and its length.
+        num_left_out: number of empty and too long lines before the last sentence.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Exports:
-    """Where the model lies, and why a system cannot have it."""
+    """Where the model is, in mtx's and in Hugging Face's form, and by system the reasons why an export failed."""
 
     model: Path
     huggingface: Path
@@ -62,48 +62,48 @@ class Exports:
 
 
 def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[str, list[str], list[str]]:
-    """The name, sentences and references: of the files, or the test set or validation text of a run.
+    """Returns name, sentences and references: of the files, or of the test set or validation text of a run.
 
     Raises:
-        UsageError: where there is no file and MODEL is no run.
+        UsageError: if there is no file and MODEL is not a run.
     """
     if src is not None:
         return str(src), *((list(read_lines(src)), []) if ref is None else parallel_lines(src, ref))
     if model is None or ref is not None or not is_run(model):
-        raise UsageError(f"{model} is a model without text: --src FILE gives the sentences, --ref FILE the references")
+        raise UsageError(f"{model}: this model has no text; give sentences with --src FILE, references with --ref FILE")
     paths = RunPaths(model)
     for directory in sorted(paths.evaluation.glob("*/")):
         files = directory / SOURCE_TEXT, directory / REFERENCE_TEXT
         if all(path.is_file() for path in files):
             return directory.name, *parallel_lines(*files)
     if not is_prepared(paths.data):
-        raise UsageError(f"{model}: this run has neither a test set nor data: --src FILE gives the sentences")
+        raise UsageError(f"{model}: this run has neither a test set nor data; give the sentences with --src FILE")
     data = load_prepared(paths.data)
     name, store = next(iter(data.tests.items()), ("validation", data.valid))
     return name, store.src_texts(), store.tgt_texts()
 
 
 def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequence[str], count: int) -> Text:
-    """The first `count` sentences that are neither empty nor longer than the model takes in one piece."""
-    described = bundle_info.read(model)
-    lengths = [len(ids) for ids in described.tokenizer.encode(list(sources))]
-    rows = [row for row, length in enumerate(lengths) if 1 < length <= described.info["max_tokens"]][:count]
+    """Returns the first `count` sentences that are not empty and that the model can translate in one piece."""
+    description = bundle_info.read(model)
+    lengths = [len(ids) for ids in description.tokenizer.encode(list(sources))]
+    rows = [row for row, length in enumerate(lengths) if 1 < length <= description.info["max_tokens"]][:count]
     if not rows:
-        raise UsageError(f"{name}: no line that this model could translate in one piece")
-    near = min(rows, key=lambda row: abs(lengths[row] - NEAR))
+        raise UsageError(f"{name}: this model cannot translate any line in one piece")
+    nearest = min(rows, key=lambda row: abs(lengths[row] - NEAR))
     return Text(
         name, [sources[row] for row in rows], [references[row] for row in rows] if references else [],
-        sources[near], lengths[near], rows[-1] + 1 - len(rows),
+        sources[nearest], lengths[nearest], rows[-1] + 1 - len(rows),
     )  # fmt: skip
 
 
 def copy_model(model: Path, directory: Path) -> None:
-    """Copy it without kept exports, so that nothing is written into the user's model."""
+    """Copies the model without its cached exports, so that nothing is written into the user's model."""
     shutil.copytree(require_model_directory(model), directory, ignore=shutil.ignore_patterns("ctranslate2-*"))
 
 
 def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
-    """Write a model directory with random weights, whose translations never end by themselves."""
+    """Writes a model directory with random weights, whose translations never end by themselves."""
     tokenizer = train_tokenizer(_filled_up(src), TokenizerConfig(vocab_size=RANDOM_PIECES), len(src), [])
     torch.manual_seed(1)
     config = ModelConfig.model_validate({"preset": preset})
@@ -114,7 +114,7 @@ def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
 
 
 def _filled_up(src: Sequence[str]) -> Iterator[str]:
-    """The text, several times so that its own pieces come first, and words that fill any vocabulary."""
+    """Yields the text several times, so that its own pieces come first, and then words that fill any vocabulary."""
     for _ in range(4):
         yield from src
     rng = random.Random(1)
@@ -123,7 +123,7 @@ def _filled_up(src: Sequence[str]) -> Iterator[str]:
 
 
 def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports:
-    """Write what the systems read; one that cannot have it gets a reason."""
+    """Writes the exports that the systems read; a system whose export fails gets a reason."""
     exports = Exports(model, scratch / "huggingface", {})
     names: Mapping[str, str] = {"int8": "int8", "float32": "float32", "fp32": "float32", "float16": "float16"}
     for system in systems:
