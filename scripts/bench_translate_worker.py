@@ -1,7 +1,7 @@
-"""What `bench_translate.py` does in a process of its own: load one system, translate, and measure it.
+"""The work of one process of `bench_translate.py`: it loads one system, translates and measures.
 
-A system goes from lines of text to lines of text. The peers are called as their users call them, on what mtx exported.
-Nothing heavy is imported before the system needs it: load time and memory are that system's own.
+A system translates lines of text to lines of text. The other systems run the model that mtx exported, called as their
+users call them. Large packages are imported only when the system needs them, so load time and memory are its own.
 """
 
 import ctypes
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from bench_translate import Job
 
 BEAMS = {"greedy": 1, "beam4": 4}
-NUM_LATENCIES = 100  # sentences, one call each
-NUM_SAME = 20  # calls with the same sentence
+NUM_LATENCIES = 100  # sentences, with one call each
+NUM_SAME = 20  # calls with the sentence of about 25 tokens
 NUM_WARM_UP = 5
-WARM_UP_LINES = 128  # on a CPU; on CUDA all lines
+WARM_UP_LINES = 128  # on a CPU; on CUDA the warm-up has all lines
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A line, and how many tokens the model wrote for it, `</s>` included."""
+    """A translated line, and the number of tokens that the model wrote for it, `</s>` included."""
 
     text: str
     num_tokens: int
@@ -41,13 +41,13 @@ Translate = Callable[[Sequence[str], int], list[Translation]]  # lines and a bea
 
 
 def work(job: "Job", started: float) -> dict[str, Any]:
-    """Do a job.
+    """Does a job.
 
     Args:
-        started: when the process began, on the performance counter.
+        started: when the process started, on the performance counter.
 
     Returns:
-        `load_s`, from the start of the process until its first line is translated, and for each mode the figures.
+        `load_s`, the time from the start of the process until its first line is translated, and the figures by mode.
     """
     memory = _DeviceMemory(job.device) if job.device.startswith("cuda") else None
     text = json.loads(Path(job.text).read_text(encoding="utf-8"))
@@ -55,11 +55,11 @@ def work(job: "Job", started: float) -> dict[str, Any]:
     translate = _load(job)
     translate(lines[:1], BEAMS[modes[0]])
     answer: dict[str, Any] = {"load_s": time.perf_counter() - started}
-    for mode in modes:  # greedy first: its peak memory is not that of a beam
-        found = _throughput(translate, lines, BEAMS[mode], memory is None) if mode in job.throughput else {}
+    for mode in modes:  # greedy first, so that its peak memory does not include that of beam search
+        figures = _throughput(translate, lines, BEAMS[mode], memory is None) if mode in job.throughput else {}
         if mode in job.latency:
-            found |= _latency(translate, lines[:NUM_LATENCIES], text["line_of_25"], BEAMS[mode])
-        answer[mode] = found | {"memory_mb": (memory.peak() if memory else peak_host_memory()) / 1e6}
+            figures |= _latency(translate, lines[:NUM_LATENCIES], text["line_of_25"], BEAMS[mode])
+        answer[mode] = figures | {"memory_mb": (memory.peak() if memory else peak_host_memory()) / 1e6}
     return answer
 
 
@@ -67,14 +67,14 @@ def _throughput(translate: Translate, lines: list[str], beam_size: int, on_cpu: 
     translate(lines[:WARM_UP_LINES] if on_cpu else lines, beam_size)
     _synchronize()
     begun = time.perf_counter()
-    found = translate(lines, beam_size)
+    translations = translate(lines, beam_size)
     _synchronize()
     seconds = time.perf_counter() - begun
     return {
         "seconds": seconds,
         "sentences_per_s": len(lines) / seconds,
-        "target_tokens_per_s": sum(one.num_tokens for one in found) / seconds,
-        "translations": [one.text for one in found],
+        "target_tokens_per_s": sum(each.num_tokens for each in translations) / seconds,
+        "translations": [each.text for each in translations],
     }
 
 
@@ -89,7 +89,7 @@ def _latency(translate: Translate, lines: list[str], line_of_25: str, beam_size:
 
 
 def _calls(translate: Translate, lines: Sequence[str], beam_size: int) -> Iterator[float]:
-    """Milliseconds of a call for each line, after some that warm up."""
+    """Yields the milliseconds of a call for each line, after some warm-up calls."""
     for number, line in enumerate([*lines[:NUM_WARM_UP], *lines]):
         _synchronize()
         begun = time.perf_counter()
@@ -109,14 +109,14 @@ def _load(job: "Job") -> Translate:
 
 
 class _SourceLength(SearchOptions):
-    """A translation is at most as long as its source; one whose `</s>` never comes is exactly as long."""
+    """Limits a translation to the length of its source; a model that never writes `</s>` makes it exactly as long."""
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
         return len(source)
 
 
 def _mtx(job: "Job") -> Translate:
-    """What `mtx translate` and its users' own programs call."""
+    """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
     from mtx.commands.translate import Engine, Precision, load_translator
 
     _, engine, precision = job.system.split("-")
@@ -126,14 +126,14 @@ def _mtx(job: "Job") -> Translate:
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
         translator.options = options(beam_size, job.length_penalty)
-        best = [found[0] for found in translator.hypotheses(lines)]
-        return [Translation(one.text, len(one.pieces)) for one in best]
+        best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
+        return [Translation(each.text, len(each.pieces)) for each in best]
 
     return translate
 
 
 def _ctranslate2(job: "Job") -> Translate:
-    """CTranslate2 and SentencePiece themselves, as the export's example has them."""
+    """Returns plain CTranslate2 and SentencePiece, used as in the example of the export."""
     import ctranslate2
     import sentencepiece
 
@@ -153,36 +153,36 @@ def _ctranslate2(job: "Job") -> Translate:
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
         pieces = src.encode([unicodedata.normalize("NFC", line) if is_nfc else line for line in lines], out_type=str)
-        how = {"beam_size": beam_size, "length_penalty": job.length_penalty, "max_input_length": 0}
+        options = {"beam_size": beam_size, "length_penalty": job.length_penalty, "max_input_length": 0}
         if job.is_random:
-            found = _of_source_length(runtime, pieces, job, how)
+            results = _of_source_length(runtime, pieces, job, options)
         else:
-            found = runtime.translate_batch(
+            results = runtime.translate_batch(
                 pieces, max_batch_size=setting.batch, batch_type=setting.unit, min_decoding_length=0,
-                max_decoding_length=max(map(len, pieces)) + EXTRA_LENGTH, **how,
+                max_decoding_length=max(map(len, pieces)) + EXTRA_LENGTH, **options,
             )  # fmt: skip
-        best = [result.hypotheses[0] for result in found]
+        best = [result.hypotheses[0] for result in results]
         texts, end = tgt.decode(best), 0 if job.is_random else 1
         return [Translation(text.replace("\n", " "), len(b) + end) for text, b in zip(texts, best, strict=True)]
 
     return translate
 
 
-def _of_source_length(runtime: Any, pieces: list[list[str]], job: "Job", how: dict[str, Any]) -> list[Any]:
-    """Translations of a random model: in each batch as many tokens as its sources have on average."""
+def _of_source_length(runtime: Any, pieces: list[list[str]], job: "Job", options: dict[str, Any]) -> list[Any]:
+    """Returns translations of a random model, in each batch with as many tokens as its sources have on average."""
     lengths, waiting = [len(line) + 1 for line in pieces], []
     for rows in batches(lengths, job.setting.batch, job.setting.unit):
         length = round(sum(lengths[row] for row in rows) / len(rows))
         forced = {"min_decoding_length": length, "max_decoding_length": length}
         waiting.append(
-            (rows, runtime.translate_batch([pieces[row] for row in rows], asynchronous=True, **forced, **how))
+            (rows, runtime.translate_batch([pieces[row] for row in rows], asynchronous=True, **forced, **options))
         )
-    found = {row: result.result() for rows, results in waiting for row, result in zip(rows, results, strict=True)}
-    return [found[row] for row in range(len(pieces))]
+    by_row = {row: result.result() for rows, results in waiting for row, result in zip(rows, results, strict=True)}
+    return [by_row[row] for row in range(len(pieces))]
 
 
 def _transformers(job: "Job") -> Translate:
-    """`MarianMTModel.generate` on sentences sorted by length; bf16 on CUDA."""
+    """Returns `MarianMTModel.generate` on sentences sorted by length, in bf16 on CUDA."""
     import torch
     import transformers
 
@@ -192,20 +192,20 @@ def _transformers(job: "Job") -> Translate:
     tokenizer = transformers.MarianTokenizer.from_pretrained(job.huggingface)
     model = transformers.MarianMTModel.from_pretrained(job.huggingface).eval()
     model = model.to(job.device, torch.bfloat16 if job.device.startswith("cuda") else torch.float32)
-    # A rule that costs time at every step and changes nothing: the export's bias makes pad impossible already.
+    # This rule costs time at every step and changes nothing, since the export's bias makes pad impossible already.
     model.generation_config.bad_words_ids = None
 
     def generate(ids: list[list[int]], beam_size: int) -> list[Translation]:
         inputs = tokenizer.pad({"input_ids": ids}, return_tensors="pt").to(job.device)
-        how: dict[str, Any] = {"max_new_tokens": max(map(len, ids)) + EXTRA_LENGTH}
+        options: dict[str, Any] = {"max_new_tokens": max(map(len, ids)) + EXTRA_LENGTH}
         if job.is_random:
-            how["max_new_tokens"] = how["min_new_tokens"] = round(sum(map(len, ids)) / len(ids))
+            options["max_new_tokens"] = options["min_new_tokens"] = round(sum(map(len, ids)) / len(ids))
         if beam_size > 1:
-            how |= {"length_penalty": job.length_penalty, "early_stopping": True}
+            options |= {"length_penalty": job.length_penalty, "early_stopping": True}
         with torch.inference_mode():
-            found = model.generate(**inputs, num_beams=beam_size, do_sample=False, **how)
-        texts = tokenizer.batch_decode(found, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        lengths = (found[:, 1:] != tokenizer.pad_token_id).sum(1).tolist()
+            output_ids = model.generate(**inputs, num_beams=beam_size, do_sample=False, **options)
+        texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        lengths = (output_ids[:, 1:] != tokenizer.pad_token_id).sum(1).tolist()
         return [Translation(text, length) for text, length in zip(texts, lengths, strict=True)]
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
@@ -219,7 +219,7 @@ def _transformers(job: "Job") -> Translate:
 
 
 def batches(lengths: Sequence[int], size: int, unit: str) -> Iterator[list[int]]:
-    """Rows of similar length, longest first: at most `size` of them, or `size` tokens with padding."""
+    """Yields batches of rows of similar length, longest first: at most `size` rows, or `size` tokens with padding."""
     rows: list[int] = []
     for row in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if rows and (len(rows) + 1) * (lengths[rows[0]] if unit == "tokens" else 1) > size:
@@ -234,17 +234,17 @@ def batches(lengths: Sequence[int], size: int, unit: str) -> Iterator[list[int]]
 
 
 def _synchronize() -> None:
-    """Wait for what torch still does on CUDA, where torch is in use at all."""
+    """Waits for the work of torch on CUDA, if torch is in use at all."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
 
 
 class _DeviceMemory:
-    """The most memory of a GPU that was in use since the start, beyond what was then; looked up by a thread.
+    """The peak memory of a GPU since the start, less the memory in use at the start. A thread samples it.
 
-    By the driver's own count, so that it is the same for every library: with its context, kernels and free lists. What
-    other programs take meanwhile counts too.
+    The driver's own count is the same for every library: it includes the context, kernels and free lists. It also
+    includes the memory that other programs take meanwhile.
     """
 
     class _Memory(ctypes.Structure):
