@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# One command on a machine with CUDA: the tests that need it, the attention kernels and the training systems side by
-# side, then whole runs with their wall time, score, speed and stalls. Half an hour and more; STAGES runs a part.
+# Checks mtx on a machine with CUDA: it runs the tests that need CUDA, compares the attention kernels, the training speed
+# and the translation speed with those of other systems, and then trains whole runs and prints their wall time, score,
+# speed and stalls. It takes half an hour or more. STAGES names the stages to run.
 #   scripts/check_cuda.sh [PYTHON] [MULTI30K_DIR [LOWERCASED_MULTI30K_DIR]]
 #   STAGES="tests kernels" scripts/check_cuda.sh
 set -euo pipefail
@@ -13,7 +14,7 @@ trap 'rm -rf "$out"' EXIT
 export PYTHONPATH=. PYTHONUNBUFFERED=1
 mkdir "$out/runs"
 has() { [[ $stages == *" $1 "* ]]; }
-train() { # NAME RECIPE SETTINGS...: a run and its wall time
+train() { # NAME RECIPE SETTINGS...: trains a run and writes its wall time
     local name=$1
     shift
     local started=$EPOCHREALTIME
@@ -30,11 +31,11 @@ if has speed; then
 import json, sys
 rows = {row["system"]: row["tgt_tokens_per_s"] for row in json.load(open(sys.argv[1]))["rows"]}
 if rows["mtx"]:
-    print(f"the paper's base run, 100,000 steps of 25,000 target tokens, at this rate: {2.5e9 / rows['mtx'] / 60:.0f} min")
+    print(f"the paper's base run (100,000 steps of 25,000 target tokens) would take {2.5e9 / rows['mtx'] / 60:.0f} min at this rate")
 PY
     done
 fi
-if has translate && [ -n "$multi30k" ]; then # sentences of real lengths, random weights
+if has translate && [ -n "$multi30k" ]; then # real sentences, random weights
     "$python" scripts/bench_translate.py --preset "${TRANSLATE_PRESET:-base}" --src "$multi30k/train.en.gz" --lines "${TRANSLATE_LINES:-20000}" \
         --systems mtx-torch-bf16,mtx-torch-fp32,transformers --repeats 1 --device "$device" --json "$out/translate.json"
 fi
@@ -45,7 +46,7 @@ if has lc && [ -n "$lowercased" ]; then
     train lc-cold multi30k-en-de-lc data.dir="$lowercased"
     train lc-warm multi30k-en-de-lc data.dir="$lowercased"
 fi
-if has long && [ -n "$multi30k" ]; then # does the speed stay, and what does a checkpoint cost?
+if has long && [ -n "$multi30k" ]; then # does the speed stay the same, and what does a checkpoint cost?
     train long multi30k-en-de data.dir="$multi30k" model.preset="${LONG_PRESET:-base}" training.batch_tokens=25000 \
         training.max_steps=1000000 training.validate_every=1000000 training.checkpoint_every="${LONG_EVERY:-500}" \
         training.time_limit="$long_limit"
