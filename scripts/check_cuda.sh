@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks mtx on a machine with CUDA. It runs the tests that need CUDA, times the attention kernels, compares the training
+# Checks mtx on a machine with CUDA. It runs the tests that need CUDA, times attention kernels, compares the training
 # and translation speed with that of other systems, then trains whole runs and prints their wall time, score, speed and
 # stalls. It takes half an hour or more. STAGES names the stages to run.
 #   scripts/check_cuda.sh [PYTHON] [MULTI30K_DIR [LOWERCASED_MULTI30K_DIR]]
