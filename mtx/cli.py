@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from mtx.commands.attention import attention
+from mtx.commands.common import require_stdout
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
@@ -38,6 +39,7 @@ for command in (
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
+_PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose result is what they print
 logger = logging.getLogger("mtx")
 _LONGEST_LINE = 5000  # characters of a message
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
@@ -45,6 +47,12 @@ _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a step is half as fast as this
 # whenever another program takes a core; on a quiet machine this costs about 5% (docs/benchmarks.md).
 _SPIN_COUNT = "2000"
+
+
+@app.callback()
+def _check_stdout(context: typer.Context) -> None:
+    if context.invoked_subcommand in _PRINTING:
+        require_stdout()
 
 
 class _LogFormat(logging.Formatter):
@@ -131,8 +139,9 @@ def run(arguments: list[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return 0
-    except typer.Exit as error:
-        return error.exit_code
+    except typer.Exit as error:  # a command's own exit code, or 0 after --help
+        is_unread = error.exit_code == 0 and sys.stdout is None
+        return _fail(UsageError("stdout is closed")) if is_unread else error.exit_code
     except BrokenPipeError:
         _discard_stdout()
         return 128 + 13  # SIGPIPE

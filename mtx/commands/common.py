@@ -90,14 +90,26 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
             yield file
 
 
+def require_stdout(help: str = "> FILE writes what it prints to a file") -> None:
+    """Refuse to start what would print its result into a closed stdout."""
+    if sys.stdout is None:
+        raise UsageError("stdout is closed", help)
+
+
+def can_print(path: Path) -> bool:
+    """Whether a result that also lies in `path` can be printed; warns where stdout is closed."""
+    if sys.stdout is None:
+        logger.warning("stdout is closed, so the result is not printed: see %s", path)
+    return sys.stdout is not None
+
+
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends well."""
     from mtx import disk, files
 
     if path is None:
-        if sys.stdout is None:
-            raise UsageError("stdout is closed", "-o FILE writes a file")
+        require_stdout("-o FILE writes a file")
         yield sys.stdout.buffer
         return
     path = path.resolve()  # through a link, whose target is what should change

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.common import AsJson, Model
+from mtx.commands.common import AsJson, Model, can_print
 
 logger = logging.getLogger("mtx")
 
@@ -31,7 +31,8 @@ def export(
     path = Path(model)
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
-    print(json.dumps(asdict(exported)) if as_json else exported.line())  # noqa: T201
+    if can_print(directory):
+        print(json.dumps(asdict(exported)) if as_json else exported.line())  # noqa: T201
 
 
 def import_(

@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.common import AsJson, Settings, print_scores, resolve
+from mtx.commands.common import AsJson, Settings, can_print, print_scores, require_stdout, resolve
 from mtx.errors import UsageError
+from mtx.paths import SCORES
 from mtx.text_files import printable
 
 logger = logging.getLogger("mtx")
@@ -25,6 +26,8 @@ def train(
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command goes on after a stop."""
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json tells how a run stands")
+    if dry_run:
+        require_stdout()
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
@@ -46,7 +49,8 @@ def train(
     for sample in result.samples:
         logger.info("  %s\n    -> %s\n    reference: %s", *map(printable, (sample.src, sample.hyp, sample.ref)))
     logger.info("")
-    print_scores(result.scores, False)
+    if can_print(result.paths.model / SCORES):
+        print_scores(result.scores, False)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     program, root = program_name(), result.paths.root
     logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
