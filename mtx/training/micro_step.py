@@ -142,12 +142,7 @@ class HostCopy:
 
 @dataclass(frozen=True)
 class Update:
-    """An update of which the host has not read the figures yet.
-
-    Attributes:
-        position: of its data.
-        figures: see `Trainer.update`.
-    """
+    """An update whose figures (see `Trainer.update`) the host has not read yet; `position` is that of its data."""
 
     step: int
     position: Position

@@ -120,20 +120,20 @@ class Monitor:
             self._line_at = now + _LINE_EVERY_S
         self._hint(step, self._hints.step(step, nll, lr))
 
-    def validation(self, step: int, found: "Validation", is_best: bool, elapsed_s: float) -> None:
+    def validation(self, step: int, result: "Validation", is_best: bool, elapsed_s: float) -> None:
         """Report a validation: its figures, the first of its samples, and a hint where there is one."""
         self.event(
-            "validation", step=step, nll=found.nll, ppl=found.ppl, bleu=found.bleu, seconds=round(found.seconds, 2),
-            samples=[vars(sample) for sample in found.samples],
+            "validation", step=step, nll=result.nll, ppl=result.ppl, bleu=result.bleu, seconds=round(result.seconds, 2),
+            samples=[vars(sample) for sample in result.samples],
         )  # fmt: skip
         logger.info(
             "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self._max_steps,
-            found.nll, found.ppl, found.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
+            result.nll, result.ppl, result.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
-        for sample in found.samples[:1]:
+        for sample in result.samples[:1]:
             src, hyp = (text_files.printable(text[:_SAMPLE_CHARS]) for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
-        self._hint(step, self._hints.validation(found.nll, found.bleu, is_best, found.hypotheses))
+        self._hint(step, self._hints.validation(result.nll, result.bleu, is_best, result.hypotheses))
 
     def end(self, step: int, reason: str) -> None:
         """Report that training is over, and which key ended it."""

@@ -25,7 +25,7 @@ from mtx.data.packing import StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
 from mtx.model.device import machine, peak_flops
-from mtx.model.transformer import Transformer, training_flops
+from mtx.model.transformer import training_flops
 from mtx.paths import RunPaths
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
@@ -55,21 +55,13 @@ class Trainer:
         monitor: is told of each step and validation; there once `run` was called.
     """
 
-    model: Transformer
-    optimizer: torch.optim.Adam
-    micro_step: MicroStep
-    monitor: Monitor
-    _ending: Ending
-    _saver: Saver
-
     def __init__(self, config: Config, chosen: Chosen, data: PreparedData, paths: RunPaths, lost: Lost | None = None):
         self.config, self.chosen, self.data, self.paths = config, chosen, data, paths
         self.lost = lost or Lost()
         self.device = torch.device(chosen.device)
         self.state = State(data_sha256=data.sha256)
-        train = data.train
+        train, tokens = data.train, config.training.batch_tokens
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
-        tokens = config.training.batch_tokens
         self.planner = StepPlanner(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
         self._unread: deque[Update] = deque()
         self._report = ReportFile(paths, config, data.tokenizer, self.lost)
@@ -98,7 +90,7 @@ class Trainer:
             self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # it is validated first
 
     def begin(self) -> None:
-        """Make the model with random weights, its optimizer, and what runs a micro-batch."""
+        """Start from the random weights of the seed, without a look at the disk: make the model and its optimizer."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.chosen, self.data.tokenizer.num_ids)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
@@ -285,15 +277,15 @@ class Trainer:
         self._read()
         data = self.config.data
         with self._signals.interrupting():
-            found = validate(self.model, self.data, data.max_tokens, data.tgt)
+            validation = validate(self.model, self.data, data.max_tokens, data.tgt)
         state, step = self.state, self.state.step
-        better = found.bleu > state.best_bleu
+        better = validation.bleu > state.best_bleu
         self.state = replace(
-            state, validated_step=step, validation_s=round(found.seconds, 3),
+            state, validated_step=step, validation_s=round(validation.seconds, 3),
             bad_validations=0 if better else state.bad_validations + 1,
-            best_bleu=found.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
+            best_bleu=validation.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
-        self.monitor.validation(step, found, better, self._ending.elapsed_s())
+        self.monitor.validation(step, validation, better, self._ending.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
             self._report.renew(self.model)
         self.monitor.restart_window()
