@@ -20,7 +20,6 @@ from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.paths import EXPORT_CONFIG, EXPORT_EXAMPLE
 
 _MIN_POSITIONS = 512
-_LAYER_NORM_EPSILON = 1e-5  # torch's default, which mtx keeps
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
@@ -84,5 +83,5 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     spec.config.unk_token = UNK
     spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token will do
     spec.config.decoder_start_token = EOS
-    spec.config.layer_norm_epsilon = _LAYER_NORM_EPSILON
+    spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx keeps
     return spec

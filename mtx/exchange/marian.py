@@ -134,7 +134,5 @@ def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape:
 
 
 def _is_sinusoidal(table: Tensor, d_model: int) -> bool:
-    if table.dim() != 2 or table.shape[1] != d_model:
-        return False
-    expected = sinusoidal_positions(len(table), d_model)
-    return torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)
+    expected = sinusoidal_positions(len(table), d_model) if table.shape[1:] == (d_model,) else None
+    return expected is not None and torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)
