@@ -15,7 +15,8 @@ from mtx import files
 from mtx.config import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import MANIFEST, MODEL_CONFIG
+from mtx.files import MANIFEST
+from mtx.paths import MODEL_CONFIG
 
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 

@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from mtx import disk
 from mtx.errors import DamagedFileError
-from mtx.paths import MANIFEST
 
 FORMAT = 1
+MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
 _MAX_JSON_BYTES = 1 << 24  # vocabularies of 60,000 pieces have about 1.5 MB; of nothing but braces it takes 400 MB
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # of a directory that steps aside until its replacement has its name

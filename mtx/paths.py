@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-MANIFEST = "manifest.json"
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"

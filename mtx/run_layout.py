@@ -10,8 +10,9 @@ from typing import Any
 
 from mtx import files
 from mtx.errors import DamagedFileError, UsageError
+from mtx.files import MANIFEST
 from mtx.owner import KILLED, is_owned
-from mtx.paths import HYPOTHESIS_TEXT, MANIFEST, OPTIMIZER, SCORES, RunPaths, checkpoint_step
+from mtx.paths import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunPaths, checkpoint_step
 
 
 def is_run(root: Path) -> bool:

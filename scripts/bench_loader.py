@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.loader import load_steps
 from mtx.data.packing import Position, StepPlanner, micro_batch_shape
 from mtx.data.store import Side, TokenStore
 from mtx.paths import TRAIN_STORE
+from mtx.training.loader import load_steps
 
 MAX_TOKENS, NUM_IDS = 256, 32_000
 DRAWN = (("captions", 29_000, 13.5), ("WMT-like", 500_000, 27.0), ("WMT-like", 5_000_000, 27.0))

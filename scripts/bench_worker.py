@@ -19,7 +19,6 @@ from bench_machine import machine, peak_host_memory
 
 from mtx import settings
 from mtx.config import Config, ModelConfig
-from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import Position, StepPlanner, steps
 from mtx.data.prepare import PreparedData, load_prepared
 from mtx.data.store import Side, TokenStore
@@ -27,6 +26,7 @@ from mtx.model.device import find_device
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths
 from mtx.training.chosen import choose
+from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 

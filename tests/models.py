@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from mtx.config import ModelConfig
-from mtx.data.loader import to_tensors
 from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.decoding.batches import to_tensors
 from mtx.model.transformer import Transformer
 
 torch.set_num_threads(1)  # models are tiny: a second thread only waits

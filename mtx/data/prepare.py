@@ -33,7 +33,8 @@ from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.paths import MANIFEST, REPORT, TRAIN_STORE, VALID_STORE, test_store
+from mtx.files import MANIFEST
+from mtx.paths import REPORT, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 

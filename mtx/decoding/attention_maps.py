@@ -14,9 +14,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtx.data.loader import to_device
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.batches import pack_sentences
+from mtx.decoding.batches import pack_sentences, to_device
 from mtx.model.attention import Layout, attention_weights
 from mtx.model.transformer import MultiHeadAttention, Transformer
 

@@ -1,13 +1,13 @@
-"""Sentences that are at hand as lists of ids, as one packed batch."""
+"""Packed batches as tensors: from numpy arrays or from lists of ids, in host memory or on a device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
-from mtx.data.loader import to_tensors
-from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.data.packing import SLICES, PackedBatch, Shape, pack, slices
 
 
 @dataclass(frozen=True)
@@ -33,3 +33,31 @@ def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: i
     shape = Shape(num_src, num_tgt, len(src), longest, 0)
     packed = pack(sides[0], sides[1], np.arange(len(src)), shape, pad_id)
     return to_tensors(packed)
+
+
+def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
+    """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
+    if pin:
+        return _with_buffer(batch, torch.from_numpy(batch.buffer).pin_memory())
+    tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in (*SLICES, "buffer")}
+    return replace(batch, **tensors)
+
+
+def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
+    """The same batch on `device`, by one copy; except on CUDA, offsets stay in host memory, where attention reads them.
+
+    A copy to CUDA may still be under way on return. The batch in host memory may be dropped all the same: torch hands
+    out page-locked memory again only when the copies from it are done, and copies from other memory wait.
+    """
+    if device.type == "cpu":
+        return batch
+    if device.type == "cuda":
+        return _with_buffer(batch, batch.buffer.to(device, non_blocking=True))
+    # it waits: the source could be freed before it is read (pytorch issue 189690)
+    moved = _with_buffer(batch, batch.buffer.to(device))
+    return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
+
+
+def _with_buffer(batch: PackedBatch, buffer: torch.Tensor) -> PackedBatch:
+    sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
+    return replace(batch, **slices(buffer, *sizes, torch.int32), buffer=buffer)

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtx.data.loader import to_device
-from mtx.decoding.batches import pack_sentences
+from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.transformer import Transformer
 

@@ -18,7 +18,8 @@ from mtx.exchange.kept import weights_hash
 from mtx.exchange.limits import check_replaceable
 from mtx.exchange.marian import SOURCE_MODEL
 from mtx.exchange.proof import TOLERANCES, Proof, Text, check, prove
-from mtx.paths import EXPORT_CONFIG, MANIFEST, SCORES, RunPaths
+from mtx.files import MANIFEST
+from mtx.paths import EXPORT_CONFIG, SCORES, RunPaths
 from mtx.run_layout import is_prepared, is_run, model_directory
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,8 @@ from filelock import FileLock
 
 from mtx import files
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.paths import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MANIFEST, WEIGHTS
+from mtx.files import MANIFEST
+from mtx.paths import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
 from mtx.run_layout import is_run, model_directory
 
 logger = logging.getLogger(__name__)

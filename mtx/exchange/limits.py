@@ -5,7 +5,8 @@ from pathlib import Path
 from mtx import files
 from mtx.config import ModelConfig
 from mtx.errors import UsageError
-from mtx.paths import KEPT_EXPORT_PREFIX, MANIFEST
+from mtx.files import MANIFEST
+from mtx.paths import KEPT_EXPORT_PREFIX
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:

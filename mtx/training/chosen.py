@@ -14,10 +14,10 @@ import torch
 
 from mtx import files
 from mtx.config import Config
-from mtx.data.loader import to_tensors
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.prepare import PreparedData
 from mtx.data.store import Side
+from mtx.decoding.batches import to_tensors
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling

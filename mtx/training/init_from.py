@@ -14,7 +14,8 @@ from mtx import bundle_info, files, settings
 from mtx.config import Config, ModelConfig, leaves
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.paths import MANIFEST, WEIGHTS, RunPaths
+from mtx.files import MANIFEST
+from mtx.paths import WEIGHTS, RunPaths
 from mtx.run_layout import checkpoint_steps, is_begun, is_run, model_directory
 from mtx.settings import Resolved
 

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from mtx import files
-from mtx.data.loader import to_device
 from mtx.data.packing import PackedBatch, Position, StepPlanner
 from mtx.data.store import TokenStore
+from mtx.decoding.batches import to_device
 from mtx.errors import MtxError
 from mtx.model.transformer import Transformer
 from mtx.paths import RunPaths

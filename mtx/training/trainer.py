@@ -20,7 +20,6 @@ from torch import Tensor
 from mtx import files
 from mtx.bundle import Bundle
 from mtx.config import Config
-from mtx.data.loader import LoadedStep, load_steps
 from mtx.data.packing import StepPlanner, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
@@ -33,6 +32,7 @@ from mtx.training.checkpoint import State
 from mtx.training.chosen import Chosen, new_model
 from mtx.training.ending import Ending
 from mtx.training.hints import Hints
+from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.lost import Lost
 from mtx.training.micro_step import HostCopy, MicroStep, Update, refusal, seed_all
 from mtx.training.monitor import Monitor

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from mtx import evaluation
-from mtx.data.loader import to_device
 from mtx.data.prepare import PreparedData
 from mtx.data.store import TokenStore
-from mtx.decoding.batches import pack_sentences
+from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.model.transformer import Transformer

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.loader import to_device
 from mtx.data.packing import PackedBatch
+from mtx.decoding.batches import to_device
 from mtx.model.attention import Kernel, attention, make_layout
 from mtx.model.transformer import Transformer
 from mtx.training.objective import smoothed_loss

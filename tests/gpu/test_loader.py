@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.loader import load_steps, to_device
 from mtx.data.packing import SLICES, Position, StepPlanner, assign, micro_batch_shape, pack, steps
 from mtx.data.store import StoreWriter, TokenStore
+from mtx.decoding.batches import to_device
+from mtx.training.loader import load_steps
 from tests.models import random_ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from mtx import settings as configuration
-from mtx.data.loader import load_steps
 from mtx.data.packing import Position
 from mtx.data.prepare import load_prepared
 from mtx.errors import MtxError
 from mtx.paths import RunPaths
 from mtx.training.chosen import Chosen
+from mtx.training.loader import load_steps
 from mtx.training.lost import Lost
 from mtx.training.monitor import Monitor
 from mtx.training.trainer import Trainer

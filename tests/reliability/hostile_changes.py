@@ -12,7 +12,8 @@ import sentencepiece
 import torch
 
 from mtx import files
-from mtx.paths import MANIFEST, MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.files import MANIFEST
+from mtx.paths import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_files import header_of, torch_pickle, with_pieces
 from tests.reliability.hostile_files import safetensors as safetensors_file
 

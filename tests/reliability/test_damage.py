@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtx.errors import DamagedFileError
-from mtx.paths import MANIFEST, OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.files import MANIFEST
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
 from mtx.training import checkpoint
 from tests.reliability.conftest import NIGHTLY
 from tests.reliability.test_crashes import fresh, save

@@ -18,7 +18,8 @@ import mtx.decoding.translator  # noqa: F401
 from mtx import bundle, files, settings
 from mtx.config import Config
 from mtx.exchange.huggingface import export_huggingface
-from mtx.paths import MANIFEST, WEIGHTS
+from mtx.files import MANIFEST
+from mtx.paths import WEIGHTS
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import check_error
 from tests.reliability import trials

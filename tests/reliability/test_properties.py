@@ -23,11 +23,11 @@ from mtx.commands import streams
 from mtx.config import TokenizerConfig
 from mtx.data import formats
 from mtx.data.cleaning import Limits, clean_pair, clean_text
-from mtx.data.loader import load_steps
 from mtx.data.packing import EpochOrder, Position, StepPlanner, assign, micro_batch_shape, pack, steps
 from mtx.data.prepare import load_prepared, prepare
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.training.checkpoint import State
+from mtx.training.loader import load_steps
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
 from tests.unit.data.test_packing import check_batch, unpack

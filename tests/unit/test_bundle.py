@@ -14,8 +14,9 @@ from mtx.config import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.files import MANIFEST
 from mtx.model.transformer import Transformer
-from mtx.paths import MANIFEST, MODEL_CONFIG, SCORES, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.paths import MODEL_CONFIG, SCORES, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.models import random_batch, tiny_model
 
 INFO = {"src": "de", "tgt": "en", "max_tokens": 40, "beam_size": 3, "length_penalty": 0.7}

@@ -15,8 +15,9 @@ from mtx import bundle, disk, files
 from mtx.config import TrainingConfig
 from mtx.data.packing import Position
 from mtx.errors import DamagedFileError, MtxError
+from mtx.files import MANIFEST
 from mtx.model.transformer import Transformer
-from mtx.paths import MANIFEST, OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.loader import to_tensors
 from mtx.data.packing import Position, StepPlanner, assign, micro_batch_shape, pack
+from mtx.decoding.batches import to_tensors
 from mtx.training.objective import smoothed_loss
 from tests.models import random_ids, side, tiny_model
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.loader import LoadedStep, load_steps, to_device
 from mtx.data.packing import SLICES, Position, Step, StepPlanner, assign, micro_batch_shape, pack, slices, steps
 from mtx.data.store import StoreWriter, TokenStore
+from mtx.decoding.batches import to_device
+from mtx.training.loader import LoadedStep, load_steps
 from tests.models import random_batch, random_ids
 
 BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50

@@ -1,18 +1,16 @@
 """Batches prepared ahead of the device: a thread assembles the micro-batches of the steps to come.
 
-Flow: store + planner -> `load_steps` -> the trainer. Only this room turns numpy arrays into tensors.
+Flow: store + planner -> `load_steps` -> the trainer.
 """
 
 import queue
 import threading
 from collections.abc import Generator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-import torch
-
-from mtx.data.packing import SLICES, PackedBatch, Position, Shape, StepPlanner, assign, pack, slices, steps
+from mtx.data.packing import PackedBatch, Position, Shape, StepPlanner, assign, pack, steps
 from mtx.data.store import TokenStore
+from mtx.decoding.batches import to_tensors
 
 _AHEAD = 4  # steps that are ready before they are needed
 
@@ -25,34 +23,6 @@ class LoadedStep:
     num_src_tokens: int
     num_tgt_tokens: int
     after: Position
-
-
-def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
-    """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
-    if pin:
-        return _with_buffer(batch, torch.from_numpy(batch.buffer).pin_memory())
-    tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in (*SLICES, "buffer")}
-    return replace(batch, **tensors)
-
-
-def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
-    """The same batch on `device`, by one copy; except on CUDA, offsets stay in host memory, where attention reads them.
-
-    A copy to CUDA may still be under way on return. The batch in host memory may be dropped all the same: torch hands
-    out page-locked memory again only when the copies from it are done, and copies from other memory wait.
-    """
-    if device.type == "cpu":
-        return batch
-    if device.type == "cuda":
-        return _with_buffer(batch, batch.buffer.to(device, non_blocking=True))
-    # it waits: the source could be freed before it is read (pytorch issue 189690)
-    moved = _with_buffer(batch, batch.buffer.to(device))
-    return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
-
-
-def _with_buffer(batch: PackedBatch, buffer: torch.Tensor) -> PackedBatch:
-    sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
-    return replace(batch, **slices(buffer, *sizes, torch.int32), buffer=buffer)
 
 
 def load_steps(
