@@ -19,7 +19,7 @@ from mtx.config import Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.transformer import Transformer
-from mtx.paths import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunPaths
+from mtx.paths import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 from mtx.run_layout import checkpoint_steps, is_run
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _MAX_HEADER_BYTES = 1 << 24  # 2,000 layers and what Adam keeps of them have 14 
 
 
 @dataclass(frozen=True)
-class Bundle:
+class LoadedModel:
     """A loaded model directory.
 
     Attributes:
@@ -134,7 +134,7 @@ def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
     files.write_manifest(directory)
 
 
-def load(directory: Path) -> Bundle:
+def load(directory: Path) -> LoadedModel:
     """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
 
     Raises:
@@ -142,12 +142,12 @@ def load(directory: Path) -> Bundle:
         DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
     """
     if is_run(directory):
-        return _load_checkpoint(RunPaths(directory))
+        return _load_checkpoint(RunLayout(directory))
     if (directory / EXPORT_CONFIG).is_file():
         raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
     described = bundle_info.read(directory, (WEIGHTS,))
     model = _load_model(described.config, described.tokenizer.num_ids, directory / WEIGHTS)
-    return Bundle(model, described.tokenizer, described.info)
+    return LoadedModel(model, described.tokenizer, described.info)
 
 
 def describe(wanted: Config) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def describe(wanted: Config) -> dict[str, Any]:
     }
 
 
-def _load_checkpoint(paths: RunPaths) -> Bundle:
+def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     """The best checkpoint of a run that has no model directory yet."""
     steps = checkpoint_steps(paths)
     if not steps:
@@ -174,4 +174,4 @@ def _load_checkpoint(paths: RunPaths) -> Bundle:
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
     model = _load_model(wanted.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
-    return Bundle(model, tokenizer, describe(wanted))
+    return LoadedModel(model, tokenizer, describe(wanted))

@@ -22,7 +22,7 @@ _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_pe
 
 
 @dataclass(frozen=True)
-class Description:
+class ModelDescription:
     """A model directory without its weights.
 
     Attributes:
@@ -34,7 +34,7 @@ class Description:
     info: Mapping[str, Any]
 
 
-def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> Description:
+def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> ModelDescription:
     """Verify a model directory and read what it says of itself.
 
     Args:
@@ -61,7 +61,7 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
             f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
         )
     _check_info(path, info)
-    return Description(config, tokenizer, info)
+    return ModelDescription(config, tokenizer, info)
 
 
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:

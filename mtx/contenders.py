@@ -1,6 +1,6 @@
 """What is compared: runs, model directories and files of hypotheses, on the same test sets.
 
-Flow: paths -> `TestText`, with the translations that are there -> `contest`, where models make theirs -> `Contest`.
+Flow: paths -> `TestSet`, with the translations that exist -> `contest`, in which models translate -> `SystemOutputs`.
 Nothing is written, and no model is loaded here.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from mtx import files, settings, text_files
 from mtx.comparison import System
 from mtx.config import Config, differences
-from mtx.decoding.lines import LineTranslator
+from mtx.decoding.lines import TextTranslator
 from mtx.errors import DataError, UsageError
 from mtx.evaluation import comparable, parallel_lines
-from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 from mtx.run_layout import is_run, translated_tests
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ PLACE = {"run_dir", "device", "training.tensorboard"}  # keys that tell where a 
 
 
 @dataclass(frozen=True)
-class TestText:
+class TestSet:
     """One test set, and the translations of it that are there.
 
     Attributes:
@@ -40,14 +40,14 @@ class TestText:
 
 
 @dataclass(frozen=True)
-class Contest:
+class SystemOutputs:
     """What several systems made of one test set."""
 
     systems: list[System]
     references: list[str]
 
 
-def of_files(paths: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> TestText:
+def of_files(paths: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> TestSet:
     """The text of a file of references; directories among `paths` are to translate that of `src`.
 
     Raises:
@@ -59,10 +59,10 @@ def of_files(paths: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> Te
     if src is not None and not models:
         raise UsageError("--src is what models translate, and these are files of hypotheses")
     sources, references = ([], _lines(ref)) if src is None else parallel_lines(src, ref)
-    return TestText(ref.name, tgt, sources, references, {path: _lines(path) for path in paths if path not in models})
+    return TestSet(ref.name, tgt, sources, references, {path: _lines(path) for path in paths if path not in models})
 
 
-def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
+def of_runs(paths: Sequence[Path], test: str | None) -> list[TestSet]:
     """The test sets that all runs among `paths` have translated, or the one that is named; files are of a single one.
 
     Raises:
@@ -75,7 +75,7 @@ def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
             f"{paths[0]}: is not a run directory, and no other is one, whose test sets could be compared on",
             "files are compared with --ref FILE, models with --src FILE --ref FILE",
         )
-    names = [translated_tests(RunPaths(root)) for root in roots]
+    names = [translated_tests(RunLayout(root)) for root in roots]
     common = [name for name in names[0] if all(name in others for others in names[1:])]
     if test is not None and test not in common:
         raise UsageError(f"--test {test}: not all of these runs have translated it; they have {', '.join(common)}")
@@ -87,8 +87,8 @@ def of_runs(paths: Sequence[Path], test: str | None) -> list[TestText]:
     return [_text_of_runs(roots, plain, name) for name in chosen]
 
 
-def _text_of_runs(roots: Sequence[Path], plain: Sequence[Path], name: str) -> TestText:
-    directories = [RunPaths(root).evaluation / name for root in roots]
+def _text_of_runs(roots: Sequence[Path], plain: Sequence[Path], name: str) -> TestSet:
+    directories = [RunLayout(root).evaluation / name for root in roots]
     for directory in directories:
         files.verify(directory, (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT))
     references = [_lines(directory / REFERENCE_TEXT) for directory in directories]
@@ -98,10 +98,10 @@ def _text_of_runs(roots: Sequence[Path], plain: Sequence[Path], name: str) -> Te
     hypotheses = {root: _lines(d / HYPOTHESIS_TEXT) for root, d in zip(roots, directories, strict=True)}
     hypotheses.update({path: _lines(path) for path in plain})
     sources = list(text_files.read_lines(directories[0] / SOURCE_TEXT))
-    return TestText(name, settings.load(RunPaths(roots[0]).config).data.tgt, sources, references[0], hypotheses)
+    return TestSet(name, settings.load(RunLayout(roots[0]).config).data.tgt, sources, references[0], hypotheses)
 
 
-def contest(text: TestText, paths: Sequence[Path], translators: Mapping[Path, LineTranslator]) -> Contest:
+def contest(text: TestSet, paths: Sequence[Path], translators: Mapping[Path, TextTranslator]) -> SystemOutputs:
     """All systems on one test set, in the order of `paths`; in NFC where one of the models works in NFC."""
     hypotheses = dict(text.hypotheses)
     for path, translator in translators.items():
@@ -109,7 +109,7 @@ def contest(text: TestText, paths: Sequence[Path], translators: Mapping[Path, Li
         hypotheses[path] = translator.translate(text.sources)
     form = "nfc" if any(t.tokenizer.normalization == "nfc" for t in translators.values()) else "none"
     systems = [System(str(path), comparable(hypotheses[path], form)) for path in paths]
-    return Contest(systems, comparable(text.references, form))
+    return SystemOutputs(systems, comparable(text.references, form))
 
 
 def _lines(path: Path) -> list[str]:
@@ -144,7 +144,7 @@ def same_but_for_seed(paths: Sequence[Path]) -> list[list[int]]:
 
 
 def _configs(roots: Sequence[Path]) -> list[Config]:
-    return [settings.load(RunPaths(root).config) for root in roots]
+    return [settings.load(RunLayout(root).config) for root in roots]
 
 
 def _value(config: Config, key: str) -> object:

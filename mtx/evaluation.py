@@ -9,7 +9,7 @@ from typing import Any
 
 from mtx import files, text_files
 from mtx.data.cleaning import clean_text
-from mtx.decoding.lines import LineTranslator
+from mtx.decoding.lines import TextTranslator
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 from mtx.protocols import Protocol
@@ -148,7 +148,7 @@ class NamedTestSet:
 
 
 def evaluate(
-    translator: LineTranslator, named: NamedTestSet, directory: Path | None, protocol: Protocol | None = None
+    translator: TextTranslator, named: NamedTestSet, directory: Path | None, protocol: Protocol | None = None
 ) -> Scores:
     """Translate a test set, score it, and leave src.txt, hyp.txt, ref.txt and scores.json in `directory`, if given."""
     normalization = translator.tokenizer.normalization
@@ -184,7 +184,7 @@ def score_files(hyp: Path, ref: Path, tgt: str = "", protocol: Protocol | None =
 
 
 def evaluate_test_set(
-    translator: LineTranslator, named: NamedTestSet, protocol: Protocol | None = None
+    translator: TextTranslator, named: NamedTestSet, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score text that belongs to no run; nothing is written."""
     return {named.name: evaluate(translator, named, None, protocol)}

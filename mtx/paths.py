@@ -29,7 +29,7 @@ def test_store(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class RunPaths:
+class RunLayout:
     """The names inside one run directory (DESIGN: "A run directory")."""
 
     root: Path

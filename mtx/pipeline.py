@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from mtx import bundle, evaluation, files, settings, text_files
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.config import Config
 from mtx.data import prepare
 from mtx.data.prepare import PreparedData
-from mtx.decoding.lines import LineTranslator
+from mtx.decoding.lines import TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, MtxError
@@ -26,14 +26,14 @@ from mtx.evaluation import Scores
 from mtx.events import read_events
 from mtx.exchange.limits import export_note
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
-from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunPaths
+from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
 from mtx.protocols import Protocol
 from mtx.run_card import run_card
 from mtx.run_directory import open_run, owned, sign
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.training import checkpoint, init_from
 from mtx.training.chosen import choose
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 from mtx.training.monitor import require_tensorboard
 from mtx.training.report_file import ReportFile
 from mtx.training.status import reporting
@@ -47,10 +47,10 @@ logger = logging.getLogger(__name__)
 class Result:
     """What a finished run shows, and what could not be written on the way."""
 
-    paths: RunPaths
+    paths: RunLayout
     scores: dict[str, Scores]
     samples: list[Sample]
-    lost: Lost
+    lost: DeferredErrors
 
 
 def train(wanted: Config) -> Result:
@@ -59,7 +59,7 @@ def train(wanted: Config) -> Result:
     device = find_device(wanted.device)
     if wanted.training.tensorboard:
         require_tensorboard()
-    lost = Lost()
+    lost = DeferredErrors()
     with open_run(wanted) as paths:
         if _is_finished(paths, wanted):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
@@ -75,7 +75,7 @@ def train(wanted: Config) -> Result:
         return finished(paths, lost)
 
 
-def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) -> Trainer:
+def _trainer(wanted: Config, paths: RunLayout, device: torch.device, lost: DeferredErrors) -> Trainer:
     """All that comes before the first step, or the next one."""
     initial = initial_of(wanted, paths)
     data = prepared_data(wanted, paths, initial)
@@ -87,7 +87,7 @@ def _trainer(wanted: Config, paths: RunPaths, device: torch.device, lost: Lost) 
 
 
 def new_trainer(
-    wanted: Config, paths: RunPaths, records: RunPaths, device: torch.device, data: PreparedData, lost: Lost
+    wanted: Config, paths: RunLayout, records: RunLayout, device: torch.device, data: PreparedData, lost: DeferredErrors
 ) -> Trainer:
     """A trainer before its first step, on a device that is made ready for it.
 
@@ -103,19 +103,19 @@ def new_trainer(
     return Trainer(wanted, chosen, data, paths, lost)
 
 
-def prepare_only(wanted: Config) -> RunPaths:
+def prepare_only(wanted: Config) -> RunLayout:
     """The first stage alone: text to token ids."""
     with open_run(wanted) as paths:
         prepared_data(wanted, paths, initial_of(wanted, paths))
     return paths
 
 
-def initial_of(wanted: Config, paths: RunPaths) -> Bundle | None:
+def initial_of(wanted: Config, paths: RunLayout) -> LoadedModel | None:
     """The model that the first step starts from; a run with a checkpoint needs it no more."""
     return None if full_checkpoint_steps(paths) else init_from.load(wanted)
 
 
-def prepared_data(wanted: Config, paths: RunPaths, initial: Bundle | None) -> PreparedData:
+def prepared_data(wanted: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
     """The token ids of a run, prepared where they are not yet.
 
     Raises:
@@ -134,7 +134,7 @@ def prepared_data(wanted: Config, paths: RunPaths, initial: Bundle | None) -> Pr
 
 
 def _announce(trainer: Trainer) -> None:
-    config, chosen, train = trainer.config, trainer.chosen, trainer.data.train
+    config, chosen, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     steps, tokens = config.training.max_steps - trainer.state.step, config.training.batch_tokens
     epochs = steps * tokens / max(1, int(train.tgt.lengths.sum()))
@@ -147,7 +147,7 @@ def _announce(trainer: Trainer) -> None:
         logger.info("note: %s", note)
 
 
-def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
+def _write_model(wanted: Config, paths: RunLayout, data: PreparedData) -> None:
     """Average the last checkpoints into model/."""
     steps = checkpoint.averaged_steps(paths, wanted.training.checkpoint_every, wanted.training.average_last)
     if not steps:
@@ -156,9 +156,9 @@ def _write_model(wanted: Config, paths: RunPaths, data: PreparedData) -> None:
     bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, bundle.describe(wanted))
 
 
-def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
+def _score(wanted: Config, paths: RunLayout, trainer: Trainer) -> None:
     """Translate and score the test sets with the model as it was written, and put the scores beside it."""
-    chosen, data = trainer.chosen, trainer.data
+    chosen, data = trainer.runtime, trainer.data
     translator = Translator.load(paths.model, device=chosen.device, batch_tokens=wanted.decoding.batch_tokens)
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, wanted.data.tgt).items()}
     run: dict[str, Any] = {
@@ -174,7 +174,7 @@ def _score(wanted: Config, paths: RunPaths, trainer: Trainer) -> None:
     ReportFile(paths, wanted, data.tokenizer, trainer.lost).finish(translator)
 
 
-def _report_again(wanted: Config, paths: RunPaths, lost: Lost) -> None:
+def _report_again(wanted: Config, paths: RunLayout, lost: DeferredErrors) -> None:
     """Write the report where the process that scored a run ended before it did."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
         translator = Translator.load(paths.model)
@@ -182,7 +182,7 @@ def _report_again(wanted: Config, paths: RunPaths, lost: Lost) -> None:
 
 
 def evaluate_tests(
-    translator: LineTranslator, paths: RunPaths, data: PreparedData, tgt: str, protocol: Protocol | None = None
+    translator: TextTranslator, paths: RunLayout, data: PreparedData, tgt: str, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score every test set of a run into evaluation/NAME/."""
     scores = {}
@@ -194,13 +194,13 @@ def evaluate_tests(
     return scores
 
 
-def evaluate_run(translator: LineTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
+def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; what is in its model directory stays as it is.
 
     Raises:
         MtxError: where another process works on the run.
     """
-    paths = RunPaths(root)
+    paths = RunLayout(root)
     wanted = settings.load(paths.config)
     with owned(paths):
         sign(paths.lock)
@@ -223,7 +223,7 @@ def _code_hash() -> str:
     return digest.hexdigest()
 
 
-def _is_finished(paths: RunPaths, wanted: Config) -> bool:
+def _is_finished(paths: RunLayout, wanted: Config) -> bool:
     try:
         if files.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(wanted):
             return False
@@ -235,7 +235,7 @@ def _is_finished(paths: RunPaths, wanted: Config) -> bool:
     return True
 
 
-def finished(paths: RunPaths, lost: Lost) -> Result:
+def finished(paths: RunLayout, lost: DeferredErrors) -> Result:
     """The scores and five test translations of a finished run, as they lie on the disk."""
     scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
     return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), lost)

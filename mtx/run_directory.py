@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from mtx import disk, files, settings, text_files
 from mtx.config import Config, differences, may_change
 from mtx.errors import MtxError, UsageError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import is_begun
 
 _ATTEMPTS = 100  # each of which another start can spoil by tidying up
@@ -27,14 +27,14 @@ _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 
 
 @contextlib.contextmanager
-def open_run(wanted: Config) -> Iterator[RunPaths]:
+def open_run(wanted: Config) -> Iterator[RunLayout]:
     """Own the run directory of `wanted` while the context lasts.
 
     Raises:
         UsageError: where the directory holds a run with other fixed settings.
         MtxError: where another process works on it.
     """
-    paths = RunPaths(Path(wanted.run_dir))
+    paths = RunLayout(Path(wanted.run_dir))
     new = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
     with owned(paths):
         _refuse_foreign(paths)
@@ -50,7 +50,7 @@ def open_run(wanted: Config) -> Iterator[RunPaths]:
             raise
 
 
-def owned(paths: RunPaths) -> AbstractContextManager[object]:
+def owned(paths: RunLayout) -> AbstractContextManager[object]:
     """The lock of a run, whose directory is made where there is none; see `open_run` for what it raises."""
     for attempt in range(_ATTEMPTS):
         try:
@@ -68,12 +68,12 @@ def owned(paths: RunPaths) -> AbstractContextManager[object]:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _not_writable(paths: RunPaths, error: OSError) -> MtxError:
+def _not_writable(paths: RunLayout, error: OSError) -> MtxError:
     kind = MtxError if error.errno in _DISK_FAILS else UsageError
     return kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}")
 
 
-def check_writable(paths: RunPaths) -> None:
+def check_writable(paths: RunLayout) -> None:
     """Refuse a run directory that `owned` could not make or write. Only a file without a name is made for that.
 
     Raises:
@@ -91,7 +91,7 @@ def nearest_directory(path: Path) -> Path:
     return next(place for place in (absolute, *absolute.parents) if place.exists())
 
 
-def _refuse_foreign(paths: RunPaths) -> None:
+def _refuse_foreign(paths: RunLayout) -> None:
     """Refuse to overwrite a configuration that is not of a run: whoever writes one has signed the lock before."""
     if paths.config.exists() and not paths.lock.stat().st_size and not is_begun(paths):
         paths.lock.unlink()
@@ -114,7 +114,7 @@ def _owner(lock: Path) -> str:
     return ""
 
 
-def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
+def _leave_nothing(paths: RunLayout, new: list[Path]) -> None:
     """Remove what a start that made nothing has left, so that a corrected call does not trip over it.
 
     Args:
@@ -130,13 +130,13 @@ def _leave_nothing(paths: RunPaths, new: list[Path]) -> None:
                 path.rmdir()
 
 
-def _settle_config(paths: RunPaths, wanted: Config) -> None:
+def _settle_config(paths: RunLayout, wanted: Config) -> None:
     """Keep the configuration of a new run; for one that is begun allow only what may change."""
     check_settings(paths, wanted)
     files.write_text(paths.config, settings.dump(wanted))
 
 
-def check_settings(paths: RunPaths, wanted: Config) -> None:
+def check_settings(paths: RunLayout, wanted: Config) -> None:
     """Refuse what a run that is begun cannot go on with.
 
     Raises:

@@ -12,15 +12,15 @@ from mtx import files
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import MANIFEST
 from mtx.owner import KILLED, is_owned
-from mtx.paths import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunPaths, checkpoint_step
+from mtx.paths import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunLayout, checkpoint_step
 
 
 def is_run(root: Path) -> bool:
     """Whether a directory is a run."""
-    return RunPaths(root).config.is_file()
+    return RunLayout(root).config.is_file()
 
 
-def require_run(root: Path) -> RunPaths:
+def require_run(root: Path) -> RunLayout:
     """The names inside a run directory.
 
     Raises:
@@ -28,7 +28,7 @@ def require_run(root: Path) -> RunPaths:
     """
     if not is_run(root):
         raise UsageError(f"{root}: is not a run directory")
-    return RunPaths(root)
+    return RunLayout(root)
 
 
 def is_prepared(data_dir: Path) -> bool:
@@ -36,18 +36,18 @@ def is_prepared(data_dir: Path) -> bool:
     return (data_dir / MANIFEST).is_file()
 
 
-def is_begun(paths: RunPaths) -> bool:
+def is_begun(paths: RunLayout) -> bool:
     """Whether a run holds what was made with its configuration, which it is then bound to."""
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
 
-def checkpoint_steps(paths: RunPaths) -> list[int]:
+def checkpoint_steps(paths: RunLayout) -> list[int]:
     """The steps of which there is a checkpoint, full or of the weights alone, in ascending order."""
     steps = [checkpoint_step(path) for path in paths.checkpoints.glob("step-*")]
     return sorted(step for step in steps if step is not None)
 
 
-def full_checkpoint_steps(paths: RunPaths) -> list[int]:
+def full_checkpoint_steps(paths: RunLayout) -> list[int]:
     """The steps from which training can go on, if what their manifests list is whole; in ascending order."""
     return [step for step in checkpoint_steps(paths) if is_full_checkpoint(paths.checkpoint(step))]
 
@@ -62,21 +62,21 @@ def is_full_checkpoint(path: Path) -> bool:
 
 def model_directory(model: Path) -> Path:
     """The directory that MODEL means: that of a run which has one, else `model` itself."""
-    return RunPaths(model).model if RunPaths(model).model.is_dir() else model
+    return RunLayout(model).model if RunLayout(model).model.is_dir() else model
 
 
-def translated_tests(paths: RunPaths) -> list[str]:
+def translated_tests(paths: RunLayout) -> list[str]:
     """The names of the test sets that a run has translated, in alphabetical order."""
     return sorted(path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))
 
 
-def stored_scores(paths: RunPaths) -> dict[str, Any]:
+def stored_scores(paths: RunLayout) -> dict[str, Any]:
     """The scores of a run's model by test set, as `scores.json` has them; none before it is scored."""
     stored = files.read_json(paths.model / SCORES) if (paths.model / SCORES).exists() else {}
     return {name: value for name, value in stored.items() if name not in ("run", "format")}
 
 
-def is_finished(paths: RunPaths, events: Sequence[dict[str, Any]]) -> bool:
+def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
     """Whether a run is scored and nothing came after the end of its training; `events` are those of metrics.jsonl."""
     return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
 
@@ -96,7 +96,7 @@ class RunState:
     reason: str = ""
 
 
-def run_state(paths: RunPaths, events: Sequence[dict[str, Any]]) -> RunState:
+def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
     """Where a run stands by its lock, its files and the events of its metrics.jsonl."""
     if is_owned(paths.lock):
         return RunState("running")

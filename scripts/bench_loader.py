@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.packing import Position, StepPlanner, micro_batch_shape
+from mtx.data.packing import BatchSampler, SamplerState, micro_batch_shape
 from mtx.data.store import Side, TokenStore
 from mtx.paths import TRAIN_STORE
 from mtx.training.loader import load_steps
@@ -47,11 +47,11 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
 
 def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -> tuple[float, int, int]:
     """Returns target tokens a second, the number of steps, and the number of micro-batches beyond k per step."""
-    planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, batch_tokens)
-    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), planner.ratio, MAX_TOKENS)
+    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, batch_tokens)
+    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), sampler.ratio, MAX_TOKENS)
     tokens = num_steps = extra = 0
     started = time.perf_counter()
-    with contextlib.closing(load_steps(store, planner, Position(), 1 << 40, k, shape)) as loaded:
+    with contextlib.closing(load_steps(store, sampler, SamplerState(), 1 << 40, k, shape)) as loaded:
         for step in loaded:
             tokens += step.num_tgt_tokens
             num_steps += 1

@@ -22,10 +22,10 @@ from bench_machine import machine, versions
 
 from mtx import settings
 from mtx.data import prepare
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training.chosen import read_chosen
-from mtx.training.lost import Lost
-from mtx.training.monitor import Monitor
+from mtx.training.lost import DeferredErrors
+from mtx.training.monitor import MetricsLogger
 from mtx.training.trainer import Trainer
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
@@ -33,14 +33,14 @@ _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
-    paths = RunPaths(run)
+    paths = RunLayout(run)
     config, chosen = settings.load(paths.config), read_chosen(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = prepare.load_prepared(paths.data)
-    trainer = Trainer(config, replace(chosen, device="cpu"), data, RunPaths(scratch))
+    trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     trainer.begin()
     times: dict[bool, list[float]] = {True: [], False: []}
-    with Monitor(scratch / "metrics.jsonl", 0, 1 << 30, Lost()) as monitor:
+    with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as monitor:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
             started, batch = time.perf_counter(), next(loaded)

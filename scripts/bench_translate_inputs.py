@@ -24,7 +24,7 @@ from mtx.evaluation import parallel_lines
 from mtx.exchange.huggingface import export_huggingface
 from mtx.exchange.kept import kept_export, require_model_directory
 from mtx.model.transformer import Transformer
-from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunPaths
+from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 from mtx.run_layout import is_prepared, is_run
 from mtx.text_files import read_lines
 
@@ -71,7 +71,7 @@ def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[s
         return str(src), *((list(read_lines(src)), []) if ref is None else parallel_lines(src, ref))
     if model is None or ref is not None or not is_run(model):
         raise UsageError(f"{model}: this model has no text; give sentences with --src FILE, references with --ref FILE")
-    paths = RunPaths(model)
+    paths = RunLayout(model)
     for directory in sorted(paths.evaluation.glob("*/")):
         files = directory / SOURCE_TEXT, directory / REFERENCE_TEXT
         if all(path.is_file() for path in files):

@@ -19,12 +19,12 @@ from bench_machine import machine, peak_host_memory
 
 from mtx import settings
 from mtx.config import Config, ModelConfig
-from mtx.data.packing import Position, StepPlanner, steps
+from mtx.data.packing import BatchSampler, SamplerState, steps
 from mtx.data.prepare import PreparedData, load_prepared
 from mtx.data.store import Side, TokenStore
 from mtx.model.device import find_device
 from mtx.model.transformer import Transformer
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training.chosen import choose
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.schedule import learning_rate
@@ -93,9 +93,9 @@ def drawn_data(config: Config, job: "Job") -> PreparedData:
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
     sides = [_drawn_side(np.clip(np.rint(x), 2, longest).astype(np.int32), num_ids, rng) for x in (src, tgt)]
     corpus = np.zeros(num_pairs, np.uint16)
-    store = TokenStore(num_pairs, num_ids, np.ones(1), corpus, *sides, None)
+    store = TokenStore(num_pairs, num_ids, np.ones(1), corpus, sides[0], sides[1], None)
     tokenizer: Any = SimpleNamespace(num_ids=num_ids)
-    return PreparedData(store, store, {}, tokenizer, {"src_tgt_ratio": float(src.sum() / tgt.sum())})
+    return PreparedData(store, store, {}, tokenizer, {"src_tgt_ratio": float(src.sum() / tgt.sum())}, sha256="")
 
 
 def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
@@ -110,12 +110,12 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 
 def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
     """Returns mtx's own trainer and loader, with what `mtx train` would choose. Only this function uses the trainer."""
-    paths = RunPaths(Path(config.run_dir))
+    paths = RunLayout(Path(config.run_dir))
     chosen = choose(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     trainer.begin()
     k, shape = trainer.num_micro_steps, trainer.shape
-    loaded = load_steps(data.train, trainer.planner, Position(), 1 << 40, k, shape, device.type == "cuda")
+    loaded = load_steps(data.train, trainer.sampler, SamplerState(), 1 << 40, k, shape, device.type == "cuda")
     number = itertools.count(1)
 
     def source() -> Iterator[Work]:
@@ -150,10 +150,10 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
 
 def same_steps_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
     """Returns a baseline with mtx's own steps, each cut into four padded batches of similar length."""
-    planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, config.seed, config.training.batch_tokens)
+    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, config.seed, config.training.batch_tokens)
 
     def source() -> Iterator[Work]:
-        for step in steps(planner, Position(), 1 << 40):
+        for step in steps(sampler, SamplerState(), 1 << 40):
             order = np.lexsort((store.src.lengths[step.pairs], store.tgt.lengths[step.pairs]))
             batches = [padded_batch(store, pairs) for pairs in np.array_split(step.pairs[order], 4)]
             positions = sum(batch.num_positions for batch in batches)

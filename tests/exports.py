@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from mtx import bundle
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.config import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.model.transformer import DecoderLayer
@@ -29,7 +29,7 @@ def small_tokenizer() -> Tokenizer:
     return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=320), 200, ["BT"])
 
 
-def lively_bundle(tokenizer: Tokenizer, directory: Path, seed: int = 2, **changes: Any) -> Bundle:
+def lively_bundle(tokenizer: Tokenizer, directory: Path, seed: int = 2, **changes: Any) -> LoadedModel:
     """A model directory with random weights: sharp, attentive to the source, and apt to end."""
     model = tiny_model(tokenizer.num_ids, seed=seed, dtype=torch.float32, **changes)
     last = model.decoder_norm or model.decoder[-1].feed_forward_norm

@@ -14,7 +14,7 @@ from mtx.text_files import printable
 
 if TYPE_CHECKING:
     from mtx.comparison import Comparison
-    from mtx.contenders import TestText
+    from mtx.contenders import TestSet
 
 _WORSE = 3  # exit code of --fail-if-worse
 
@@ -79,7 +79,7 @@ def compare(
 
 def _texts(
     systems: list[Path], src: Path | None, ref: Path | None, direction: str | None, test: str | None
-) -> "list[TestText]":
+) -> "list[TestSet]":
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
     if ref is not None and test is not None:

@@ -8,7 +8,7 @@ import typer
 
 from mtx.commands.common import open_output
 from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import checkpoint_steps, model_directory, require_run
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def report(
         require_run(run)
     from mtx.report import run_page
 
-    output = output or (RunPaths(runs[0]).report if len(runs) == 1 else Path("report.html"))
+    output = output or (RunLayout(runs[0]).report if len(runs) == 1 else Path("report.html"))
     with open_output(output) as file:
         file.write(run_page.report(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
     logger.info("report: %s", output)
@@ -37,7 +37,7 @@ def report(
 
 def _translator(run: Path) -> "Translator | None":
     """With the model of a run, or with its best checkpoint; None where it has neither, or what it has is damaged."""
-    if model_directory(run) == run and not checkpoint_steps(RunPaths(run)):
+    if model_directory(run) == run and not checkpoint_steps(RunLayout(run)):
         return None
     from mtx.decoding.translator import Translator
 

@@ -12,7 +12,7 @@ from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Model,
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.lines import Hypothesis, LineTranslator, Splitter
+    from mtx.decoding.lines import Hypothesis, Splitter, TextTranslator
     from mtx.decoding.options import Sampling
 
 logger = logging.getLogger("mtx")
@@ -149,7 +149,7 @@ def logprob(
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: Precision | None = None, *, device: str = "auto",
     threads: int | None = None, split_sentences: bool = False, batch_tokens: int = 4096, **options: Any,
-) -> "LineTranslator":  # fmt: skip
+) -> "TextTranslator":  # fmt: skip
     """Load a model for the engine that is asked for; nothing of the other engine is imported.
 
     Args:
@@ -166,7 +166,7 @@ def load_translator(
         from mtx.exchange.kept import kept_export
 
         path = kept_export(Path(model), wanted)
-        translator: LineTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
+        translator: TextTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
     else:
         import torch
 

@@ -1,7 +1,7 @@
 """Which sentences make which step, and how a step becomes batches of one fixed shape. No torch, no files.
 
 What a step learns from is a pure function of (seed, position) and the token budget. Memory, devices and micro-batches
-decide only how it is cut. Flow: lengths -> `StepPlanner.step` -> `assign` -> `pack` -> the loader.
+decide only how it is cut. Flow: lengths -> `BatchSampler.step` -> `assign` -> `pack` -> the loader.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller co
 
 
 @dataclass(frozen=True)
-class Position:
+class SamplerState:
     """Where training stands in its data: `index` sentences of epoch `epoch` have been taken."""
 
     epoch: int = 0
@@ -34,7 +34,7 @@ class Step:
     pairs: Ints
     num_src_tokens: int
     num_tgt_tokens: int
-    after: Position
+    after: SamplerState
 
 
 class EpochOrder:
@@ -80,7 +80,7 @@ class EpochOrder:
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-class StepPlanner:
+class BatchSampler:
     """Cuts the endless stream of epochs into steps.
 
     A step takes whole sentences in random order until the next one would exceed `batch_tokens` target tokens, that
@@ -113,7 +113,7 @@ class StepPlanner:
     def _make_order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
 
-    def _upcoming(self, position: Position, num_pairs: int) -> Ints:
+    def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
         """The next `num_pairs` pairs, running on into the epochs that follow."""
         parts: list[Ints] = []
         missing, epoch, index = num_pairs, position.epoch, position.index
@@ -123,7 +123,7 @@ class StepPlanner:
             epoch, index = epoch + 1, 0
         return np.concatenate(parts)
 
-    def step(self, position: Position) -> Step:
+    def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first is nearly always enough
             pairs = self._upcoming(position, num_pairs)
@@ -138,7 +138,7 @@ class StepPlanner:
         epoch, index = position.epoch, position.index + taken
         while index >= (size := self._order(epoch).num_items):
             epoch, index = epoch + 1, index - size
-        return Step(pairs[:taken], int(src[taken - 1]), int(tgt[taken - 1]), Position(epoch, index))
+        return Step(pairs[:taken], int(src[taken - 1]), int(tgt[taken - 1]), SamplerState(epoch, index))
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:
@@ -323,9 +323,9 @@ def _split_evenly(total: int, parts: int) -> Ints:
     return sizes
 
 
-def steps(planner: StepPlanner, position: Position, num_steps: int) -> Iterator[Step]:
+def steps(sampler: BatchSampler, position: SamplerState, num_steps: int) -> Iterator[Step]:
     """The next `num_steps` steps from `position` on."""
     for _ in range(num_steps):
-        step = planner.step(position)
+        step = sampler.step(position)
         yield step
         position = step.after

@@ -14,7 +14,7 @@ from typing import Any
 from mtx import bundle_info
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
-from mtx.decoding.lines import LineTranslator, Splitter
+from mtx.decoding.lines import Splitter, TextTranslator
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.machine import num_cores
@@ -49,7 +49,7 @@ class _Found:
     log_prob: float | None
 
 
-class CTranslate2Translator(LineTranslator):
+class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
     Samples depend on CTranslate2's one random state, so on what was drawn before and beside them: the same seed gives
@@ -60,7 +60,7 @@ class CTranslate2Translator(LineTranslator):
         num_positions: most tokens of a translation that the model has positions for.
         threads: batches that `runtime` translates at the same time.
         batch_tokens: source tokens of a batch.
-        tokenizer, max_tokens, options, src, tgt, splitter: see `LineTranslator`.
+        tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class CTranslate2Translator(LineTranslator):
         )  # fmt: skip
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """See `LineTranslator.decode`.
+        """See `TextTranslator.decode`.
 
         A batch has one limit, its largest. A beam that went beyond its own searches again, among those of the same.
         """

@@ -1,4 +1,4 @@
-"""Forced decoding: how probable a model finds translations that are given. Flow: ids of pairs -> `Forced` scores."""
+"""Forced decoding: how probable a model finds existing translations. Flow: ids of pairs -> `ForcedScore`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _LOGITS = 1 << 25  # that are in memory at once
 
 
 @dataclass(frozen=True)
-class Forced:
+class ForcedScore:
     """A given translation: its natural log-probability and tokens, `</s>` included, and its penalised score."""
 
     log_prob: float
@@ -27,9 +27,9 @@ class Forced:
 @torch.inference_mode()
 def score_pairs(
     model: Transformer, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
-) -> list[Forced]:
+) -> list[ForcedScore]:
     """Score each target given its source, both ending in `</s>`, in batches of similar length."""
-    results: dict[int, Forced] = {}
+    results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
     for rows in _batches(src, tgt, max(1, _LOGITS // len(model.output_weight))):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
@@ -39,7 +39,7 @@ def score_pairs(
             logits = F.linear(hidden, model.output_weight, model.output_bias)
         totals = _totals(logits, batch.tgt_out_ids, [len(tgt[r]) for r in rows])
         for row, total in zip(rows, totals, strict=True):
-            results[row] = Forced(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
+            results[row] = ForcedScore(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
     return [results[row] for row in range(len(src))]
 
 

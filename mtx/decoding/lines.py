@@ -26,7 +26,7 @@ class Hypothesis:
     pieces: list[str]
 
 
-class LineTranslator(ABC):
+class TextTranslator(ABC):
     """Translates lines of text; an engine says how token ids are decoded.
 
     Args:

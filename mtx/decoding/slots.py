@@ -49,7 +49,7 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True)
-class Job:
+class Request:
     """One sentence to translate.
 
     Attributes:
@@ -68,7 +68,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Jobs:
+class RequestQueue:
     """Sentences of similar length, longest first; several workers may take from them.
 
     Attributes:
@@ -77,7 +77,7 @@ class Jobs:
         given_up: set where the rest is not wanted any more.
     """
 
-    waiting: deque[Job]
+    waiting: deque[Request]
     num_slots: int
     max_length: int
     prefix_width: int
@@ -85,17 +85,17 @@ class Jobs:
     given_up: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
-    def of(cls, jobs: Sequence[Job], num_slots: int, num_workers: int = 1) -> "Jobs":
+    def of(cls, requests: Sequence[Request], num_slots: int, num_workers: int = 1) -> "RequestQueue":
         return cls(
-            deque(jobs), max(1, min(num_slots, -(-len(jobs) // num_workers))),
-            max(job.limit for job in jobs), max(len(job.prefix) for job in jobs),
+            deque(requests), max(1, min(num_slots, -(-len(requests) // num_workers))),
+            max(request.limit for request in requests), max(len(request.prefix) for request in requests),
             num_workers,
         )  # fmt: skip
 
-    def take(self, most: int) -> list[Job]:
+    def take(self, most: int) -> list[Request]:
         """The next sentences to encode together; fewer towards the end, so that all workers end together."""
         wanted = min(most, max(8, len(self.waiting) // (2 * self.num_workers)))
-        taken: list[Job] = []
+        taken: list[Request] = []
         while self.waiting and len(taken) < wanted:
             try:
                 taken.append(self.waiting.popleft())
@@ -105,30 +105,30 @@ class Jobs:
 
 
 @torch.inference_mode()
-def search(model: Model, jobs: Jobs, options: SearchOptions) -> dict[int, list[Candidate]]:
+def search(model: Model, requests: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
     """Find the hypotheses of the sentences that are waiting, until there are none.
 
     Returns:
         For the number of each sentence its finished hypotheses, at most beam_size, best first.
     """
-    return _Search(model, jobs, options).run()
+    return _Search(model, requests, options).run()
 
 
 class _Search:
-    def __init__(self, model: Model, jobs: Jobs, options: SearchOptions):
-        self.model, self.jobs = model, jobs
+    def __init__(self, model: Model, requests: RequestQueue, options: SearchOptions):
+        self.model, self.requests = model, requests
         self.on_cuda = model.device.type == "cuda"
         self.options = options if options.sampling is None else replace(options, beam_size=1)
-        beams, slots = self.options.beam_size, jobs.num_slots
-        self.cache = model.start(slots, beams, jobs.max_length)
+        beams, slots = self.options.beam_size, requests.num_slots
+        self.cache = model.start(slots, beams, requests.max_length)
         self.beams = Beams(
-            slots, beams, options.length_penalty, jobs.max_length, jobs.prefix_width, model.pad_id, model.device
+            slots, beams, options.length_penalty, requests.max_length, requests.prefix_width, model.pad_id, model.device
         )
         drawn = options.sampling
-        self.sampler = None if drawn is None else Sampler(drawn, slots, jobs.max_length, model.device)
-        self.slots: list[Job | None] = [None] * slots
+        self.sampler = None if drawn is None else Sampler(drawn, slots, requests.max_length, model.device)
+        self.slots: list[Request | None] = [None] * slots
         self.since = [0] * slots  # the step before which each sentence was admitted
-        self.encoded: deque[tuple[Job, Any, int]] = deque()
+        self.encoded: deque[tuple[Request, Any, int]] = deque()
         self.num_steps = 0
         self.polls: deque[tuple[int, Tensor, Any]] = deque()
         self.unread: deque[tuple[list[int], list[Tensor], Any]] = deque()
@@ -136,7 +136,7 @@ class _Search:
         self.step: Callable[[], None] = Recorded(self._step, self.cache.prepare) if self.on_cuda else self._plain_step
 
     def run(self) -> dict[int, list[Candidate]]:
-        while not self.jobs.given_up.is_set() and self._fill():
+        while not self.requests.given_up.is_set() and self._fill():
             self.step()
             self.cache.stepped()
             self.num_steps += 1
@@ -147,12 +147,12 @@ class _Search:
 
     def _fill(self) -> bool:
         """Give free slots to waiting sentences; whether any slot is in use."""
-        free = [slot for slot, job in enumerate(self.slots) if job is None]
+        free = [slot for slot, request in enumerate(self.slots) if request is None]
         in_use = len(self.slots) - len(free)
         if free and not (self.on_cuda and in_use and len(free) * _REFILL < len(self.slots)):
             in_use += self._admit(free)
         if in_use and not self.on_cuda and in_use <= _SHRINK * len(self.slots):
-            kept = [slot for slot, job in enumerate(self.slots) if job is not None]
+            kept = [slot for slot, request in enumerate(self.slots) if request is not None]
             for part in (self.cache, self.beams, *([self.sampler] if self.sampler else [])):
                 part.keep(kept)
             self.slots, self.since = [self.slots[s] for s in kept], [self.since[s] for s in kept]
@@ -163,29 +163,31 @@ class _Search:
         admitted = 0
         while admitted < len(free):
             if not self.encoded:
-                taken = self.jobs.take(len(self.slots) if self.on_cuda else _ENCODED)
+                taken = self.requests.take(len(self.slots) if self.on_cuda else _ENCODED)
                 if not taken:
                     break
-                sources = self.model.encode([job.source for job in taken])
-                self.encoded.extend((job, sources, row) for row, job in enumerate(taken))
+                sources = self.model.encode([request.source for request in taken])
+                self.encoded.extend((request, sources, row) for row, request in enumerate(taken))
             sources = self.encoded[0][1]
-            jobs: list[Job] = []
+            requests: list[Request] = []
             rows: list[int] = []
-            while self.encoded and self.encoded[0][1] is sources and admitted + len(jobs) < len(free):
-                job, _, row = self.encoded.popleft()
-                jobs.append(job)
+            while self.encoded and self.encoded[0][1] is sources and admitted + len(requests) < len(free):
+                request, _, row = self.encoded.popleft()
+                requests.append(request)
                 rows.append(row)
-            self._begin(free[admitted : admitted + len(jobs)], jobs, sources, rows)
-            admitted += len(jobs)
+            self._begin(free[admitted : admitted + len(requests)], requests, sources, rows)
+            admitted += len(requests)
         return admitted
 
-    def _begin(self, slots: list[int], jobs: list[Job], sources: Any, rows: list[int]) -> None:
+    def _begin(self, slots: list[int], requests: list[Request], sources: Any, rows: list[int]) -> None:
         self.cache.admit(slots, sources, rows)
-        self.beams.admit(slots, [job.limit for job in jobs], [job.prefix for job in jobs])
+        self.beams.admit(slots, [request.limit for request in requests], [request.prefix for request in requests])
         if self.sampler is not None:
-            self.sampler.admit(slots, [job.source for job in jobs], [job.sample for job in jobs])
-        for slot, job in zip(slots, jobs, strict=True):
-            self.slots[slot], self.since[slot] = job, self.num_steps
+            self.sampler.admit(
+                slots, [request.source for request in requests], [request.sample for request in requests]
+            )
+        for slot, request in zip(slots, requests, strict=True):
+            self.slots[slot], self.since[slot] = request, self.num_steps
 
     def _plain_step(self) -> None:
         self.cache.prepare()
@@ -216,12 +218,14 @@ class _Search:
         if poll is None:
             return
         number, done = poll
-        slots = [s for s, job in enumerate(self.slots) if job is not None and done[s] and self.since[s] < number]
+        slots = [
+            s for s, request in enumerate(self.slots) if request is not None and done[s] and self.since[s] < number
+        ]
         if not slots:
             return
         at = torch.tensor(slots).to(self.model.device, non_blocking=True)
         rows = [rows.index_select(0, at) for rows in (self.beams.history, self.beams.finished, self.beams.ends)]
-        numbers = [job.number for slot in slots if (job := self.slots[slot]) is not None]
+        numbers = [request.number for slot in slots if (request := self.slots[slot]) is not None]
         event = None
         if self.on_cuda:
             rows = [_to_host(row) for row in rows]

@@ -17,10 +17,10 @@ from mtx import bundle
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.forced import Forced, score_pairs
-from mtx.decoding.lines import LineTranslator, Splitter
+from mtx.decoding.forced import ForcedScore, score_pairs
+from mtx.decoding.lines import Splitter, TextTranslator
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
-from mtx.decoding.slots import Job, Jobs, search
+from mtx.decoding.slots import Request, RequestQueue, search
 from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel, num_threads
 from mtx.model.inference import IncrementalModel
@@ -31,7 +31,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 
 
-class Translator(LineTranslator):
+class Translator(TextTranslator):
     """Translates lines of text with one model. Safe to call from several threads: one call decodes at a time.
 
     Args:
@@ -39,7 +39,7 @@ class Translator(LineTranslator):
         precision: `fp32` or `bf16`, of the weights and of what is computed with them.
         threads: on the CPU; None means `num_threads()`.
         batch_tokens: source tokens that are decoded at once.
-        src, tgt, splitter: see `LineTranslator`.
+        src, tgt, splitter: see `TextTranslator`.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class Translator(LineTranslator):
         )  # fmt: skip
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """See `LineTranslator.decode`."""
+        """See `TextTranslator.decode`."""
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
-            found = self._search(self._engine, self._jobs(sources, prefixes, self._engine.max_positions))
+            found = self._search(self._engine, self._requests(sources, prefixes, self._engine.max_positions))
         samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
         results = [found[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
-    ) -> list[Forced]:
+    ) -> list[ForcedScore]:
         """How probable the model finds each line of `tgt` as a translation of that of `src`.
 
         Args:
@@ -109,7 +109,7 @@ class Translator(LineTranslator):
         _check_lengths(tgt_ids, self._num_tgt_positions(), names[1], first)
         return self.forced(src_ids, tgt_ids)
 
-    def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[Forced]:
+    def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
         """Score given token ids, each ending in `</s>`; see `score_pairs`."""
         with self._lock, self._evaluating():
             return score_pairs(self.model, src, tgt, self.options.length_penalty, self.precision)
@@ -149,20 +149,20 @@ class Translator(LineTranslator):
         finally:
             self.model.train(was_training)
 
-    def _jobs(
+    def _requests(
         self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], max_positions: int | None
-    ) -> list[Job]:
+    ) -> list[Request]:
         """The sentences to translate, longest first; each as often as it is sampled."""
         samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
-        jobs = []
+        requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
             limit = min(self.options.limit(source, prefix), max_positions or 1 << 30)
-            jobs += [Job(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
-        return sorted(jobs, key=lambda job: -len(job.source))
+            requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
+        return sorted(requests, key=lambda request: -len(request.source))
 
-    def _search(self, engine: IncrementalModel, jobs: list[Job]) -> dict[int, list[Candidate]]:
-        groups = list(self._groups(jobs))
-        if self.num_workers == 1 or len(jobs) < 2 * self.num_workers:
+    def _search(self, engine: IncrementalModel, requests: list[Request]) -> dict[int, list[Candidate]]:
+        groups = list(self._groups(requests))
+        if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
 
         def work() -> dict[int, list[Candidate]]:
@@ -180,23 +180,28 @@ class Translator(LineTranslator):
         torch.set_num_threads(torch.get_num_threads())  # this thread's, which threads to come take over
         return found
 
-    def _groups(self, jobs: list[Job]) -> Iterator[Jobs]:
+    def _groups(self, requests: list[Request]) -> Iterator[RequestQueue]:
         """Sentences that are decoded in the same slots: the longest decides how many there are.
 
         A group ends where sentences are half as long and more slots are possible, if its own were filled.
         """
-        group: list[Job] = []
-        for job in jobs:
+        group: list[Request] = []
+        for request in requests:
             slots = self._num_slots(group[0]) if group else 0
             is_full = len(group) >= slots * self.num_workers
-            if group and is_full and 2 * len(job.source) <= len(group[0].source) and self._num_slots(job) > slots:
-                yield Jobs.of(group, slots, self.num_workers)
+            if (
+                group
+                and is_full
+                and 2 * len(request.source) <= len(group[0].source)
+                and self._num_slots(request) > slots
+            ):
+                yield RequestQueue.of(group, slots, self.num_workers)
                 group = []
-            group.append(job)
+            group.append(request)
         if group:
-            yield Jobs.of(group, self._num_slots(group[0]), self.num_workers)
+            yield RequestQueue.of(group, self._num_slots(group[0]), self.num_workers)
 
-    def _num_slots(self, longest: Job) -> int:
+    def _num_slots(self, longest: Request) -> int:
         most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
         return max(1, min(most, self.batch_tokens // max(len(longest.source), 8)))
 

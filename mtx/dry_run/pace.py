@@ -19,7 +19,7 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.dry_run.text import spread
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.schedule import learning_rate
@@ -80,7 +80,7 @@ class _Paced(SearchOptions):
         return max(1, round(len(source) * self.tgt_per_src))
 
 
-def save_s(trainer: Trainer, scratch: RunPaths) -> float:
+def save_s(trainer: Trainer, scratch: RunLayout) -> float:
     """Seconds by which a checkpoint delays training: on a CPU it takes a core for as long as it is written.
 
     Args:
@@ -90,7 +90,7 @@ def save_s(trainer: Trainer, scratch: RunPaths) -> float:
         return 0.0
     started = time.monotonic()
     checkpoint.save(scratch, checkpoint.snapshot(trainer.model, trainer.optimizer), State(step=1))
-    return (time.monotonic() - started) / trainer.chosen.threads
+    return (time.monotonic() - started) / trainer.runtime.threads
 
 
 def keep_end_away(trainer: Trainer) -> None:

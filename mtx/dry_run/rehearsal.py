@@ -20,12 +20,12 @@ from mtx.dry_run.report import Disk, Report, Run
 from mtx.dry_run.text import TextFigures, text_figures
 from mtx.exchange.limits import export_note
 from mtx.model.device import find_device
-from mtx.paths import STATE, RunPaths
+from mtx.paths import STATE, RunLayout
 from mtx.run_directory import check_settings, check_writable, nearest_directory
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
-from mtx.training.ending import Ending
-from mtx.training.lost import Lost
+from mtx.training.ending import StoppingCriteria
+from mtx.training.lost import DeferredErrors
 from mtx.training.monitor import require_tensorboard
 from mtx.training.trainer import Trainer
 
@@ -36,13 +36,13 @@ def rehearse(wanted: Config) -> Report:
     Raises:
         MtxError: what training would raise before its first step, but for a disk without room.
     """
-    paths = RunPaths(Path(wanted.run_dir))
+    paths = RunLayout(Path(wanted.run_dir))
     if wanted.training.tensorboard:
         require_tensorboard()
     check_writable(paths)
     check_settings(paths, wanted)
     with files.scratch_directory() as directory:
-        scratch = RunPaths(directory)
+        scratch = RunLayout(directory)
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         started = time.monotonic()
         data = pipeline.prepared_data(wanted, paths if was_prepared else scratch, pipeline.initial_of(wanted, paths))
@@ -58,12 +58,14 @@ def rehearse(wanted: Config) -> Report:
     return replace(report, warnings=advice(report, wanted))
 
 
-def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedData) -> tuple[Trainer, StepPace, Memory]:
+def _begun(
+    wanted: Config, paths: RunLayout, scratch: RunLayout, data: PreparedData
+) -> tuple[Trainer, StepPace, Memory]:
     """The trainer where the run stands, after some steps, with what these took."""
     device = find_device(wanted.device)
     gauge, started = MemoryGauge(device), time.monotonic()
     records = paths if paths.chosen.exists() else scratch
-    trainer = pipeline.new_trainer(wanted, paths, records, device, data, Lost())
+    trainer = pipeline.new_trainer(wanted, paths, records, device, data, DeferredErrors())
     trainer.begin()
     if done := full_checkpoint_steps(paths):
         trainer.state = checkpoint.load_state(paths.checkpoint(done[-1]) / STATE)
@@ -73,12 +75,12 @@ def _begun(wanted: Config, paths: RunPaths, scratch: RunPaths, data: PreparedDat
     return trainer, replace(steps, start_s=made_s + steps.start_s), gauge.read(trainer.model)
 
 
-def _time_left(trainer: Trainer, scratch: RunPaths, prepare_s: float, steps: StepPace) -> Estimate:
+def _time_left(trainer: Trainer, scratch: RunLayout, prepare_s: float, steps: StepPace) -> Estimate:
     one_save_s = save_s(trainer, scratch)
     keep_end_away(trainer)
     state, config = trainer.state, trainer.config
     one_validation_s = validation_s(trainer)
-    ending = Ending(config, trainer.data, time.monotonic(), state.elapsed_s)
+    ending = StoppingCriteria(config, trainer.data, time.monotonic(), state.elapsed_s)
     reserve_s = ending.reserve_s(config.training.time_limit or 0.0, one_validation_s)
     measured = Measured(prepare_s, steps, one_save_s, one_validation_s, scoring_s(trainer), reserve_s)
     ended_by = ending.reason(state) if state.step else None
@@ -86,7 +88,7 @@ def _time_left(trainer: Trainer, scratch: RunPaths, prepare_s: float, steps: Ste
 
 
 def _run(trainer: Trainer, size: int, steps: StepPace, time_left: Estimate) -> Run:
-    config, chosen, train, done = trainer.config, trainer.chosen, trainer.data.train, trainer.state.step
+    config, chosen, train, done = trainer.config, trainer.runtime, trainer.data.train, trainer.state.step
     steps_per_epoch = float(train.weights[train.corpus].sum()) / steps.pairs
     return Run(
         chosen.device, chosen.precision, chosen.threads, trainer.num_micro_steps, size,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mtx import disk, files
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.data.piece_models import EOS, UNK
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
@@ -23,7 +23,7 @@ _MIN_POSITIONS = 512
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
-def write_ctranslate2(loaded: Bundle, directory: Path, precision: str, source: str | None = None) -> None:
+def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, source: str | None = None) -> None:
     """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
 
     Args:

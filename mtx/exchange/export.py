@@ -19,7 +19,7 @@ from mtx.exchange.limits import check_replaceable
 from mtx.exchange.marian import SOURCE_MODEL
 from mtx.exchange.proof import TOLERANCES, Proof, Text, check, prove
 from mtx.files import MANIFEST
-from mtx.paths import EXPORT_CONFIG, SCORES, RunPaths
+from mtx.paths import EXPORT_CONFIG, SCORES, RunLayout
 from mtx.run_layout import is_prepared, is_run, model_directory
 
 logger = logging.getLogger(__name__)
@@ -115,8 +115,8 @@ def _text(run: Path | None, file: Path | None) -> Text | None:
         if not lines:
             raise UsageError(f"--text {file}: holds no text")
         return Text(lines, [])
-    if run is not None and is_prepared(RunPaths(run).data):
-        valid = load_prepared(RunPaths(run).data).valid
+    if run is not None and is_prepared(RunLayout(run).data):
+        valid = load_prepared(RunLayout(run).data).valid
         return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
     logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     return None

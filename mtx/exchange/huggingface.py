@@ -13,7 +13,7 @@ from typing import Any
 import safetensors.torch
 
 from mtx import files
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.data.piece_models import EOS, PAD, UNK
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.options import EXTRA_LENGTH
@@ -29,7 +29,7 @@ _MIN_POSITIONS = 512
 _EXTRA_POSITIONS = 64
 
 
-def export_huggingface(loaded: Bundle, directory: Path, scores: Mapping[str, Any] | None = None) -> None:
+def export_huggingface(loaded: LoadedModel, directory: Path, scores: Mapping[str, Any] | None = None) -> None:
     """Write a directory for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`.
 
     An earlier export in `directory` is replaced.
@@ -67,7 +67,7 @@ def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
     return {piece: token for token, piece in enumerate(pieces)}
 
 
-def _config(loaded: Bundle) -> marian.MarianConfig:
+def _config(loaded: LoadedModel) -> marian.MarianConfig:
     config, pad_id = loaded.model.config, loaded.model.pad_id
     share, tie = marian.TIES[config.tie]
     sizes: dict[str, Any] = {key: getattr(config, name) for key, name in marian.SIZES.items()}
@@ -80,7 +80,7 @@ def _config(loaded: Bundle) -> marian.MarianConfig:
     )  # fmt: skip
 
 
-def _generation_config(loaded: Bundle) -> dict[str, Any]:
+def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
     """mtx's search. alpha is kept, though transformers' penalty is |Y|^alpha and mtx's ((5 + |Y|) / 6)^alpha."""
     beam_size, pad_id = loaded.info["beam_size"], loaded.model.pad_id
     beam_search = {"early_stopping": True, "length_penalty": loaded.info["length_penalty"]}
@@ -92,7 +92,7 @@ def _generation_config(loaded: Bundle) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tokenizer_config(loaded: Bundle) -> dict[str, Any]:
+def _tokenizer_config(loaded: LoadedModel) -> dict[str, Any]:
     return {
         "tokenizer_class": "MarianTokenizer", "source_lang": loaded.info["src"], "target_lang": loaded.info["tgt"],
         "model_max_length": loaded.info["max_tokens"], "unk_token": UNK, "eos_token": EOS, "pad_token": PAD,

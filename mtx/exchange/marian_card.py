@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 
@@ -51,7 +51,7 @@ a of training, so that beam search can choose another translation in a few sente
 """
 
 
-def model_card(loaded: Bundle, scores: Mapping[str, Any] | None) -> str:
+def model_card(loaded: LoadedModel, scores: Mapping[str, Any] | None) -> str:
     """The text of the card; `scores` is the content of scores.json."""
     src, tgt = str(loaded.info["src"]), str(loaded.info["tgt"])
     codes = [json.dumps(code) for code in language_codes(src, tgt)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mtx import contenders
 from mtx.comparison import Comparison, compare
-from mtx.contenders import TestText
+from mtx.contenders import TestSet
 from mtx.evaluation import words, writes_spaces
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import translated_tests
 
 _NUM_SENTENCES = 10
@@ -86,11 +86,11 @@ class Scored:
 
 def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
     """The test sets that all of these runs, called `names`, have translated; none where a run is not that far."""
-    shared = set.intersection(*({*translated_tests(RunPaths(root))} for root in roots))
+    shared = set.intersection(*({*translated_tests(RunLayout(root))} for root in roots))
     return [_scored(text, roots, names) for text in contenders.of_runs(roots, None)] if shared else []
 
 
-def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scored:
+def _scored(text: TestSet, roots: Sequence[Path], names: Sequence[str]) -> Scored:
     contest = contenders.contest(text, roots, {})
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
@@ -105,7 +105,7 @@ def _scored(text: TestText, roots: Sequence[Path], names: Sequence[str]) -> Scor
     )  # fmt: skip
 
 
-def _sentences(text: TestText, hypotheses: list[str], references: list[str], by_character: bool) -> list[Sentence]:
+def _sentences(text: TestSet, hypotheses: list[str], references: list[str], by_character: bool) -> list[Sentence]:
     from sacrebleu.metrics import CHRF
 
     metric, found = CHRF(), []

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from mtx import bundle, disk, files
-from mtx.data.packing import Position
+from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, MtxError
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths, checkpoint_step
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class State:
     """
 
     step: int = 0
-    position: Position = Position()
+    position: SamplerState = SamplerState()
     best_bleu: float = -math.inf
     best_step: int = 0
     validated_step: int = 0
@@ -57,7 +57,7 @@ class State:
         value = {"init_sha256": None, "data_sha256": None, **value}  # older runs do not have them
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
-        return replace(cls(**fields), position=Position(**fields["position"]), best_bleu=best)
+        return replace(cls(**fields), position=SamplerState(**fields["position"]), best_bleu=best)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
     return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
 
 
-def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
+def save(paths: RunLayout, taken: Snapshot, state: State) -> None:
     """Write the full checkpoint of `state.step`; one that is there is replaced.
 
     Raises:
@@ -95,7 +95,7 @@ def save(paths: RunPaths, taken: Snapshot, state: State) -> None:
         files.write_json(new / STATE, state.as_dict())
 
 
-def check_space(paths: RunPaths, needed: int) -> None:
+def check_space(paths: RunLayout, needed: int) -> None:
     """Refuse to begin where the disk of a run has no room for so many bytes.
 
     Raises:
@@ -109,7 +109,7 @@ def check_space(paths: RunPaths, needed: int) -> None:
         )
 
 
-def space_needed(paths: RunPaths, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
+def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
     """The most bytes that a run will still write and keep at once: see `prune`, and the checkpoint being written.
 
     Args:
@@ -141,7 +141,7 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     return bool(np.isfinite(tensor.numpy()).all() if tensor.device.type == "cpu" else tensor.isfinite().all())
 
 
-def load_newest(paths: RunPaths, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """Restore `model` and `optimizer` from the newest checkpoint that is whole; damaged newer ones are set aside.
 
     Raises:
@@ -197,7 +197,7 @@ def load_state(path: Path) -> State:
         raise DamagedFileError(f"{path}: is not the state of a training: {error}") from None
 
 
-def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: int) -> None:
+def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> None:
     """Keep the full state of the last two and the best, and the weights of the last `average_last` to average."""
     full = {*full_checkpoint_steps(paths)[-2:], state.best_step}
     weights = averaged_steps(paths, checkpoint_every, average_last)
@@ -209,14 +209,14 @@ def prune(paths: RunPaths, state: State, checkpoint_every: int, average_last: in
             files.remove_member(path, OPTIMIZER)
 
 
-def averaged_steps(paths: RunPaths, checkpoint_every: int, average_last: int) -> list[int]:
+def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
     """The checkpoints that the final model is the mean of: the newest at regular distance, and the newest of all."""
     steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
     return regular[-average_last:]
 
 
-def average(paths: RunPaths, steps: list[int]) -> dict[str, torch.Tensor]:
+def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (6.1), accumulated in fp64; damaged ones are left out, loudly.
 
     Raises:

@@ -22,7 +22,7 @@ from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ _FREE_SHARE = 0.08  # of a GPU's memory stays free: decoding and the fragments o
 
 
 @dataclass(frozen=True)
-class Chosen:
+class RuntimeChoices:
     """What `auto` became at the first start, kept in chosen.json and reused."""
 
     device: str
@@ -43,7 +43,7 @@ class Chosen:
     compile: bool
 
 
-def choose(paths: RunPaths, wanted: Config, device: torch.device, data: PreparedData) -> Chosen:
+def choose(paths: RunLayout, wanted: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now.
 
     Raises:
@@ -65,7 +65,7 @@ def choose(paths: RunPaths, wanted: Config, device: torch.device, data: Prepared
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
     num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
     compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
-    chosen = Chosen(str(device), precision, 0, kernel, num_threads(), compiled)
+    chosen = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
     size = wanted.training.micro_batch_tokens
     size = largest_micro_batch(wanted, chosen, num_ids, ratio) if size == "auto" else size
     chosen = replace(chosen, micro_batch_tokens=size)
@@ -73,19 +73,19 @@ def choose(paths: RunPaths, wanted: Config, device: torch.device, data: Prepared
     return chosen
 
 
-def read_chosen(path: Path) -> Chosen:
+def read_chosen(path: Path) -> RuntimeChoices:
     """The choices of an earlier start.
 
     Raises:
         DamagedFileError: where one is missing.
     """
     values = files.read_json(path)
-    if lacking := [field.name for field in fields(Chosen) if field.name not in values]:
+    if lacking := [field.name for field in fields(RuntimeChoices) if field.name not in values]:
         raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
-    return Chosen(**{field.name: values[field.name] for field in fields(Chosen)})
+    return RuntimeChoices(**{field.name: values[field.name] for field in fields(RuntimeChoices)})
 
 
-def new_model(config: Config, chosen: Chosen, num_ids: int) -> Transformer:
+def new_model(config: Config, chosen: RuntimeChoices, num_ids: int) -> Transformer:
     """A model with random weights, drawn on the CPU, on the device and with the kernel that were chosen."""
     model = Transformer(config.model, num_ids).to(chosen.device)
     model.kernel = chosen.kernel
@@ -93,7 +93,7 @@ def new_model(config: Config, chosen: Chosen, num_ids: int) -> Transformer:
     return model
 
 
-def largest_micro_batch(config: Config, chosen: Chosen, num_ids: int, ratio: float) -> int:
+def largest_micro_batch(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> int:
     """The target tokens of the largest micro-batch that fits: a step whole, or halved as often as it takes.
 
     Args:
@@ -118,7 +118,7 @@ def largest_micro_batch(config: Config, chosen: Chosen, num_ids: int, ratio: flo
     return size
 
 
-def _fits(config: Config, chosen: Chosen, num_ids: int, ratio: float) -> bool:
+def _fits(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> bool:
     """Whether training with these micro-batches leaves some memory free: tried with the longest sentences."""
     try:
         _try(config, chosen, num_ids, ratio)
@@ -131,7 +131,7 @@ def _fits(config: Config, chosen: Chosen, num_ids: int, ratio: float) -> bool:
         torch.cuda.empty_cache()
 
 
-def _try(config: Config, chosen: Chosen, num_ids: int, ratio: float) -> None:
+def _try(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> None:
     tokens, longest = chosen.micro_batch_tokens, config.data.max_tokens
     _, shape = micro_batch_shape(config.training.batch_tokens, tokens, ratio, longest)
     model = new_model(config, chosen, num_ids).train()

@@ -8,7 +8,7 @@ from mtx.data.prepare import PreparedData
 from mtx.training.checkpoint import State
 
 
-class Ending:
+class StoppingCriteria:
     """Knows the time of a run over all its starts, and the reasons to end it.
 
     Args:

@@ -15,12 +15,12 @@ from mtx.config import Config, ModelConfig, leaves
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.files import MANIFEST
-from mtx.paths import WEIGHTS, RunPaths
+from mtx.paths import WEIGHTS, RunLayout
 from mtx.run_layout import checkpoint_steps, is_begun, is_run, model_directory
 from mtx.settings import Resolved
 
 if TYPE_CHECKING:
-    from mtx.bundle import Bundle
+    from mtx.bundle import LoadedModel
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def inherit(wanted: Resolved) -> Resolved:
         UsageError: where there is no such model, or the command line contradicts it.
         DamagedFileError: naming the file of the model that is not what it was.
     """
-    name, run = wanted.config.training.init_from, RunPaths(Path(wanted.config.run_dir))
+    name, run = wanted.config.training.init_from, RunLayout(Path(wanted.config.run_dir))
     assert name is not None
     if settings.exists(run.config) and is_begun(run) and (own := settings.load(run.config)).training.init_from == name:
         values = dict(leaves(own.model_dump()))
@@ -73,7 +73,7 @@ def describe(name: str) -> dict[str, Any]:
     if not is_run(directory):
         model = bundle_info.read(directory, (WEIGHTS,))
         return _values(model.config, model.tokenizer, model.info["src"], model.info["tgt"])
-    run = RunPaths(directory)
+    run = RunLayout(directory)
     if not checkpoint_steps(run):
         raise UsageError(
             f"training.init_from {directory}: this run has no model yet", f"mtx train {directory} goes on with it"
@@ -117,7 +117,7 @@ def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
         logger.info("tokenizer and architecture are those of %s; what %s says of %s gives way", name, origin, keys)
 
 
-def load(config: Config) -> "Bundle | None":
+def load(config: Config) -> "LoadedModel | None":
     """The model of `training.init_from`, on the CPU; None where there is none.
 
     Raises:

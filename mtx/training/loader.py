@@ -1,6 +1,6 @@
 """Batches prepared ahead of the device: a thread assembles the micro-batches of the steps to come.
 
-Flow: store + planner -> `load_steps` -> the trainer.
+Flow: store + sampler -> `load_steps` -> the trainer.
 """
 
 import queue
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from mtx.data.packing import PackedBatch, Position, Shape, StepPlanner, assign, pack, steps
+from mtx.data.packing import BatchSampler, PackedBatch, SamplerState, Shape, assign, pack, steps
 from mtx.data.store import TokenStore
 from mtx.decoding.batches import to_tensors
 
@@ -22,11 +22,17 @@ class LoadedStep:
     micro_batches: list[PackedBatch]
     num_src_tokens: int
     num_tgt_tokens: int
-    after: Position
+    after: SamplerState
 
 
 def load_steps(
-    store: TokenStore, planner: StepPlanner, position: Position, num_steps: int, k: int, shape: Shape, pin: bool = False
+    store: TokenStore,
+    sampler: BatchSampler,
+    position: SamplerState,
+    num_steps: int,
+    k: int,
+    shape: Shape,
+    pin: bool = False,
 ) -> Generator[LoadedStep, None, None]:
     """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape."""
     pad_id = store.num_ids
@@ -44,7 +50,7 @@ def load_steps(
 
     def work() -> None:
         try:
-            for step in steps(planner, position, num_steps):
+            for step in steps(sampler, position, num_steps):
                 groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
                 packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, pad_id), pin) for g in groups]
                 if not put(LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)):

@@ -10,7 +10,7 @@ from mtx.errors import MtxError
 logger = logging.getLogger(__name__)
 
 
-class Lost:
+class DeferredErrors:
     """Collects failures that cost no more than the file that was to be written.
 
     Attributes:

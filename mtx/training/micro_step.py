@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from mtx import files
-from mtx.data.packing import PackedBatch, Position, StepPlanner
+from mtx.data.packing import BatchSampler, PackedBatch, SamplerState
 from mtx.data.store import TokenStore
 from mtx.decoding.batches import to_device
 from mtx.errors import MtxError
 from mtx.model.transformer import Transformer
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training.objective import smoothed_loss
 
 logger = logging.getLogger(__name__)
@@ -145,18 +145,18 @@ class Update:
     """An update whose figures (see `Trainer.update`) the host has not read yet; `position` is that of its data."""
 
     step: int
-    position: Position
+    position: SamplerState
     learning_rate: float
     num_tgt_tokens: int
     figures: HostCopy
 
 
 def refusal(
-    update: Update, loss: float, norm: float, planner: StepPlanner, train: TokenStore, paths: RunPaths
+    update: Update, loss: float, norm: float, sampler: BatchSampler, train: TokenStore, paths: RunLayout
 ) -> MtxError:
     """The error of an update whose loss or gradient norm is not finite; its pairs go into refused.tsv."""
     place = update.position
-    pairs = planner.step(place).pairs
+    pairs = sampler.step(place).pairs
     lines = train.lines()[pairs]
     rows = zip(lines, *train.texts(pairs), strict=True)
     try:

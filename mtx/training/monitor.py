@@ -19,7 +19,7 @@ from mtx import disk, text_files
 from mtx.durations import format_duration
 from mtx.errors import UsageError
 from mtx.training.hints import Hints
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 
 if TYPE_CHECKING:  # it needs torch, and `mtx status` does not
     from mtx.training.validation import Validation
@@ -32,7 +32,7 @@ _LINE_EVERY_S = 30.0  # seconds between two lines where there is no terminal
 _TIMED_STEPS, _TIMED_S = 5, 3.0  # steps and seconds after which a run can say how long it will take
 
 
-class Monitor:
+class MetricsLogger:
     """Reports the steps of one start of a run; use as a context manager.
 
     Args:
@@ -45,7 +45,7 @@ class Monitor:
     """
 
     def __init__(
-        self, metrics: Path, done: int, max_steps: int, lost: Lost, ends_at: float = math.inf,
+        self, metrics: Path, done: int, max_steps: int, lost: DeferredErrors, ends_at: float = math.inf,
         utilisation_per_rate: float | None = None, hints: Hints | None = None, board: Path | None = None,
     ):  # fmt: skip
         self._metrics, self._done, self._max_steps, self._lost = metrics, done, max_steps, lost
@@ -60,7 +60,7 @@ class Monitor:
         self._timed_from: tuple[float, int, int] | None = None  # time, step and `_tokens` after the first, slow step
         self._has_said_how_long = False
 
-    def __enter__(self) -> "Monitor":
+    def __enter__(self) -> "MetricsLogger":
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")

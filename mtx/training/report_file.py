@@ -9,9 +9,9 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.model.transformer import Transformer
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.report.run_page import report
-from mtx.training.lost import Lost, undrawn
+from mtx.training.lost import DeferredErrors, undrawn
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class ReportFile:
     where it is the last.
     """
 
-    def __init__(self, paths: RunPaths, config: Config, tokenizer: Tokenizer, lost: Lost):
+    def __init__(self, paths: RunLayout, config: Config, tokenizer: Tokenizer, lost: DeferredErrors):
         self._paths, self._config, self._tokenizer, self._lost = paths, config, tokenizer, lost
         self._next_at = 0.0
 

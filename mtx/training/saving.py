@@ -10,15 +10,15 @@ import torch
 
 from mtx.config import TrainingConfig
 from mtx.errors import DamagedFileError, MtxError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 from mtx.training.status import StatusFile
 
 
-class Saver:
+class AsyncCheckpointer:
     """Writes the checkpoints of one start of a run.
 
     Attributes:
@@ -26,7 +26,7 @@ class Saver:
         status: is told of each checkpoint that is written.
     """
 
-    def __init__(self, paths: RunPaths, training: TrainingConfig, lost: Lost, saved: State):
+    def __init__(self, paths: RunLayout, training: TrainingConfig, lost: DeferredErrors, saved: State):
         self._paths, self._training, self._lost, self.saved = paths, training, lost, saved
         self.status = StatusFile(paths.status, lost)
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")

@@ -15,13 +15,13 @@ from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.events import read_events
 from mtx.paths import SCORES
 from mtx.run_layout import require_run, run_state, stored_scores
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 
 
 class StatusFile:
     """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
 
-    def __init__(self, path: Path, lost: Lost):
+    def __init__(self, path: Path, lost: DeferredErrors):
         self._path, self._lost = path, lost
 
     def write(
@@ -47,7 +47,7 @@ class StatusFile:
 
 
 @contextlib.contextmanager
-def reporting(path: Path, lost: Lost) -> Iterator[StatusFile]:
+def reporting(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
     """Tell in status.json that a run is worked on, and in the end how that went."""
     status = StatusFile(path, lost)
     status.write("running", "preparing")

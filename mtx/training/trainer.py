@@ -18,26 +18,26 @@ import torch
 from torch import Tensor
 
 from mtx import files
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.config import Config
-from mtx.data.packing import StepPlanner, micro_batch_shape
+from mtx.data.packing import BatchSampler, micro_batch_shape
 from mtx.data.prepare import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
 from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import training_flops
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
-from mtx.training.chosen import Chosen, new_model
-from mtx.training.ending import Ending
+from mtx.training.chosen import RuntimeChoices, new_model
+from mtx.training.ending import StoppingCriteria
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 from mtx.training.micro_step import HostCopy, MicroStep, Update, refusal, seed_all
-from mtx.training.monitor import Monitor
+from mtx.training.monitor import MetricsLogger
 from mtx.training.report_file import ReportFile
-from mtx.training.saving import Saver
+from mtx.training.saving import AsyncCheckpointer
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.validation import validate
@@ -55,19 +55,26 @@ class Trainer:
         monitor: is told of each step and validation; there once `run` was called.
     """
 
-    def __init__(self, config: Config, chosen: Chosen, data: PreparedData, paths: RunPaths, lost: Lost | None = None):
-        self.config, self.chosen, self.data, self.paths = config, chosen, data, paths
-        self.lost = lost or Lost()
+    def __init__(
+        self,
+        config: Config,
+        chosen: RuntimeChoices,
+        data: PreparedData,
+        paths: RunLayout,
+        lost: DeferredErrors | None = None,
+    ):
+        self.config, self.runtime, self.data, self.paths = config, chosen, data, paths
+        self.lost = lost or DeferredErrors()
         self.device = torch.device(chosen.device)
         self.state = State(data_sha256=data.sha256)
         train, tokens = data.train, config.training.batch_tokens
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
-        self.planner = StepPlanner(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
+        self.sampler = BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
         self._unread: deque[Update] = deque()
         self._report = ReportFile(paths, config, data.tokenizer, self.lost)
         self._signals = Signals()
 
-    def resume(self, initial: Bundle | None = None) -> None:
+    def resume(self, initial: LoadedModel | None = None) -> None:
         """Go on from the newest whole checkpoint, or start from `initial`, or from random weights.
 
         Raises:
@@ -92,17 +99,17 @@ class Trainer:
     def begin(self) -> None:
         """Start from the random weights of the seed, without a look at the disk: make the model and its optimizer."""
         torch.manual_seed(self.config.seed)
-        self.model = new_model(self.config, self.chosen, self.data.tokenizer.num_ids)
+        self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
-        self._cut(self.chosen)
+        self._cut(self.runtime)
 
-    def _cut(self, chosen: Chosen) -> None:
+    def _cut(self, chosen: RuntimeChoices) -> None:
         """Decide how a step is cut into micro-batches, and make ready what runs one."""
         training, longest = self.config.training, self.config.data.max_tokens
-        self.chosen = chosen
+        self.runtime = chosen
         self.num_micro_steps, self.shape = micro_batch_shape(
-            training.batch_tokens, chosen.micro_batch_tokens, self.planner.ratio, longest
+            training.batch_tokens, chosen.micro_batch_tokens, self.sampler.ratio, longest
         )
         self.micro_step = MicroStep(self.model, training.label_smoothing, chosen.precision, chosen.compile)
 
@@ -123,11 +130,11 @@ class Trainer:
             StoppedError: after SIGTERM or SIGINT, when the state is saved.
             MtxError: where a loss or gradient is not finite; nothing was updated by it.
         """
-        self._ending = Ending(self.config, self.data, started, self.state.elapsed_s)
-        self._saver = Saver(self.paths, self.config.training, self.lost, self.state)
+        self._ending = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
+        self._saver = AsyncCheckpointer(self.paths, self.config.training, self.lost, self.state)
         self.monitor = self._new_monitor()
         with self._signals.listening(), self.monitor, contextlib.closing(self._saver):
-            about = {**vars(self.chosen), **machine(self.device), "data": self.data.sha256}
+            about = {**vars(self.runtime), **machine(self.device), "data": self.data.sha256}
             self.monitor.event("start", step=self.state.step, **about)
             self._saver.status.write("running", "training", self.state.step)
             reason = ""
@@ -146,11 +153,11 @@ class Trainer:
                 "training.learning_rate may be", self.state.best_bleu,
             )  # fmt: skip
 
-    def _new_monitor(self) -> Monitor:
+    def _new_monitor(self) -> MetricsLogger:
         training, state = self.config.training, self.state
-        peak = peak_flops(self.device, self.chosen.precision)
-        flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.planner.ratio)
-        return Monitor(
+        peak = peak_flops(self.device, self.runtime.precision)
+        flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
+        return MetricsLogger(
             self.paths.metrics, state.step, training.max_steps, self.lost, self._ending.at,
             None if peak is None else flops / peak,
             Hints(training.patience, state.best_bleu if state.best_step else None),
@@ -178,7 +185,7 @@ class Trainer:
         """The next steps, in host memory, prepared ahead of the device; to be closed."""
         pin = self.device.type == "cuda"
         return load_steps(
-            self.data.train, self.planner, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
+            self.data.train, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )
 
     def _step_or_shortage(self, loaded: LoadedStep) -> str | None:
@@ -193,7 +200,7 @@ class Trainer:
 
     def _halve(self, has_halved: bool, shortage: str) -> None:
         """Go on with half the micro-batch; what a step learns from, and its normalisation, stay the same."""
-        size, longest, step = self.chosen.micro_batch_tokens, self.config.data.max_tokens, self.state.step + 1
+        size, longest, step = self.runtime.micro_batch_tokens, self.config.data.max_tokens, self.state.step + 1
         if has_halved or size <= longest:
             raise MtxError(
                 f"step {step}: out of memory with micro-batches of {size} target tokens: {shortage}",
@@ -205,8 +212,8 @@ class Trainer:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        self._cut(replace(self.chosen, micro_batch_tokens=max(longest, -(-size // 2))))
-        files.write_json(self.paths.chosen, vars(self.chosen))
+        self._cut(replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2))))
+        files.write_json(self.paths.chosen, vars(self.runtime))
 
     def _after_step(self) -> str | None:
         """Validate and save where that is due; the key of `training` that ends it here, if there is one."""
@@ -268,7 +275,7 @@ class Trainer:
             update = self._unread.popleft()
             loss, nll, norm = update.figures.values()
             if not all(map(math.isfinite, (loss, nll, norm))):
-                raise refusal(update, loss, norm, self.planner, self.data.train, self.paths)
+                raise refusal(update, loss, norm, self.sampler, self.data.train, self.paths)
             tokens = update.num_tgt_tokens
             self.monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 

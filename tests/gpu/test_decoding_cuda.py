@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.slots import Job, Jobs, search
+from mtx.decoding.slots import Request, RequestQueue, search
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
@@ -23,11 +23,11 @@ def found(device: str, precision: str, options: SearchOptions, num_slots: int, p
         model.output_bias[0] += 2.5  # sentences end
     rng = random.Random(1)
     src = sorted(random_ids([rng.randint(2, 40) for _ in range(200)], NUM_IDS, 1), key=len, reverse=True)
-    jobs = [Job(n, s, len(s) + 20, prefix if n % 3 == 0 else [], n) for n, s in enumerate(src)]
-    queue = Jobs(deque(jobs), num_slots, len(src[0]) + 20, len(prefix))
+    requests = [Request(n, s, len(s) + 20, prefix if n % 3 == 0 else [], n) for n, s in enumerate(src)]
+    queue = RequestQueue(deque(requests), num_slots, len(src[0]) + 20, len(prefix))
     engine = IncrementalModel(model.to(device), torch.bfloat16 if precision == "bf16" else torch.float32)
     results = search(engine, queue, options)
-    return [results[n] for n in range(len(jobs))]
+    return [results[n] for n in range(len(requests))]
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

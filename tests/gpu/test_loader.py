@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, Position, StepPlanner, assign, micro_batch_shape, pack, steps
+from mtx.data.packing import SLICES, BatchSampler, SamplerState, assign, micro_batch_shape, pack, steps
 from mtx.data.store import StoreWriter, TokenStore
 from mtx.decoding.batches import to_device
 from mtx.training.loader import load_steps
@@ -23,14 +23,14 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
         writer.add(src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), [""] * NUM_PAIRS, [""] * NUM_PAIRS)
     store = TokenStore.open(tmp_path / "train.arrow")
-    planner = StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // K, planner.ratio, MAX_TOKENS)
+    sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS)
     moved = []
-    for loaded in load_steps(store, planner, Position(), 50, K, shape, pin=True):
+    for loaded in load_steps(store, sampler, SamplerState(), 50, K, shape, pin=True):
         assert all(getattr(batch, name).is_pinned() for batch in loaded.micro_batches for name in (*SLICES, "buffer"))
         torch.cuda._sleep(1_000_000)  # the copies wait, while the loader fills the pinned memory that they read
         moved.append([to_device(batch, torch.device("cuda")) for batch in loaded.micro_batches])
-    for batches, step in zip(moved, steps(planner, Position(), 50), strict=True):
+    for batches, step in zip(moved, steps(sampler, SamplerState(), 50), strict=True):
         groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], K, shape)
         for batch, group in zip(batches, groups, strict=True):
             expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from mtx import settings as configuration
-from mtx.data.packing import Position
+from mtx.data.packing import SamplerState
 from mtx.data.prepare import load_prepared
 from mtx.errors import MtxError
-from mtx.paths import RunPaths
-from mtx.training.chosen import Chosen
+from mtx.paths import RunLayout
+from mtx.training.chosen import RuntimeChoices
 from mtx.training.loader import load_steps
-from mtx.training.lost import Lost
-from mtx.training.monitor import Monitor
+from mtx.training.lost import DeferredErrors
+from mtx.training.monitor import MetricsLogger
 from mtx.training.trainer import Trainer
 
 
@@ -31,16 +31,16 @@ def test_a_run_that_overflows_names_the_step_and_its_lines(
 
 @pytest.fixture
 def trainer(trained: Path, tmp_path: Path) -> Trainer:
-    chosen = Chosen("cpu", "fp32", 4096, "padded", 1, False)
-    config = configuration.load(RunPaths(trained).config)
-    trainer = Trainer(config, chosen, load_prepared(RunPaths(trained).data), RunPaths(tmp_path))
+    chosen = RuntimeChoices("cpu", "fp32", 4096, "padded", 1, False)
+    config = configuration.load(RunLayout(trained).config)
+    trainer = Trainer(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
     trainer.begin()
     return trainer
 
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
-    steps = load_steps(trainer.data.train, trainer.planner, Position(), 4, trainer.num_micro_steps, trainer.shape)
-    with Monitor(tmp_path / "metrics.jsonl", 0, 4, Lost()) as trainer.monitor:
+    steps = load_steps(trainer.data.train, trainer.sampler, SamplerState(), 4, trainer.num_micro_steps, trainer.shape)
+    with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.monitor:
         trainer._step(next(steps))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]

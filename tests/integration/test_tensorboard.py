@@ -28,7 +28,7 @@ def test_tensorboard_shows_the_numbers_of_metrics_under_their_names(settings: li
 
 def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mtx.training import monitor
-    from mtx.training.lost import Lost
+    from mtx.training.lost import DeferredErrors
 
     class Full:
         def __init__(self, *_: object, **__: object):
@@ -41,8 +41,8 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
             self.add_scalar()
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Full)
-    lost = Lost()
-    with monitor.Monitor(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
+    lost = DeferredErrors()
+    with monitor.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
         told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
     assert [text[-1] for text in lost.told] == ["0", "1"]
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1

@@ -11,7 +11,7 @@ import torch
 
 from mtx import files
 from mtx.errors import MtxError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
@@ -34,7 +34,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
     root = tmp_path_factory.mktemp("disk")
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(root, patch)
-        paths = RunPaths(root / "run")
+        paths = RunLayout(root / "run")
         for number, step in enumerate(STEPS):
             recorder.mark("begin", number)
             save(paths, number, step)
@@ -43,7 +43,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
     return recorder.ops
 
 
-def save(paths: RunPaths, number: int, step: int) -> None:
+def save(paths: RunLayout, number: int, step: int) -> None:
     """The checkpoint of a state whose numbers all say which save it is."""
     model, optimizer = fresh()
     model(torch.full((2,), number + 1.0)).sum().backward()
@@ -55,7 +55,7 @@ def save(paths: RunPaths, number: int, step: int) -> None:
 
 def found(root: Path) -> int | None:
     """The save that a start finds, after it has mended what was left; None where there is none."""
-    paths = RunPaths(root / "run")
+    paths = RunLayout(root / "run")
     files.remove_temporaries(paths.checkpoints)
     if not full_checkpoint_steps(paths):
         return None

@@ -9,7 +9,7 @@ import pytest
 
 from mtx.errors import DamagedFileError
 from mtx.files import MANIFEST
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from tests.reliability.conftest import NIGHTLY
 from tests.reliability.test_crashes import fresh, save
@@ -19,8 +19,8 @@ NAMES = (WEIGHTS, OPTIMIZER, STATE, MANIFEST)
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    paths = RunPaths(tmp_path / "run")
+def paths(tmp_path: Path) -> RunLayout:
+    paths = RunLayout(tmp_path / "run")
     for number, step in enumerate((10, 20)):
         save(paths, number, step)
     return paths
@@ -57,7 +57,7 @@ def zeroed(data: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "zeroed"])
-def test_every_byte(paths: RunPaths, how: str, tally: Tally) -> None:
+def test_every_byte(paths: RunLayout, how: str, tally: Tally) -> None:
     directory, rng = paths.checkpoint(20), random.Random(1)
     tried = noticed = 0
     for name in NAMES:
@@ -72,7 +72,7 @@ def test_every_byte(paths: RunPaths, how: str, tally: Tally) -> None:
     tally(f"bytes of a checkpoint {how}", tried, noticed)
 
 
-def test_files_of_other_checkpoints(paths: RunPaths, tally: Tally) -> None:
+def test_files_of_other_checkpoints(paths: RunLayout, tally: Tally) -> None:
     a, b = paths.checkpoint(10), paths.checkpoint(20)
     noticed = tried = 0
     for chosen in range(1, 1 << len(NAMES)):  # any of the files, and all of them

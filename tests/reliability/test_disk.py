@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mtx import cli, disk, files
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import checkpoint_steps
 from mtx.training import checkpoint
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
@@ -62,9 +62,9 @@ def litter(run: Path) -> list[str]:
 
 def loads(run: Path) -> bool:
     """Whether every checkpoint that is there is whole."""
-    steps = checkpoint_steps(RunPaths(run))
+    steps = checkpoint_steps(RunLayout(run))
     for step in steps:
-        checkpoint.files.verify(RunPaths(run).checkpoint(step))
+        checkpoint.files.verify(RunLayout(run).checkpoint(step))
     return True
 
 

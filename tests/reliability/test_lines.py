@@ -18,14 +18,14 @@ from mtx import cli
 from mtx.config import TokenizerConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.lines import Hypothesis, LineTranslator
+from mtx.decoding.lines import Hypothesis, TextTranslator
 from mtx.decoding.options import Candidate, SearchOptions
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally
 
 
-class Echo(LineTranslator):
+class Echo(TextTranslator):
     """In place of a model: the translation of every line is its number, a sum over its text, and what is no text."""
 
     HOSTILE = [

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mtx import disk, files
 from mtx.errors import MtxError
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
@@ -69,7 +69,7 @@ class Run(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.root = Path(tempfile.mkdtemp())
-        self.paths = RunPaths(self.root / "run")
+        self.paths = RunLayout(self.root / "run")
         self.model, self.optimizer = fresh()
         self.step = 0
         self.saved: dict[int, list[torch.Tensor]] = {}  # what each step's checkpoint must hold

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from mtx import files, pipeline, settings, text_files
-from mtx.data.packing import Position, steps
+from mtx.data.packing import SamplerState, steps
 from mtx.data.prepare import PreparedData, load_prepared
 from mtx.errors import MtxError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.run_layout import full_checkpoint_steps
-from mtx.training.chosen import Chosen
+from mtx.training.chosen import RuntimeChoices
 from mtx.training.micro_step import MicroStep
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
@@ -30,19 +30,19 @@ SETTINGS = [
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunLayout:
     directory = tmp_path_factory.mktemp("prepared")
     corpus = write_tsv(directory / "digits.tsv", range(1000, 1300))
     wanted = settings.resolve(None, [f"data.train={corpus}", *SETTINGS, f"run_dir={directory / 'run'}"])
     return pipeline.prepare_only(wanted.config)
 
 
-def trainer(prepared: RunPaths, root: Path, micro_batch_tokens: int = 96) -> Trainer:
+def trainer(prepared: RunLayout, root: Path, micro_batch_tokens: int = 96) -> Trainer:
     """A run of steps of 256 tokens, in three micro-batches each."""
     data: PreparedData = load_prepared(prepared.data)
-    chosen = Chosen("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
+    chosen = RuntimeChoices("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
     root.mkdir(exist_ok=True)
-    run = Trainer(settings.load(prepared.config), chosen, data, RunPaths(root))
+    run = Trainer(settings.load(prepared.config), chosen, data, RunLayout(root))
     run.resume()
     return run
 
@@ -105,7 +105,7 @@ WAYS = {
 
 
 def test_stopped_before_the_update(
-    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tally: Tally
 ) -> None:
     cases = [(way, step) for way in WAYS for step in (1, 4, 5)]
     held = 0
@@ -115,8 +115,8 @@ def test_stopped_before_the_update(
             seen = before_step(step, WAYS[way], patch)
             with pytest.raises(MtxError, match=rf"^step {step}: loss .*nothing was updated") as error:
                 run.run(0.0)
-        pairs = list(steps(run.planner, Position(), step))[-1].pairs
-        place = list(steps(run.planner, Position(), step - 1))[-1].after if step > 1 else Position()
+        pairs = list(steps(run.sampler, SamplerState(), step))[-1].pairs
+        place = list(steps(run.sampler, SamplerState(), step - 1))[-1].after if step > 1 else SamplerState()
         assert f"takes {len(pairs)} pairs from place {place.index} of epoch {place.epoch} on" in str(error.value)
         texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
         assert list(text_files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
@@ -128,7 +128,7 @@ def test_stopped_before_the_update(
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_not_finite_are_never_saved(
-    value: float, prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    value: float, prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trainer(prepared, tmp_path / "run")
     real = Trainer.update
@@ -179,7 +179,7 @@ def gradients(step: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, torch.Ten
 
 
 def test_memory_that_is_short_once_halves_the_micro_batch(
-    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tally: Tally
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tally: Tally
 ) -> None:
     cases = [("micro-step", 1, 1), ("micro-step", 8, 3), ("update", 3, 3)]
     held = 0
@@ -201,7 +201,7 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
 
 
 def test_memory_that_is_short_again_stops_with_what_to_set(
-    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trainer(prepared, tmp_path / "run")
     short_of_memory(99, 5, "micro-step", monkeypatch)
@@ -211,7 +211,7 @@ def test_memory_that_is_short_again_stops_with_what_to_set(
 
 
 def test_an_error_that_is_not_memory_is_told_as_it_is(
-    prepared: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Any, *arguments: Any) -> None:
         raise RuntimeError("something else")

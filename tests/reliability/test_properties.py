@@ -23,7 +23,7 @@ from mtx.commands import streams
 from mtx.config import TokenizerConfig
 from mtx.data import formats
 from mtx.data.cleaning import Limits, clean_pair, clean_text
-from mtx.data.packing import EpochOrder, Position, StepPlanner, assign, micro_batch_shape, pack, steps
+from mtx.data.packing import BatchSampler, EpochOrder, SamplerState, assign, micro_batch_shape, pack, steps
 from mtx.data.prepare import load_prepared, prepare
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.training.checkpoint import State
@@ -239,9 +239,9 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
     def check(sizes: list[tuple[int, int]], weights: Any, batch_tokens: int, ks: list[int], seed: int) -> None:
         store = sides_of(sizes, seed)
         weights = weights_of(weights, len(sizes))
-        plan = StepPlanner(store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
+        plan = BatchSampler(store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
         src_budget = max(round(batch_tokens * plan.ratio), int(store.src.lengths.max()))
-        for step in steps(plan, Position(), 3):
+        for step in steps(plan, SamplerState(), 3):
             assert len(step.pairs) >= 1
             assert step.num_tgt_tokens <= batch_tokens and step.num_src_tokens <= src_budget
             given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in step.pairs)
@@ -266,13 +266,13 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
     def check(sizes: list[tuple[int, int]], weights: Any, parts: list[int], batch_tokens: int, seed: int) -> None:
         store = sides_of(sizes, seed)
         weights = weights_of(weights, len(sizes))
-        make = partial(StepPlanner, store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
-        whole = [step.pairs.tolist() for step in steps(make(), Position(), sum(parts))]
-        position, taken = Position(), []
+        make = partial(BatchSampler, store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
+        whole = [step.pairs.tolist() for step in steps(make(), SamplerState(), sum(parts))]
+        position, taken = SamplerState(), []
         for num_steps in parts:
-            planner = make()
-            _, shape = micro_batch_shape(batch_tokens, batch_tokens, planner.ratio, 40)
-            with closing(load_steps(store, planner, position, num_steps + 3, 1, shape)) as loaded:  # 3 are lost
+            sampler = make()
+            _, shape = micro_batch_shape(batch_tokens, batch_tokens, sampler.ratio, 40)
+            with closing(load_steps(store, sampler, position, num_steps + 3, 1, shape)) as loaded:  # 3 are lost
                 for number, step in zip(range(num_steps), loaded, strict=False):
                     planned = make().step(position)
                     given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in planned.pairs)
@@ -287,7 +287,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
     hold(tally, "epochs with 1-4 resumes", check, LENGTHS, WEIGHTS, parts, st.integers(40, 300), st.integers(0, 99))
 
 
-def check_epochs(taken: list[int], position: Position, weights: Any, num_pairs: int, seed: int) -> None:
+def check_epochs(taken: list[int], position: SamplerState, weights: Any, num_pairs: int, seed: int) -> None:
     """Every epoch that is over holds each pair once, or as often as its weight allows; the last is as far as told."""
     for epoch in range(position.epoch):
         size = EpochOrder(seed, epoch, num_pairs, weights).num_items

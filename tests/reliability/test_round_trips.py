@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from mtx import bundle, files, settings
 from mtx.config import Config, key_names, leaves
-from mtx.data.packing import Position
+from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import STATE, WEIGHTS, RunPaths
+from mtx.paths import STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
 from tests.reliability.properties import Tally, hold
@@ -89,7 +89,7 @@ FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(FLOATS, min_size=3, max_size=3)
 
 
-def write(paths: RunPaths, vectors: list[list[float]]) -> list[int]:
+def write(paths: RunLayout, vectors: list[list[float]]) -> list[int]:
     """A checkpoint of each vector, in this order; their steps."""
     for step, vector in enumerate(vectors, 1):
         checkpoint.save(paths, Snapshot({"x": torch.tensor(vector)}, {}), State(step))
@@ -98,7 +98,7 @@ def write(paths: RunPaths, vectors: list[list[float]]) -> list[int]:
 
 def test_the_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path: Path, tally: Tally) -> None:
     def check(vector: list[float], count: int) -> None:
-        paths = RunPaths(tmp_path)
+        paths = RunLayout(tmp_path)
         mean = checkpoint.average(paths, write(paths, [vector]) * count)["x"]
         assert bits(mean) == bits(torch.tensor(vector))
 
@@ -107,7 +107,7 @@ def test_the_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path: Path, tally: 
 
 def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> None:
     def check(vectors: list[list[float]], random: Any) -> None:
-        paths = RunPaths(tmp_path)
+        paths = RunLayout(tmp_path)
         steps = write(paths, vectors)
         first = checkpoint.average(paths, steps)["x"]
         random.shuffle(steps)
@@ -119,7 +119,7 @@ def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> 
 
 @pytest.mark.parametrize("other, named", [({"x": (3,)}, "x"), ({"x": (1,)}, "x"), ({"y": (2,)}, "x"), ({}, "x")])
 def test_checkpoints_of_different_models_have_no_mean(tmp_path: Path, other: dict[str, Any], named: str) -> None:
-    paths = RunPaths(tmp_path)
+    paths = RunLayout(tmp_path)
     for step, shapes in enumerate(({"x": (2,)}, other), 1):
         weights = {name: torch.ones(shape) for name, shape in shapes.items()}
         checkpoint.save(paths, Snapshot(weights, {}), State(step))
@@ -132,7 +132,8 @@ def test_checkpoints_of_different_models_have_no_mean(tmp_path: Path, other: dic
 COUNTS = st.integers(0, 2**60)
 SECONDS = st.floats(0, allow_infinity=False)
 STATES = st.builds(
-    State, COUNTS, st.builds(Position, COUNTS, COUNTS), st.just(-math.inf) | st.floats(0, 100), COUNTS, COUNTS, COUNTS,
+    State, COUNTS, st.builds(SamplerState, COUNTS, COUNTS), st.just(-math.inf) | st.floats(0, 100), COUNTS, COUNTS,
+    COUNTS,
     SECONDS, SECONDS, st.none() | st.text(string.hexdigits, max_size=64),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ from mtx.decoding.translator import Translator
 from mtx.machine import num_cores
 from mtx.model import device
 from mtx.model.device import num_threads
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training.chosen import choose
 from tests.exports import lively_bundle, small_tokenizer
 
@@ -58,7 +58,7 @@ def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -
     quota.write_text("300000 100000\n")
     config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
     data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0})
-    assert choose(RunPaths(tmp_path), config, torch.device("cpu"), data).threads == 3
+    assert choose(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
 
 
 def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:

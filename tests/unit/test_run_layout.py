@@ -9,7 +9,7 @@ from filelock import FileLock
 from mtx import files
 from mtx.errors import UsageError
 from mtx.owner import KILLED
-from mtx.paths import OPTIMIZER, WEIGHTS, RunPaths
+from mtx.paths import OPTIMIZER, WEIGHTS, RunLayout
 from mtx.run_layout import (
     RunState,
     checkpoint_steps,
@@ -27,11 +27,11 @@ END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "st
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> RunPaths:
-    return RunPaths(tmp_path)
+def run(tmp_path: Path) -> RunLayout:
+    return RunLayout(tmp_path)
 
 
-def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunPaths) -> None:
+def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLayout) -> None:
     assert checkpoint_steps(run) == [] and not is_begun(run)
     for step, names in ((100, (WEIGHTS, OPTIMIZER)), (20, (WEIGHTS,)), (3, (WEIGHTS, OPTIMIZER))):
         with files.new_directory(run.checkpoint(step)) as new:
@@ -43,7 +43,7 @@ def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunPat
     assert checkpoint_steps(run) == [3, 20, 100] and full_checkpoint_steps(run) == [3, 100] and is_begun(run)
 
 
-def test_a_run_means_its_model_directory_where_it_has_one(run: RunPaths) -> None:
+def test_a_run_means_its_model_directory_where_it_has_one(run: RunLayout) -> None:
     assert model_directory(run.root) == run.root
     run.model.mkdir()
     assert model_directory(run.root) == run.model and model_directory(run.model) == run.model
@@ -51,7 +51,7 @@ def test_a_run_means_its_model_directory_where_it_has_one(run: RunPaths) -> None
         require_run(run.root)
 
 
-def test_test_sets_are_translated_where_there_are_hypotheses(run: RunPaths) -> None:
+def test_test_sets_are_translated_where_there_are_hypotheses(run: RunLayout) -> None:
     assert translated_tests(run) == []
     for name in ("b", "a", "half"):
         (run.evaluation / name).mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_test_sets_are_translated_where_there_are_hypotheses(run: RunPaths) -> N
     assert translated_tests(run) == ["a", "b"]
 
 
-def test_where_a_run_stands(run: RunPaths) -> None:
+def test_where_a_run_stands(run: RunLayout) -> None:
     assert run_state(run, []) == RunState("new")
     run.data.mkdir()
     files.write_json(run.status, {"state": "failed", "reason": "no text"})

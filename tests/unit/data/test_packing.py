@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from mtx.data import packing
 from mtx.data.packing import (
     SLICES,
+    BatchSampler,
     EpochOrder,
     PackedBatch,
-    Position,
+    SamplerState,
     Shape,
     Step,
-    StepPlanner,
     assign,
     micro_batch_shape,
     pack,
@@ -40,8 +40,8 @@ def random_lengths(num_pairs: int, seed: int, mean: float = 15.0, longest: int =
     return src, tgt
 
 
-def planner(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: int = 3) -> StepPlanner:
-    return StepPlanner(src, tgt, weights, seed, batch_tokens)
+def sampler(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: int = 3) -> BatchSampler:
+    return BatchSampler(src, tgt, weights, seed, batch_tokens)
 
 
 # --- which sentences make which step ---
@@ -56,20 +56,20 @@ def planner(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: in
     ],
 )
 def test_a_step_of_equal_sentences_by_hand(src: int, tgt: int, expected: int) -> None:
-    step = planner(lengths(*[src] * 40), lengths(*[tgt] * 40), batch_tokens=100).step(Position())
+    step = sampler(lengths(*[src] * 40), lengths(*[tgt] * 40), batch_tokens=100).step(SamplerState())
     assert len(step.pairs) == expected
     assert (step.num_src_tokens, step.num_tgt_tokens) == (src * expected, tgt * expected)
-    assert step.after == Position(0, expected)
+    assert step.after == SamplerState(0, expected)
 
 
 @pytest.mark.parametrize("batch_tokens", [100, 600])  # 600: a step looks at fewer sentences than it may take
 def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget(batch_tokens: int) -> None:
     src, tgt = random_lengths(200, seed=1, mean=9)
-    plan = planner(src, tgt, batch_tokens)
+    plan = sampler(src, tgt, batch_tokens)
     src_budget = round(batch_tokens * src.sum() / tgt.sum())
     order = np.concatenate([EpochOrder(3, epoch, 200).take(0, 200) for epoch in range(20)]).tolist()
     stopped_by = Counter()
-    for step in steps(plan, Position(), 40):
+    for step in steps(plan, SamplerState(), 40):
         taken, src_sum, tgt_sum = [], 0, 0
         while (
             src_sum + src[order[0]] <= src_budget
@@ -86,13 +86,13 @@ def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget(batch_token
 
 def test_a_step_of_many_more_sentences_than_usual() -> None:
     sizes = lengths(*[5] * 500, *[35] * 500)  # 20 on average; the long ones are never drawn
-    step = planner(sizes, sizes, batch_tokens=2000, weights=np.repeat([1.0, 0.0], 500)).step(Position())
+    step = sampler(sizes, sizes, batch_tokens=2000, weights=np.repeat([1.0, 0.0], 500)).step(SamplerState())
     assert (len(step.pairs), step.num_tgt_tokens) == (400, 2000)
 
 
 def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
     src, tgt = lengths(*[1] * 30, 40), lengths(*[4] * 31)  # 70 / 124 of 20 tokens are 11: less than the 40 of one
-    found = [step for step in steps(planner(src, tgt, batch_tokens=20), Position(), 10) if 30 in step.pairs]
+    found = [step for step in steps(sampler(src, tgt, batch_tokens=20), SamplerState(), 10) if 30 in step.pairs]
     assert found
     assert all(step.num_src_tokens <= 40 for step in found)
 
@@ -100,25 +100,25 @@ def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
 @pytest.mark.parametrize(
     "num_pairs, start, after",
     [
-        (7, Position(0, 4), Position(1, 1)),  # 3 of the old epoch, 1 of the new one
-        (8, Position(0, 4), Position(1, 0)),  # exactly the rest
-        (3, Position(0, 0), Position(1, 1)),
-        (1, Position(5, 0), Position(9, 0)),  # four epochs in one step
+        (7, SamplerState(0, 4), SamplerState(1, 1)),  # 3 of the old epoch, 1 of the new one
+        (8, SamplerState(0, 4), SamplerState(1, 0)),  # exactly the rest
+        (3, SamplerState(0, 0), SamplerState(1, 1)),
+        (1, SamplerState(5, 0), SamplerState(9, 0)),  # four epochs in one step
     ],
 )
-def test_a_step_runs_on_across_the_end_of_an_epoch(num_pairs: int, start: Position, after: Position) -> None:
-    step = planner(lengths(*[10] * num_pairs), lengths(*[10] * num_pairs), batch_tokens=40).step(start)
+def test_a_step_runs_on_across_the_end_of_an_epoch(num_pairs: int, start: SamplerState, after: SamplerState) -> None:
+    step = sampler(lengths(*[10] * num_pairs), lengths(*[10] * num_pairs), batch_tokens=40).step(start)
     assert len(step.pairs) == 4
     assert step.after == after
 
 
-def collect(plan: StepPlanner, num_steps: int) -> list[Step]:
-    return list(steps(plan, Position(), num_steps))
+def collect(plan: BatchSampler, num_steps: int) -> list[Step]:
+    return list(steps(plan, SamplerState(), num_steps))
 
 
 def test_every_epoch_holds_every_pair_once() -> None:
     src, tgt = random_lengths(300, seed=2)
-    pairs = np.concatenate([step.pairs for step in collect(planner(src, tgt, batch_tokens=200), 80)])
+    pairs = np.concatenate([step.pairs for step in collect(sampler(src, tgt, batch_tokens=200), 80)])
     assert len(pairs) > 900
     epochs = [pairs[i : i + 300].tolist() for i in (0, 300, 600)]
     assert all(sorted(epoch) == list(range(300)) for epoch in epochs)
@@ -144,7 +144,7 @@ def test_weights_repeat_pairs_and_draw_the_fraction_anew() -> None:
 
 
 def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
-    plan = planner(lengths(5), lengths(5), batch_tokens=20, weights=np.array([0.3]))
+    plan = sampler(lengths(5), lengths(5), batch_tokens=20, weights=np.array([0.3]))
     sizes = [EpochOrder(3, epoch, 1, np.array([0.3])).num_items for epoch in range(200)]
     assert {0, 1} == set(sizes)
     taken = collect(plan, 3)
@@ -157,21 +157,21 @@ def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
 def test_resuming_from_any_position_gives_the_same_rest(weighted: bool) -> None:
     src, tgt = random_lengths(100, seed=4)
     weights = np.random.default_rng(1).uniform(0, 2, 100) if weighted else None
-    whole = collect(planner(src, tgt, 150, weights), 30)
+    whole = collect(sampler(src, tgt, 150, weights), 30)
     assert whole[-1].after.epoch >= 2
     for start in range(1, 30):
-        resumed = planner(src, tgt, 150, weights).step(whole[start - 1].after)
+        resumed = sampler(src, tgt, 150, weights).step(whole[start - 1].after)
         assert resumed.pairs.tolist() == whole[start].pairs.tolist()
         assert resumed.after == whole[start].after
 
 
 def test_a_position_can_be_asked_again_after_others() -> None:
     src, tgt = random_lengths(100, seed=4)
-    plan = planner(src, tgt, 150)
-    expected = plan.step(Position(0, 10)).pairs.tolist()
+    plan = sampler(src, tgt, 150)
+    expected = plan.step(SamplerState(0, 10)).pairs.tolist()
     for epoch in range(5):
-        plan.step(Position(epoch, 3))
-    assert plan.step(Position(0, 10)).pairs.tolist() == expected
+        plan.step(SamplerState(epoch, 3))
+    assert plan.step(SamplerState(0, 10)).pairs.tolist() == expected
 
 
 def test_windows_of_shuffled_blocks_hold_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,10 +277,10 @@ def test_what_fits_nowhere_opens_one_more() -> None:
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 8])
 def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
     src, tgt = random_lengths(2000, seed=5)
-    plan = planner(src, tgt, batch_tokens=4096)
+    plan = sampler(src, tgt, batch_tokens=4096)
     found, shape = micro_batch_shape(4096, -(-4096 // k), plan.ratio, 64)
     assert found == k
-    step = plan.step(Position())
+    step = plan.step(SamplerState())
     groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(step.pairs)))
     for group in groups:
@@ -294,10 +294,10 @@ def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
 )
 def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
     src, tgt = random_lengths(29_000, seed=6)
-    plan = planner(src, tgt, batch_tokens)
+    plan = sampler(src, tgt, batch_tokens)
     _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 256)
     tokens = positions = 0
-    for step in steps(plan, Position(), 12):
+    for step in steps(plan, SamplerState(), 12):
         groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
         assert len(groups) == k, "no step needs one more"
         tokens += step.num_src_tokens + step.num_tgt_tokens
@@ -398,9 +398,9 @@ def test_a_batch_that_is_full_has_no_dummies() -> None:
 def test_packing_conserves_every_pair(sizes: list[tuple[int, int]], batch_tokens: int, k: int, seed: int) -> None:
     src, tgt = (random_ids(column, PAD, seed + i) for i, column in enumerate(zip(*sizes, strict=True)))
     sides = side(src), side(tgt)
-    plan = StepPlanner(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
+    plan = BatchSampler(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
     k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40)
-    for step in steps(plan, Position(), 4):
+    for step in steps(plan, SamplerState(), 4):
         groups = assign(sides[0].lengths[step.pairs], sides[1].lengths[step.pairs], k, shape)
         batches = [pack(*sides, step.pairs[group], shape, PAD) for group in groups]
         for batch in batches:
@@ -417,9 +417,9 @@ def test_one_side_much_longer_than_the_other_and_short_sentences(longest: int) -
     rng = np.random.default_rng(longest)
     for batch_tokens in rng.integers(9000, 12_000, 3).tolist():
         src, tgt = rng.integers(1, longest + 1, 3000).astype(np.int32), np.ones(3000, dtype=np.int32)
-        plan = planner(src, tgt, batch_tokens)
+        plan = sampler(src, tgt, batch_tokens)
         k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // 4), plan.ratio, longest)
-        step = plan.step(Position())
+        step = plan.step(SamplerState())
         groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
         assert len(groups) == k
         sides = (side(random_ids(lengths.tolist(), PAD, 1)) for lengths in (src, tgt))

@@ -12,7 +12,7 @@ from torch import Tensor
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.sampling import draw
 from mtx.decoding.search import EOS_ID, best_of
-from mtx.decoding.slots import Job, Jobs, search
+from mtx.decoding.slots import Request, RequestQueue, search
 from mtx.model.inference import IncrementalModel
 from tests.models import batch_of, random_ids, tiny_model
 
@@ -107,10 +107,10 @@ def run(
 ) -> list[list[Candidate]]:  # fmt: skip
     """Search in few slots, so that sentences wait for them."""
     given = prefixes or [[] for _ in sources]
-    jobs = [Job(n, s, limits[n], given[n]) for n, s in enumerate(sources)]
-    queue = Jobs(deque(jobs), min(num_slots, len(jobs)), max(limits), max(map(len, given)))
+    requests = [Request(n, s, limits[n], given[n]) for n, s in enumerate(sources)]
+    queue = RequestQueue(deque(requests), min(num_slots, len(requests)), max(limits), max(map(len, given)))
     found = search(model, queue, SearchOptions(beam_size, alpha, sampling=sampling))
-    return [found[number] for number in range(len(jobs))]
+    return [found[number] for number in range(len(requests))]
 
 
 def same(got: list[Candidate], expected: list[Candidate]) -> None:
@@ -271,10 +271,12 @@ def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: Sampling, kept
 def test_samples_are_of_the_whole_distribution_and_scored_by_the_model() -> None:
     """All sequences of at most 3 tokens, each about as often as the model says."""
     model, limit, count = TableModel(3, seed=5, sharpness=0.7), 3, 1500
-    jobs = [Job(n, 7, limit, [], n) for n in range(count)]
+    requests = [Request(n, 7, limit, [], n) for n in range(count)]
     # sources are hashed with the number of the sample; a source is a list of ids where text is translated
-    jobs = [Job(j.number, [7], limit, [], j.sample) for j in jobs]
-    found = search(_FirstOf(model), Jobs(deque(jobs), 50, limit, 0), SearchOptions(1, 0.0, sampling=Sampling()))
+    requests = [Request(j.number, [7], limit, [], j.sample) for j in requests]
+    found = search(
+        _FirstOf(model), RequestQueue(deque(requests), 50, limit, 0), SearchOptions(1, 0.0, sampling=Sampling())
+    )
     counts: dict[Prefix, int] = {}
     for n in range(count):
         (candidate,) = found[n]
@@ -302,9 +304,9 @@ def test_a_sample_depends_on_its_source_its_number_and_the_seed_alone() -> None:
     sampling = Sampling(seed=4)
 
     def drawn(sources: list[int], samples: list[int], slots: int, sampling: Sampling) -> list[list[int]]:
-        jobs = [Job(n, [s], 9, [], k) for n, (s, k) in enumerate(zip(sources, samples, strict=True))]
-        found = search(model, Jobs(deque(jobs), slots, 9, 0), SearchOptions(4, 0.6, sampling=sampling))
-        return [found[n][0].ids for n in range(len(jobs))]
+        requests = [Request(n, [s], 9, [], k) for n, (s, k) in enumerate(zip(sources, samples, strict=True))]
+        found = search(model, RequestQueue(deque(requests), slots, 9, 0), SearchOptions(4, 0.6, sampling=sampling))
+        return [found[n][0].ids for n in range(len(requests))]
 
     alone = [drawn([s], [k], 1, sampling)[0] for s, k in ((3, 0), (3, 1), (5, 0))]
     assert drawn([5, 3, 3, 8], [0, 1, 0, 0], 2, sampling)[:3] == alone[::-1]

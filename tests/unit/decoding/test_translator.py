@@ -11,7 +11,7 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding.batches import pack_sentences
 from mtx.decoding.lines import Hypothesis
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.slots import Job
+from mtx.decoding.slots import Request
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
@@ -81,11 +81,15 @@ def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tok
 
 
 def test_groups_keep_to_their_budget(translator: Translator) -> None:
-    jobs = [Job(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
+    requests = [Request(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
     small = Translator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=64, threads=1)
-    groups = list(small._groups(jobs))
+    groups = list(small._groups(requests))
     # 2 slots of 30, until sentences are half as long; 4 of 15; then short ones, which count as 8
-    assert [[job.number for job in group.waiting] for group in groups] == [[30, 20, 16], [15, 8, 4, 3], [2, 2, 1]]
+    assert [[request.number for request in group.waiting] for group in groups] == [
+        [30, 20, 16],
+        [15, 8, 4, 3],
+        [2, 2, 1],
+    ]
     assert [group.num_slots for group in groups] == [2, 4, 3]
 
 

@@ -67,7 +67,9 @@ def test_the_directory_says_what_it_is_and_is_whole(tokenizer: Tokenizer, tmp_pa
 
 def test_every_position_that_a_translation_can_need_is_there(tokenizer: Tokenizer, tmp_path: Path) -> None:
     loaded = lively_bundle(tokenizer, tmp_path / "model")
-    write_ctranslate2(bundle.Bundle(loaded.model, tokenizer, {**INFO, "max_tokens": 300}), tmp_path / "export", "int8")
+    write_ctranslate2(
+        bundle.LoadedModel(loaded.model, tokenizer, {**INFO, "max_tokens": 300}), tmp_path / "export", "int8"
+    )
     assert files.read_json(tmp_path / "export" / "mtx.json")["num_positions"] >= 300 + 50
     spec = model_spec(loaded.model, tokenizer.vocabulary(), 700)
     assert spec.encoder.position_encodings.encodings.shape == (700, 16)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtx import bundle, files
-from mtx.bundle import Bundle
+from mtx.bundle import LoadedModel
 from mtx.config import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import UsageError
@@ -36,7 +36,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=300), 100, ["BT"])
 
 
-def bundle_of(tokenizer: Tokenizer, directory: Path, **changes: Any) -> Bundle:
+def bundle_of(tokenizer: Tokenizer, directory: Path, **changes: Any) -> LoadedModel:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, **changes)
     bundle.write(directory, model.state_dict(), model.config, tokenizer, INFO)
     return bundle.load(directory)
@@ -108,7 +108,7 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     signature = "nrefs:1|case:mixed"
     scores = {"test": {"bleu": {"score": 39.414, "signature": signature}}, "run": {"seed": 1, "precision": "fp32"}}
     info = {**loaded.info, "src": "no", "tgt": "any"}  # YAML reads a bare `no` as false
-    export_huggingface(Bundle(loaded.model, loaded.tokenizer, info), tmp_path / "theirs", scores)
+    export_huggingface(LoadedModel(loaded.model, loaded.tokenizer, info), tmp_path / "theirs", scores)
     _, front, text = (tmp_path / "theirs" / "README.md").read_text().split("---\n", 2)
     described = yaml.safe_load(front)
     assert described["language"] == ["no", "any"]

@@ -87,7 +87,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def assert_equal_logits(directory: Path, loaded: bundle.Bundle) -> None:
+def assert_equal_logits(directory: Path, loaded: bundle.LoadedModel) -> None:
     model, _ = peers.marian(directory)
     num_ids = loaded.tokenizer.num_ids
     src, tgt = random_ids([5, 9, 1, 20, 7], num_ids, 3), random_ids([6, 3, 12, 4, 1], num_ids, 4)

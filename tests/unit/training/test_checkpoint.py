@@ -13,21 +13,21 @@ import torch
 
 from mtx import bundle, disk, files
 from mtx.config import TrainingConfig
-from mtx.data.packing import Position
+from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import MANIFEST
 from mtx.model.transformer import Transformer
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunPaths
+from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 from mtx.training.objective import smoothed_loss
-from mtx.training.saving import Saver
+from mtx.training.saving import AsyncCheckpointer
 from tests.models import random_batch, tiny_model
 
 NUM_IDS = 13
-STATE_30 = State(30, Position(2, 17), 12.25, 20, 30, 1, 61.5)
+STATE_30 = State(30, SamplerState(2, 17), 12.25, 20, 30, 1, 61.5)
 
 
 def adam(model: Transformer) -> torch.optim.Adam:
@@ -54,11 +54,11 @@ def same_weights(a: Transformer, b: Transformer) -> None:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
-    return RunPaths(tmp_path / "run")
+def paths(tmp_path: Path) -> RunLayout:
+    return RunLayout(tmp_path / "run")
 
 
-def save_steps(paths: RunPaths, *steps: int) -> None:
+def save_steps(paths: RunLayout, *steps: int) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
     for step in steps:
@@ -68,7 +68,7 @@ def save_steps(paths: RunPaths, *steps: int) -> None:
 # --- round trip ---
 
 
-def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunPaths) -> None:
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunLayout) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
     checkpoint.save(paths, checkpoint.snapshot(model, optimizer), STATE_30)
@@ -90,7 +90,7 @@ def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
     assert (state.best_bleu == -math.inf) == (state.best_step == 0)
 
 
-def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunPaths) -> None:
+def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunLayout) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
     checkpoint.save(paths, checkpoint.snapshot(model, optimizer), STATE_30)
@@ -105,13 +105,13 @@ def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunPaths) -> None:
 # --- which are kept ---
 
 
-def kept(paths: RunPaths) -> tuple[list[int], list[int]]:
+def kept(paths: RunLayout) -> tuple[list[int], list[int]]:
     """Steps with the full state, and steps with the weights alone."""
     full = full_checkpoint_steps(paths)
     return full, [step for step in checkpoint_steps(paths) if step not in full]
 
 
-def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunPaths) -> None:
+def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunLayout) -> None:
     save_steps(paths, 100, 200, 250, 300, 400, 500, 600)
     checkpoint.prune(paths, State(600, best_step=250), checkpoint_every=100, average_last=4)
     assert kept(paths) == ([250, 500, 600], [300, 400])
@@ -120,7 +120,7 @@ def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunPaths)
     assert checkpoint.averaged_steps(paths, 100, 4) == [300, 400, 500, 600], "250 is none of the regular ones"
 
 
-def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunPaths) -> None:
+def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunLayout) -> None:
     save_steps(paths, 100, 200, 300, 333)
     checkpoint.prune(paths, State(333), checkpoint_every=100, average_last=3)
     assert kept(paths) == ([300, 333], [200])
@@ -131,7 +131,7 @@ def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunPaths) -> Non
     assert kept(paths) == ([333, 400], [200, 300])
 
 
-def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunPaths) -> None:
+def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunLayout) -> None:
     for step in range(10, 91, 10):
         save_steps(paths, step)
         checkpoint.prune(paths, State(step, best_step=20), checkpoint_every=10, average_last=5)
@@ -139,7 +139,7 @@ def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunPaths)
     assert checkpoint.averaged_steps(paths, 10, 5) == [50, 60, 70, 80, 90]
 
 
-def test_without_checkpoints_there_is_nothing(paths: RunPaths) -> None:
+def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
     assert full_checkpoint_steps(paths) == checkpoint.averaged_steps(paths, 10, 5) == []
 
 
@@ -147,7 +147,7 @@ def test_without_checkpoints_there_is_nothing(paths: RunPaths) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunPaths, count: int) -> None:
+def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, count: int) -> None:
     save_steps(paths, *range(1, count + 1))
     mean = checkpoint.average(paths, list(range(1, count + 1)))
     saved = bundle.load_tensors(paths.checkpoint(1) / WEIGHTS)
@@ -157,7 +157,7 @@ def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunPaths, cou
         assert torch.equal(tensor, saved[name]), name
 
 
-def test_an_average_by_hand(paths: RunPaths) -> None:
+def test_an_average_by_hand(paths: RunLayout) -> None:
     for step, values in ((1, [1.0, 2.0, -1e8]), (2, [2.0, 2.0, 1.0]), (3, [6.0, 2.0, 1e8])):
         with files.new_directory(paths.checkpoint(step)) as new:
             bundle.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
@@ -177,7 +177,7 @@ def flip(path: Path, place: int) -> None:
 @pytest.mark.parametrize("name", [WEIGHTS, OPTIMIZER, STATE])
 @pytest.mark.parametrize("damage", ["flipped", "short", "missing"])
 def test_a_damaged_checkpoint_is_refused_by_name_and_an_older_one_taken(
-    paths: RunPaths, name: str, damage: str, caplog: pytest.LogCaptureFixture
+    paths: RunLayout, name: str, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     save_steps(paths, 10, 20)
     path = paths.checkpoint(20) / name
@@ -198,7 +198,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_an_older_one_taken(
     assert (paths.checkpoints / "damaged-step-00000020" / MANIFEST).exists(), "it is kept, under another name"
 
 
-def test_no_whole_checkpoint_is_never_a_new_start(paths: RunPaths) -> None:
+def test_no_whole_checkpoint_is_never_a_new_start(paths: RunLayout) -> None:
     save_steps(paths, 10, 20)
     for step in (10, 20):
         flip(paths.checkpoint(step) / WEIGHTS, -2)
@@ -208,7 +208,7 @@ def test_no_whole_checkpoint_is_never_a_new_start(paths: RunPaths) -> None:
     assert sorted(paths.checkpoints.rglob("*")) == before
 
 
-def test_a_checkpoint_under_the_name_of_another_is_refused(paths: RunPaths) -> None:
+def test_a_checkpoint_under_the_name_of_another_is_refused(paths: RunLayout) -> None:
     save_steps(paths, 10)
     paths.checkpoint(10).rename(paths.checkpoint(20))
     with pytest.raises(DamagedFileError, match="step-00000020/state.json: is of step 10"):
@@ -217,7 +217,7 @@ def test_a_checkpoint_under_the_name_of_another_is_refused(paths: RunPaths) -> N
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("which", ["weights", "moments"])
-def test_what_is_not_finite_is_never_written(paths: RunPaths, which: str, value: float) -> None:
+def test_what_is_not_finite_is_never_written(paths: RunLayout, which: str, value: float) -> None:
     save_steps(paths, 10)
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
@@ -230,7 +230,7 @@ def test_what_is_not_finite_is_never_written(paths: RunPaths, which: str, value:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux tells them")
-def test_saving_on_a_thread_starts_no_others(paths: RunPaths) -> None:
+def test_saving_on_a_thread_starts_no_others(paths: RunLayout) -> None:
     model = torch.nn.Linear(1000, 1000)
     taken = checkpoint.Snapshot({name: tensor.detach() for name, tensor in model.state_dict().items()}, {})
     torch.set_num_threads(2)
@@ -244,7 +244,7 @@ def test_saving_on_a_thread_starts_no_others(paths: RunPaths) -> None:
         torch.set_num_threads(1)
 
 
-def test_without_room_nothing_is_begun(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_nothing_is_begun(paths: RunLayout, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
     taken = checkpoint.snapshot(model, optimizer)
@@ -258,14 +258,14 @@ def test_without_room_nothing_is_begun(paths: RunPaths, monkeypatch: pytest.Monk
     checkpoint.check_space(paths, checkpoint.space_needed(paths, model, 10, 5))
 
 
-def test_a_checkpoint_of_another_model_is_refused(paths: RunPaths) -> None:
+def test_a_checkpoint_of_another_model_is_refused(paths: RunLayout) -> None:
     save_steps(paths, 10)
     model = tiny_model(NUM_IDS, dtype=torch.float32, d_ff=48)
     with pytest.raises(DamagedFileError, match=r"inner\.bias is torch\.float32 \[32\], expected torch\.float32 \[48\]"):
         checkpoint.load(paths.checkpoint(10), model, adam(model))
 
 
-def test_damaged_weights_are_not_averaged(paths: RunPaths, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_weights_are_not_averaged(paths: RunLayout, caplog: pytest.LogCaptureFixture) -> None:
     save_steps(paths, 10, 20)
     good = checkpoint.average(paths, [20])
     flip(paths.checkpoint(10) / WEIGHTS, -2)
@@ -278,13 +278,13 @@ def test_damaged_weights_are_not_averaged(paths: RunPaths, caplog: pytest.LogCap
 
 
 @pytest.fixture
-def saver(paths: RunPaths) -> Iterator[Saver]:
-    with closing(Saver(paths, TrainingConfig(), Lost(), State())) as saver:
+def saver(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
+    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as saver:
         yield saver
 
 
 def test_a_failed_write_is_told_once_and_the_next_is_made(
-    paths: RunPaths, saver: Saver, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -301,7 +301,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
-    paths: RunPaths, saver: Saver, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)

@@ -11,16 +11,16 @@ from mtx.config import Config
 from mtx.data.packing import micro_batch_shape
 from mtx.errors import MtxError
 from mtx.training import chosen
-from mtx.training.chosen import Chosen
+from mtx.training.chosen import RuntimeChoices
 
-CUDA = Chosen("cuda", "bf16", 25_000, "varlen", 1, False)
+CUDA = RuntimeChoices("cuda", "bf16", 25_000, "varlen", 1, False)
 
 
 def config(*overrides: str) -> Config:
     return settings.resolve(None, ["training.batch_tokens=25000", *overrides]).config
 
 
-def found(wanted: Config, chosen_before: Chosen = CUDA) -> int:
+def found(wanted: Config, chosen_before: RuntimeChoices = CUDA) -> int:
     return chosen.largest_micro_batch(wanted, chosen_before, 100, 1.0)
 
 

@@ -16,7 +16,7 @@ from mtx.config import Config, TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.exchange.limits import export_note
-from mtx.paths import WEIGHTS, RunPaths
+from mtx.paths import WEIGHTS, RunLayout
 from mtx.settings import Resolved
 from mtx.training import init_from
 from mtx.training.checkpoint import State
@@ -130,7 +130,7 @@ def test_longer_sentences_than_learned_positions(model: Path, tmp_path: Path) ->
 # A run that is begun
 
 
-def begin(run: RunPaths, config: Config, tokenizer: Tokenizer) -> None:
+def begin(run: RunLayout, config: Config, tokenizer: Tokenizer) -> None:
     """The files by which a run counts as begun."""
     with files.new_directory(run.data) as data:
         tokenizer.save(data)
@@ -138,7 +138,7 @@ def begin(run: RunPaths, config: Config, tokenizer: Tokenizer) -> None:
 
 
 def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tmp_path: Path) -> None:
-    run = RunPaths(tmp_path / "run")
+    run = RunLayout(tmp_path / "run")
     first = resolve(model, f"run_dir={run.root}")
     begin(run, first.config, bundle.load(model).tokenizer)
     gone = model.rename(model.with_name("gone"))
@@ -160,7 +160,7 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
 
 
 def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -> None:
-    run = RunPaths(tmp_path / "run")
+    run = RunLayout(tmp_path / "run")
     config = resolve(model, f"run_dir={run.root}", "data.tgt=nl").config
     begin(run, config, bundle.load(model).tokenizer)
     with pytest.raises(UsageError, match="this run has no model yet"):

@@ -1,4 +1,4 @@
-"""The loader's thread delivers what the planner planned, its errors reach the consumer, and it ends."""
+"""The loader's thread delivers what the sampler planned, its errors reach the consumer, and it ends."""
 
 import threading
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, Position, Step, StepPlanner, assign, micro_batch_shape, pack, slices, steps
+from mtx.data.packing import SLICES, BatchSampler, SamplerState, Step, assign, micro_batch_shape, pack, slices, steps
 from mtx.data.store import StoreWriter, TokenStore
 from mtx.decoding.batches import to_device
 from mtx.training.loader import LoadedStep, load_steps
@@ -27,11 +27,11 @@ def store(tmp_path: Path) -> TokenStore:
     return TokenStore.open(tmp_path / "train.arrow")
 
 
-def planner(store: TokenStore) -> StepPlanner:
-    return StepPlanner(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
+def sampler(store: TokenStore) -> BatchSampler:
+    return BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
 
 
-def load(store: TokenStore, plan: StepPlanner, position: Position, num_steps: int, k: int) -> Iterator[LoadedStep]:
+def load(store: TokenStore, plan: BatchSampler, position: SamplerState, num_steps: int, k: int) -> Iterator[LoadedStep]:
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
     return load_steps(store, plan, position, num_steps, k, shape)
 
@@ -42,10 +42,10 @@ def loader_threads() -> list[threading.Thread]:
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -> None:
-    plan, start = planner(store), Position(2, 7)
+    plan, start = sampler(store), SamplerState(2, 7)
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
     loaded = list(load(store, plan, start, 15, k))
-    planned = list(steps(planner(store), start, 15))
+    planned = list(steps(sampler(store), start, 15))
     assert [step.after for step in loaded] == [step.after for step in planned]
     for got, step in zip(loaded, planned, strict=True):
         assert (got.num_src_tokens, got.num_tgt_tokens) == (step.num_src_tokens, step.num_tgt_tokens)
@@ -59,21 +59,21 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
 
 
 def test_no_steps_are_no_steps(store: TokenStore) -> None:
-    assert list(load(store, planner(store), Position(), 0, 1)) == []
+    assert list(load(store, sampler(store), SamplerState(), 0, 1)) == []
 
 
 def test_an_error_in_the_thread_is_raised_where_steps_are_consumed(store: TokenStore) -> None:
-    plan = planner(store)
+    plan = sampler(store)
     good, calls = plan.step, []
 
-    def failing(position: Position) -> Step:
+    def failing(position: SamplerState) -> Step:
         calls.append(position)
         if len(calls) == 3:
             raise OSError("the disk is gone")
         return good(position)
 
     plan.step = failing  # type: ignore[method-assign]
-    loaded = load(store, plan, Position(), 9, 1)
+    loaded = load(store, plan, SamplerState(), 9, 1)
     assert [next(loaded).after, next(loaded).after] == calls[1:3]
     with pytest.raises(OSError, match="the disk is gone"):
         next(loaded)
@@ -81,7 +81,7 @@ def test_an_error_in_the_thread_is_raised_where_steps_are_consumed(store: TokenS
 
 
 def test_closing_early_ends_the_thread(store: TokenStore) -> None:
-    with closing(load(store, planner(store), Position(), 1_000_000, 1)) as loaded:  # type: ignore[type-var]
+    with closing(load(store, sampler(store), SamplerState(), 1_000_000, 1)) as loaded:  # type: ignore[type-var]
         next(loaded)
         assert len(loader_threads()) == 1
     assert not loader_threads()

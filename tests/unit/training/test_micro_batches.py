@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.packing import Position, StepPlanner, assign, micro_batch_shape, pack
+from mtx.data.packing import BatchSampler, SamplerState, assign, micro_batch_shape, pack
 from mtx.decoding.batches import to_tensors
 from mtx.training.objective import smoothed_loss
 from tests.models import random_ids, side, tiny_model
@@ -17,9 +17,9 @@ def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: in
     """The number of micro-batches of the first step, and its loss and gradients."""
     model = tiny_model(NUM_IDS, d_ff=24)
     src, tgt = (side(random_ids(lengths, NUM_IDS, seed)) for seed in (1, 2))
-    plan = StepPlanner(src.lengths, tgt.lengths, None, 1, batch_tokens)
+    plan = BatchSampler(src.lengths, tgt.lengths, None, 1, batch_tokens)
     k, shape = micro_batch_shape(batch_tokens, micro_batch_tokens, plan.ratio, MAX_TOKENS)
-    step = plan.step(Position())
+    step = plan.step(SamplerState())
     groups = assign(src.lengths[step.pairs], tgt.lengths[step.pairs], k, shape)
     total = torch.zeros(())
     for group in groups:

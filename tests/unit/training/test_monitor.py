@@ -10,8 +10,8 @@ from mtx import settings
 from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, UsageError
 from mtx.owner import is_owned
-from mtx.training.lost import Lost
-from mtx.training.monitor import Monitor
+from mtx.training.lost import DeferredErrors
+from mtx.training.monitor import MetricsLogger
 from mtx.training.status import read_status
 
 
@@ -29,7 +29,7 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
 def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "start"}\n{"event": "tr')
-    with Monitor(path, done=0, max_steps=20, lost=Lost()) as monitor:
+    with MetricsLogger(path, done=0, max_steps=20, lost=DeferredErrors()) as monitor:
         for step in range(1, 21):
             monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     lines = path.read_text().split("\n")
@@ -45,7 +45,7 @@ def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     path = tmp_path / "metrics.jsonl"
-    with Monitor(path, done=0, max_steps=40, lost=Lost()) as monitor:
+    with MetricsLogger(path, done=0, max_steps=40, lost=DeferredErrors()) as monitor:
         for step in range(1, 41):
             now += 4.0 if step % 4 == 1 else 1e-6
             monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
@@ -104,7 +104,9 @@ def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
     clock = iter(range(10_000))
     monkeypatch.setattr("mtx.training.monitor.time.monotonic", lambda: next(clock))  # a second passes at every look
     caplog.set_level("INFO")
-    with Monitor(tmp_path / "metrics.jsonl", done=0, max_steps=607, lost=Lost(), utilisation_per_rate=0.004) as monitor:
+    with MetricsLogger(
+        tmp_path / "metrics.jsonl", done=0, max_steps=607, lost=DeferredErrors(), utilisation_per_rate=0.004
+    ) as monitor:
         for step in range(1, 30):
             monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     said = [record.message for record in caplog.records if "will take" in record.message]

@@ -6,9 +6,9 @@ import pytest
 
 from mtx import disk, settings
 from mtx.errors import MtxError
-from mtx.paths import RunPaths
+from mtx.paths import RunLayout
 from mtx.training import report_file
-from mtx.training.lost import Lost
+from mtx.training.lost import DeferredErrors
 from mtx.training.report_file import ReportFile
 
 
@@ -27,9 +27,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     return clock
 
 
-def _file(tmp_path: Path, lost: Lost) -> ReportFile:
+def _file(tmp_path: Path, lost: DeferredErrors) -> ReportFile:
     config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
-    return ReportFile(RunPaths(tmp_path), config, None, lost)  # type: ignore[arg-type]
+    return ReportFile(RunLayout(tmp_path), config, None, lost)  # type: ignore[arg-type]
 
 
 def test_it_takes_a_fiftieth_of_the_time_at_most(
@@ -43,7 +43,7 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
         return "page"
 
     monkeypatch.setattr(report_file, "report", report)
-    file = _file(tmp_path, Lost())
+    file = _file(tmp_path, DeferredErrors())
     for now in (100, 110, 201, 203, 300):
         clock.now = now
         file.renew(None)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     told: list[str] = []
     monkeypatch.setattr(report_file, "report", fail)
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
-    lost = Lost()
+    lost = DeferredErrors()
     file = _file(tmp_path, lost)
     file.renew(None)  # type: ignore[arg-type]
     assert "no page; the next one is tried" in told[0] and lost.told == []
@@ -93,7 +93,7 @@ def test_a_page_that_cannot_be_drawn_is_no_failed_disk(
 
     monkeypatch.setattr(report_file, "report", report)
     monkeypatch.setattr(disk, "write", write)
-    lost = Lost()
+    lost = DeferredErrors()
     _file(tmp_path, lost).finish(None)  # type: ignore[arg-type]
     with pytest.raises(MtxError) as error:
         lost.check()
