@@ -17,16 +17,16 @@ from typing import Any
 import typer
 
 from mtx.commands.attention import attention
-from mtx.commands.common import require_stdout
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
-from mtx.commands.exchange import export, import_
+from mtx.commands.interop import export, import_
+from mtx.commands.options import require_stdout
 from mtx.commands.report import report
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
-from mtx.text_files import printable
+from mtx.files.text_files import printable
 
 app = typer.Typer(
     add_completion=False,
@@ -88,8 +88,8 @@ def _shown(text: str) -> str:
 
 def _usage_error(error: Any) -> UsageError:
     """The parser's complaint in our words; a setting written as an option is shown in its right form."""
-    from mtx.config import key_names
-    from mtx.config_problems import nearest
+    from mtx.config.messages import nearest
+    from mtx.config.schema import key_names
 
     option = getattr(error, "option_name", "")
     wanted = option.lstrip("-").split("=")[0].replace("-", "_")

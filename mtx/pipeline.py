@@ -13,30 +13,33 @@ from typing import Any
 
 import torch
 
-from mtx import bundle, evaluation, files, settings, text_files
-from mtx.bundle import LoadedModel
-from mtx.config import Config
-from mtx.data import prepare
-from mtx.data.prepare import PreparedData
-from mtx.decoding.lines import TextTranslator
+from mtx.config import settings
+from mtx.config.schema import Config
+from mtx.data import preprocess
+from mtx.data.preprocess import PreparedData
+from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
-from mtx.durations import format_duration
 from mtx.errors import DamagedFileError, MtxError
-from mtx.evaluation import Scores
-from mtx.events import read_events
-from mtx.exchange.limits import export_note
+from mtx.evaluation import metrics
+from mtx.evaluation.metrics import Scores
+from mtx.evaluation.protocols import Protocol
+from mtx.files import durable, text_files
+from mtx.files.durations import format_duration
+from mtx.interop.limits import export_note
+from mtx.interop.model_card import run_card
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
-from mtx.paths import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
-from mtx.protocols import Protocol
-from mtx.run_card import run_card
-from mtx.run_directory import open_run, owned, sign
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
+from mtx.model_directory import storage
+from mtx.model_directory.storage import LoadedModel
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.directory import open_run, owned, sign
+from mtx.run.events import read_events
+from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
+from mtx.run.status import reporting
 from mtx.training import checkpoint, init_from
-from mtx.training.chosen import choose
-from mtx.training.lost import DeferredErrors
-from mtx.training.monitor import require_tensorboard
-from mtx.training.report_file import ReportFile
-from mtx.training.status import reporting
+from mtx.training.metrics import require_tensorboard
+from mtx.training.report_writer import ReportFile
+from mtx.training.runtime import choose
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, spread
 
@@ -126,8 +129,8 @@ def prepared_data(wanted: Config, paths: RunLayout, initial: LoadedModel | None)
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        prepare.prepare(wanted, paths.data, tokenizer=initial.tokenizer if initial else None)
-    data = prepare.load_prepared(paths.data)
+        preprocess.prepare(wanted, paths.data, tokenizer=initial.tokenizer if initial else None)
+    data = preprocess.load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(wanted, initial.tokenizer, data.tokenizer)
     return data
@@ -153,7 +156,7 @@ def _write_model(wanted: Config, paths: RunLayout, data: PreparedData) -> None:
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    bundle.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, bundle.describe(wanted))
+    storage.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, storage.describe(wanted))
 
 
 def _score(wanted: Config, paths: RunLayout, trainer: Trainer) -> None:
@@ -170,7 +173,7 @@ def _score(wanted: Config, paths: RunLayout, trainer: Trainer) -> None:
     if state.init_sha256:
         run["init_from"] = {"path": wanted.training.init_from, "sha256": state.init_sha256}
     card = run_card(wanted, data.report, scores, run, state.step, format_duration(state.elapsed_s))
-    bundle.add_scores(paths.model, {**scores, "run": run}, card)
+    storage.add_scores(paths.model, {**scores, "run": run}, card)
     ReportFile(paths, wanted, data.tokenizer, trainer.lost).finish(translator)
 
 
@@ -189,8 +192,8 @@ def evaluate_tests(
     for name, store in data.tests.items():
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
-        test_set = evaluation.NamedTestSet(name, tgt, store.src_texts(), store.tgt_texts())
-        scores[name] = evaluation.evaluate(translator, test_set, paths.evaluation / name, protocol)
+        test_set = metrics.NamedTestSet(name, tgt, store.src_texts(), store.tgt_texts())
+        scores[name] = metrics.evaluate(translator, test_set, paths.evaluation / name, protocol)
     return scores
 
 
@@ -204,8 +207,8 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
     wanted = settings.load(paths.config)
     with owned(paths):
         sign(paths.lock)
-        files.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, paths, prepare.load_prepared(paths.data), wanted.data.tgt, protocol)
+        durable.remove_temporaries(paths.evaluation)
+        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), wanted.data.tgt, protocol)
 
 
 def _fingerprint(wanted: Config) -> str:
@@ -225,9 +228,9 @@ def _code_hash() -> str:
 
 def _is_finished(paths: RunLayout, wanted: Config) -> bool:
     try:
-        if files.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(wanted):
+        if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(wanted):
             return False
-        files.verify(paths.model, (WEIGHTS, SCORES))
+        durable.verify(paths.model, (WEIGHTS, SCORES))
     except DamagedFileError as error:  # no model yet, or one that can be made again from the checkpoints
         if paths.model.exists():
             logger.info("%s; the model is written again", error)

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.config import ModelConfig
-from mtx.data.store import Side, TokenStore
-from mtx.exchange import marian
+from mtx.config.schema import ModelConfig
+from mtx.data.token_store import Side, TokenStore
+from mtx.interop import marian
 from mtx.model.transformer import Transformer, sinusoidal_positions
 
 LABEL_SMOOTHING = 0.1

@@ -21,8 +21,8 @@ import numpy as np
 import torch
 
 from mtx.data.packing import BatchSampler, SamplerState, micro_batch_shape
-from mtx.data.store import Side, TokenStore
-from mtx.paths import TRAIN_STORE
+from mtx.data.token_store import Side, TokenStore
+from mtx.run.layout import TRAIN_STORE
 from mtx.training.loader import load_steps
 
 MAX_TOKENS, NUM_IDS = 256, 32_000

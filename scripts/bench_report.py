@@ -20,12 +20,12 @@ from pathlib import Path
 import torch
 from bench_machine import machine, versions
 
-from mtx import settings
-from mtx.data import prepare
-from mtx.paths import RunLayout
-from mtx.training.chosen import read_chosen
-from mtx.training.lost import DeferredErrors
-from mtx.training.monitor import MetricsLogger
+from mtx.config import settings
+from mtx.data import preprocess
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.layout import RunLayout
+from mtx.training.metrics import MetricsLogger
+from mtx.training.runtime import read_chosen
 from mtx.training.trainer import Trainer
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
@@ -36,7 +36,7 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     paths = RunLayout(run)
     config, chosen = settings.load(paths.config), read_chosen(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
-    data = prepare.load_prepared(paths.data)
+    data = preprocess.load_prepared(paths.data)
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     trainer.begin()
     times: dict[bool, list[float]] = {True: [], False: []}

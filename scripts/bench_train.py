@@ -25,7 +25,7 @@ from typing import Any
 
 from bench_machine import versions
 
-from mtx.machine import num_cores
+from mtx.run.machine import num_cores
 
 STARTED = time.perf_counter()  # before the slow imports: the time to the first step starts here
 
@@ -146,14 +146,14 @@ def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
         job = replace(job, loss_steps=arguments.loss_steps, learning_rate=arguments.learning_rate)
     if arguments.data_dir is None:
         return job
-    from mtx import settings
-    from mtx.data import prepare
+    from mtx.config import settings
+    from mtx.data import preprocess
     from mtx.errors import MtxError
 
     print("preparing the text", file=sys.stderr)
     text = [f"data.dir={arguments.data_dir}", "data.train=train"]
     try:
-        prepare.prepare(settings.resolve(None, [*job.settings(), *text]).config, Path(scratch, "data"))
+        preprocess.prepare(settings.resolve(None, [*job.settings(), *text]).config, Path(scratch, "data"))
     except MtxError as error:
         sys.exit(f"error: {error}")
     return replace(job, data=str(Path(scratch, "data")))

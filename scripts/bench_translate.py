@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from bench_machine import machine, versions
 from bench_train import PIP_TRANSFORMERS, _reason
 
-from mtx.machine import num_cores
+from mtx.run.machine import num_cores
 
 if TYPE_CHECKING:
     from bench_translate_inputs import Text
@@ -168,8 +168,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Runs all systems and returns the report."""
     from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
-    from mtx import bundle_info
     from mtx.model.device import find_device
+    from mtx.model_directory import description
 
     device, model = find_device(arguments.device), scratch / "model"
     if arguments.model:
@@ -179,7 +179,7 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         random_model(arguments.preset, sources, model)
     text = usable_text(model, name, sources, references, arguments.lines)
     _write_json(scratch / "text.json", {"lines": text.lines, "line_of_25": text.line_of_25})
-    info = bundle_info.read(model).info
+    info = description.read(model).info
     systems = list(arguments.systems or (CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS))
     if arguments.preset:
         systems = [system for system in systems if not system.startswith("mtx-ctranslate2")]
@@ -333,7 +333,7 @@ def _row(
     runs: list[Run], system: str, mode: str, text: "Text", language: str, reasons: dict[str, str]
 ) -> dict[str, Any]:
     """Returns one row of the table: the best of all runs of a system in a mode."""
-    from mtx import evaluation
+    from mtx.evaluation import metrics
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
@@ -353,7 +353,7 @@ def _row(
         "load_s": min(figures["load_s"] for figures in same_setting),
         "memory_mb": best.figures["memory_mb"],
         "identical": expected and sum(a == b for a, b in zip(lines, expected, strict=True)) / len(lines),
-        "bleu": evaluation.bleu(lines, text.references, language) if text.references else None,
+        "bleu": metrics.bleu(lines, text.references, language) if text.references else None,
         "settings": str(best.setting),
         "latency_settings": f"{fastest_call.setting.threads} threads",
         "rounds": [figures["sentences_per_s"] for figures in same_setting if "seconds" in figures],

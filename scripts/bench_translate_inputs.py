@@ -15,18 +15,18 @@ from pathlib import Path
 
 import torch
 
-from mtx import bundle, bundle_info
-from mtx.config import ModelConfig, TokenizerConfig
-from mtx.data.prepare import load_prepared
+from mtx.config.schema import ModelConfig, TokenizerConfig
+from mtx.data.preprocess import load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
-from mtx.evaluation import parallel_lines
-from mtx.exchange.huggingface import export_huggingface
-from mtx.exchange.kept import kept_export, require_model_directory
+from mtx.evaluation.metrics import parallel_lines
+from mtx.files.text_files import read_lines
+from mtx.interop.export_cache import kept_export, require_model_directory
+from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
-from mtx.paths import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
-from mtx.run_layout import is_prepared, is_run
-from mtx.text_files import read_lines
+from mtx.model_directory import description, storage
+from mtx.run.contents import is_prepared, is_run
+from mtx.run.layout import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 
 NEAR = 25  # source tokens of the sentence whose latency is reported
 RANDOM_PIECES = 37_000
@@ -85,9 +85,9 @@ def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[s
 
 def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequence[str], count: int) -> Text:
     """Returns the first `count` sentences that are not empty and that the model can translate in one piece."""
-    description = bundle_info.read(model)
-    lengths = [len(ids) for ids in description.tokenizer.encode(list(sources))]
-    rows = [row for row, length in enumerate(lengths) if 1 < length <= description.info["max_tokens"]][:count]
+    about = description.read(model)
+    lengths = [len(ids) for ids in about.tokenizer.encode(list(sources))]
+    rows = [row for row, length in enumerate(lengths) if 1 < length <= about.info["max_tokens"]][:count]
     if not rows:
         raise UsageError(f"{name}: this model cannot translate any line in one piece")
     nearest = min(rows, key=lambda row: abs(lengths[row] - NEAR))
@@ -110,7 +110,7 @@ def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
     model = Transformer(config, tokenizer.num_ids)
     with torch.no_grad():
         model.embedding[0] = 0.0  # </s>; the output layer is the same matrix
-    bundle.write(directory, model.state_dict(), config, tokenizer, RANDOM_INFO)
+    storage.write(directory, model.state_dict(), config, tokenizer, RANDOM_INFO)
 
 
 def _filled_up(src: Sequence[str]) -> Iterator[str]:
@@ -131,7 +131,7 @@ def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports
             if "ctranslate2" in system:
                 kept_export(model, names[system.rpartition("-")[2]])
             elif system == "transformers":
-                export_huggingface(bundle.load(model), exports.huggingface)
+                export_huggingface(storage.load(model), exports.huggingface)
         except MtxError as error:
             exports.reasons[system] = " ".join(f"{error} {error.help or ''}".split())
     return exports

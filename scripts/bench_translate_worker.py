@@ -137,8 +137,8 @@ def _ctranslate2(job: "Job") -> Translate:
     import ctranslate2
     import sentencepiece
 
-    from mtx.exchange.kept import kept_export
-    from mtx.paths import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+    from mtx.interop.export_cache import kept_export
+    from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
     precision, setting = job.system.rpartition("-")[2], job.setting
     path = kept_export(Path(job.model), precision)

@@ -17,16 +17,16 @@ import torch
 from bench_baselines import MarianBaseline, PaddedBatch, TorchBaseline, bucketed, padded_batch
 from bench_machine import machine, peak_host_memory
 
-from mtx import settings
-from mtx.config import Config, ModelConfig
+from mtx.config import settings
+from mtx.config.schema import Config, ModelConfig
 from mtx.data.packing import BatchSampler, SamplerState, steps
-from mtx.data.prepare import PreparedData, load_prepared
-from mtx.data.store import Side, TokenStore
+from mtx.data.preprocess import PreparedData, load_prepared
+from mtx.data.token_store import Side, TokenStore
 from mtx.model.device import find_device
 from mtx.model.transformer import Transformer
-from mtx.paths import RunLayout
-from mtx.training.chosen import choose
+from mtx.run.layout import RunLayout
 from mtx.training.loader import LoadedStep, load_steps
+from mtx.training.runtime import choose
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 

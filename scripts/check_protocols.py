@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from mtx.protocols import find
-from mtx.text_files import read_lines
+from mtx.evaluation.protocols import find
+from mtx.files.text_files import read_lines
 
 _NUM_TOKENS = 12_103  # of German test_2016_flickr
 

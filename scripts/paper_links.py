@@ -2,14 +2,14 @@
 
     python scripts/paper_links.py
 
-A link such as [`Beams.advance`](../mtx/decoding/search.py#L131-L156) leads to exactly the lines that define the name.
+A link such as [`Beams.advance`](../mtx/decoding/beam_search.py#L131-L156) leads to the lines that define the name.
 """
 
 import ast
 import re
 from pathlib import Path
 
-from mtx import files
+from mtx.files import durable
 
 PAPER = Path(__file__).parents[1] / "docs" / "paper.md"
 LINK = re.compile(r"\[`([\w.]+)`\]\(([\w./]+)#L\d+-L\d+\)")
@@ -36,4 +36,4 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 if __name__ == "__main__":
-    files.write_text(PAPER, LINK.sub(refreshed, PAPER.read_text(encoding="utf-8")))
+    durable.write_text(PAPER, LINK.sub(refreshed, PAPER.read_text(encoding="utf-8")))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.config import ModelConfig
+from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.decoding.batches import to_tensors
 from mtx.model.transformer import Transformer

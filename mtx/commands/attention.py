@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.common import Device, Model, open_output
+from mtx.commands.options import Device, Model, open_output
 from mtx.errors import UsageError
 
 logger = logging.getLogger("mtx")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.common import AsJson, Device, Published, find_protocol
+from mtx.commands.options import AsJson, Device, Published, find_protocol
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
-from mtx.text_files import printable
+from mtx.files.text_files import printable
 
 if TYPE_CHECKING:
-    from mtx.comparison import Comparison
-    from mtx.contenders import TestSet
+    from mtx.evaluation.compared_systems import TestSet
+    from mtx.evaluation.comparison import Comparison
 
 _WORSE = 3  # exit code of --fail-if-worse
 
@@ -53,7 +53,7 @@ def compare(
 ) -> None:
     """Compare runs, models or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
     texts = _texts(systems, src, ref, direction, test)
-    from mtx import comparison, contenders
+    from mtx.evaluation import compared_systems, comparison
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     translators = {path: load_translator(str(path), device=device) for path in models}
@@ -61,16 +61,16 @@ def compare(
     published = find_protocol(protocol, tgt)
     found = {}
     for text in texts:
-        contest = contenders.contest(text, systems, translators)
+        contest = compared_systems.contest(text, systems, translators)
         found[text.name] = comparison.compare(
             contest.systems, contest.references, paired.value, metrics or comparison.METRICS, tgt, published
         )
-    keys, groups = contenders.differing_keys(systems), contenders.same_but_for_seed(systems)
+    keys, groups = compared_systems.differing_keys(systems), compared_systems.same_but_for_seed(systems)
     if as_json:
         values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
         print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in found.items()}}))  # noqa: T201
     else:
-        _print_keys(keys, [str(path) for path in contenders.runs(systems)])
+        _print_keys(keys, [str(path) for path in compared_systems.runs(systems)])
         for name, each in found.items():
             _print(name, each, groups)
     if fail_if_worse and any(m.is_worse(n) for c in found.values() for m in c.metrics for n in range(1, len(systems))):
@@ -88,11 +88,11 @@ def _texts(
         raise UsageError("--src and --ref belong together", "mtx compare MODEL MODEL --src FILE --ref FILE")
     if direction is not None and (ref is None or src is not None):
         raise UsageError("--direction is that of files; runs and models have their own")
-    from mtx import contenders, evaluation
+    from mtx.evaluation import compared_systems, metrics
 
     if ref is None:
-        return contenders.of_runs(systems, test)
-    return [contenders.of_files(systems, src, ref, evaluation.target_language(direction))]
+        return compared_systems.of_runs(systems, test)
+    return [compared_systems.of_files(systems, src, ref, metrics.target_language(direction))]
 
 
 def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
@@ -105,7 +105,7 @@ def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
 
 
 def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
-    from mtx.comparison import mean_and_deviation
+    from mtx.evaluation.comparison import mean_and_deviation
 
     width = max(map(len, found.names))
     lines = [f"{name}, {found.num_lines:,} sentences"]

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.common import AsJson, Device
+from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
-from mtx.machine import num_cores
+from mtx.run.machine import num_cores
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
 _EXTRAS = {

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Published, find_protocol, print_scores
+from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Published, find_protocol, print_scores
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
-from mtx.run_layout import is_run
+from mtx.run.contents import is_run
 
 
 def evaluate(
@@ -30,16 +30,16 @@ def evaluate(
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
-    from mtx import evaluation
+    from mtx.evaluation import metrics
 
     if hyp is not None:
         if ref is not None and testset is None:
-            tgt = evaluation.target_language(direction)
-            found = evaluation.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))
+            tgt = metrics.target_language(direction)
+            found = metrics.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))
             print_scores({hyp.name: found}, as_json)
         elif testset is not None and ref is None:
-            named = evaluation.named_test_set(testset, direction or "")
-            print_scores(evaluation.score_test_set(hyp, named, find_protocol(protocol, named.tgt)), as_json)
+            named = metrics.named_test_set(testset, direction or "")
+            print_scores(metrics.score_test_set(hyp, named, find_protocol(protocol, named.tgt)), as_json)
         else:
             raise UsageError("--hyp needs what to compare with", "--ref FILE, or --testset NAME --direction en-de")
         return
@@ -61,14 +61,14 @@ def evaluate(
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
-    published = find_protocol(protocol, evaluation.target_language(direction) or translator.tgt)
+    published = find_protocol(protocol, metrics.target_language(direction) or translator.tgt)
     if own:
         scores = pipeline.evaluate_run(translator, Path(model), published)
     elif testset is not None:
-        named = evaluation.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
-        scores = evaluation.evaluate_test_set(translator, named, published)
+        named = metrics.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
+        scores = metrics.evaluate_test_set(translator, named, published)
     else:
         assert src is not None and ref is not None
-        named = evaluation.NamedTestSet(src.name, translator.tgt, *evaluation.parallel_lines(src, ref))
-        scores = evaluation.evaluate_test_set(translator, named, published)
+        named = metrics.NamedTestSet(src.name, translator.tgt, *metrics.parallel_lines(src, ref))
+        scores = metrics.evaluate_test_set(translator, named, published)
     print_scores(scores, as_json)

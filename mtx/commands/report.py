@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.common import open_output
+from mtx.commands.options import open_output
 from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import RunLayout
-from mtx.run_layout import checkpoint_steps, model_directory, require_run
+from mtx.run.contents import checkpoint_steps, model_directory, require_run
+from mtx.run.layout import RunLayout
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator

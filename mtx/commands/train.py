@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.common import AsJson, Settings, can_print, print_scores, require_stdout, resolve
+from mtx.commands.options import AsJson, Settings, can_print, print_scores, require_stdout, resolve
 from mtx.errors import UsageError
-from mtx.paths import SCORES
-from mtx.text_files import printable
+from mtx.files.text_files import printable
+from mtx.run.layout import SCORES
 
 logger = logging.getLogger("mtx")
 
@@ -94,8 +94,8 @@ def config(
     settings: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...")] = None,
 ) -> None:
     """List the recipes, print a resolved configuration with where each value comes from, or explain a key."""
-    from mtx import settings as configuration
-    from mtx.config import key_names
+    from mtx.config import settings as configuration
+    from mtx.config.schema import key_names
 
     if name is None:
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
@@ -114,7 +114,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Tell a run's state, step, best score and time left."""
-    from mtx.training.status import read_status
+    from mtx.run.status import read_status
 
     found = read_status(run)
     print(json.dumps(vars(found)) if as_json else found.text())  # noqa: T201

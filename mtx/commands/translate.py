@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.common import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
+from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.lines import Hypothesis, Splitter, TextTranslator
     from mtx.decoding.options import Sampling
+    from mtx.decoding.text_translator import Hypothesis, Splitter, TextTranslator
 
 logger = logging.getLogger("mtx")
 
@@ -73,7 +73,7 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate stdin or FILE, one line for one line."""
-    from mtx.commands import streams
+    from mtx.commands import line_blocks
 
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
     bad = 0
@@ -85,7 +85,7 @@ def translate(
         if sampling is None and n_best > translator.options.beam_size:
             size = translator.options.beam_size
             raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", f"--beam {n_best}")
-        for block, prefixes in streams.paired(streams.blocks(source, file, f"{translator.src}> "), prefix):
+        for block, prefixes in line_blocks.paired(line_blocks.blocks(source, file, f"{translator.src}> "), prefix):
             bad += sum("\ufffd" in line for line in block)
             for hypotheses in translator.hypotheses(block, prefixes):
                 sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
@@ -131,14 +131,14 @@ def logprob(
     as_json: AsJson = False,
 ) -> None:
     """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
-    from mtx.commands import streams
+    from mtx.commands import line_blocks
 
     with open_input(src) as source, open_output(output) as sink:
         translator: Any = load_translator(
             model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty
         )
         number = 1
-        for block, translations in streams.paired(streams.blocks(source, src, ""), tgt):
+        for block, translations in line_blocks.paired(line_blocks.blocks(source, src, ""), tgt):
             scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
             number += len(block)
             for one in scores:
@@ -163,7 +163,7 @@ def load_translator(
         raise UsageError(f"{model}: no such model directory or run directory")
     if engine is Engine.ctranslate2:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-        from mtx.exchange.kept import kept_export
+        from mtx.interop.export_cache import kept_export
 
         path = kept_export(Path(model), wanted)
         translator: TextTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
@@ -187,6 +187,6 @@ def load_translator(
 
 
 def _splitter(language: str) -> "Splitter":
-    from mtx.data.sentences import sentence_splitter
+    from mtx.data.sentence_splitter import sentence_splitter
 
     return sentence_splitter(language)

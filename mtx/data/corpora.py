@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.config import FILE_ENDING
+from mtx.config.schema import FILE_ENDING
 
 
 @dataclass(frozen=True)

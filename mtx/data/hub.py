@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtx.config import FILE_ENDING, DataConfig, HubConfig, TrainText
-from mtx.data import formats
+from mtx.config.schema import FILE_ENDING, DataConfig, HubConfig, TrainText
+from mtx.data import readers
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.errors import DataError, MtxError
 
@@ -33,7 +33,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     found = []
     for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):
         name = f"{hub.name} {split}"
-        columns = formats.find_columns(name, dataset.features.arrow_schema, languages)
+        columns = readers.find_columns(name, dataset.features.arrow_schema, languages)
         found.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
     names = [*data.test[: len(hub.test)], *hub.test[len(data.test) :]]
     tests = zip(name_test_sets(names), found[len(found) - len(hub.test) :], strict=True)
@@ -52,7 +52,7 @@ def _unreachable(hub: HubConfig) -> str | None:
     try:
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except Exception as error:  # of requests or httpx, whichever the installed version takes
-        return f"{constants.ENDPOINT} cannot be reached ({formats.short(error)})"
+        return f"{constants.ENDPOINT} cannot be reached ({readers.short(error)})"
     return None
 
 
@@ -88,7 +88,7 @@ def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[An
         return list(builder.as_dataset(split=splits))
     except Exception as error:  # `datasets` lets through whatever its parsers, file systems and HTTP clients raise
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason, help = formats.short(cause or error), _local_help(data)
+        reason, help = readers.short(cause or error), _local_help(data)
         if unreachable and isinstance(error, ConnectionError):
             reason = f"{unreachable}, and it is not in the cache"
             help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR another cache"
@@ -97,6 +97,6 @@ def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[An
 
 def _read_dataset(name: str, dataset: Any, columns: list[list[str]]) -> Iterator[PairBlock]:
     try:
-        yield from formats.column_blocks(name, dataset.with_format("arrow").iter(formats.BLOCK_PAIRS), columns)
+        yield from readers.column_blocks(name, dataset.with_format("arrow").iter(readers.BLOCK_PAIRS), columns)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: cannot be read: {formats.short(error)}") from None
+        raise DataError(f"{name}: cannot be read: {readers.short(error)}") from None

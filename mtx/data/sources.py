@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from mtx.config import FILE_ENDING, DataConfig, TrainText
+from mtx.config.schema import FILE_ENDING, DataConfig, TrainText
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
-from mtx.data.formats import in_blocks, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.data.hub import find_hub_corpora
+from mtx.data.readers import in_blocks, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.errors import UsageError
-from mtx.text_files import open_binary, read_lines
+from mtx.files.text_files import open_binary, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it

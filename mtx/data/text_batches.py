@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from mtx.text_files import printable
+from mtx.files.text_files import printable
 
 _EXAMPLE_CHARS = 80
 # A pair with its line and the number of its corpus; large strings, for a batch may hold more than 2 GiB.

@@ -5,7 +5,7 @@
     |--------------- num_ids = rows of the output layer ----| pad_id
 
 Each tag of the configuration (such as BT) takes one reserved symbol. Published models that come with a SentencePiece
-model for each side have none (`mtx.data.piece_models`). Text never becomes a control id: `</s>` typed in a sentence is
+model for each side have none (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence is
 five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
@@ -18,14 +18,14 @@ from typing import Any, Literal, get_args
 
 import sentencepiece
 
-from mtx.config import TAG, TokenizerConfig
-from mtx.data import piece_models
-from mtx.data.piece_models import PAD, JointModel, SplitModel
+from mtx.config.schema import TAG, TokenizerConfig
+from mtx.data import sentencepiece_models
+from mtx.data.sentencepiece_models import PAD, JointModel, SplitModel
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.files import read_json, write_bytes, write_json
-from mtx.paths import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.files.durable import read_json, write_bytes, write_json
+from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
-EOS_ID, UNK_ID = piece_models.EOS_ID, piece_models.UNK_ID
+EOS_ID, UNK_ID = sentencepiece_models.EOS_ID, sentencepiece_models.UNK_ID
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
@@ -140,8 +140,10 @@ class Tokenizer:
         elif tags or normalization != "none":
             raise DamagedFileError(f"{json_path}: models of two sides go with normalization none and no tags")
         else:
-            pieces = piece_models.check_vocabulary(json_path, description.get("pieces"))
-            models = piece_models.read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+            pieces = sentencepiece_models.check_vocabulary(json_path, description.get("pieces"))
+            models = sentencepiece_models.read_split(
+                directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces
+            )
         tokenizer = cls(models, normalization, list(tags))
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {names[0]}")
@@ -161,9 +163,9 @@ def _load_joint(directory: Path) -> JointModel:
         if other.exists():
             raise DamagedFileError(f"{other}: does not belong beside {TOKENIZER_MODEL}")
     try:
-        model = JointModel(piece_models.read_model(path))
+        model = JointModel(sentencepiece_models.read_model(path))
     except RuntimeError as error:
-        raise piece_models.no_model(path, error) from None
+        raise sentencepiece_models.no_model(path, error) from None
     if model.control_ids != (EOS_ID, UNK_ID):
         eos_id, unk_id = model.control_ids
         raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from mtx.errors import MtxError
-from mtx.machine import num_cores
+from mtx.run.machine import num_cores
 
 MAX_WORKERS = 16  # a few more, and what this process does itself (reading, writing) takes as long as their work
 FEW_ITEMS = 6  # so many are done here first: blocks of fewer are ready sooner than the workers that would share them

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx import bundle_info
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
-from mtx.decoding.lines import Splitter, TextTranslator
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
+from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.machine import num_cores
-from mtx.paths import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
+from mtx.model_directory import description
+from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
+from mtx.run.machine import num_cores
 
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time and 4,096 a fifth more, with 3+3 layers of 256.
@@ -94,7 +94,7 @@ class CTranslate2Translator(TextTranslator):
         path = Path(directory)
         if not (path / EXPORT_CONFIG).is_file():
             raise UsageError(f"{path}: is no CTranslate2 export", f"mtx export {path} --to ctranslate2 -o DIR")
-        described = bundle_info.read(path, _FILES, name=EXPORT_CONFIG)
+        described = description.read(path, _FILES, name=EXPORT_CONFIG)
         info = described.info
         if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
             raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")

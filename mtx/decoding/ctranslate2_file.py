@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from mtx.config import ModelConfig
+from mtx.config.schema import ModelConfig
 from mtx.errors import DamagedFileError
-from mtx.files import read_foreign_json
+from mtx.files.durable import read_foreign_json
 from mtx.model.architecture import Parameter, Shape, parameters, position_tables
-from mtx.paths import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS
+from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS
 
 ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import torch
 
-from mtx import bundle
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.forced import ForcedScore, score_pairs
-from mtx.decoding.lines import Splitter, TextTranslator
+from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
-from mtx.decoding.slots import Request, RequestQueue, search
+from mtx.decoding.scoring import ForcedScore, score_pairs
+from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DataError, UsageError
 from mtx.model.device import attention_kernel, num_threads
 from mtx.model.inference import IncrementalModel
 from mtx.model.transformer import Transformer
-from mtx.run_layout import model_directory
+from mtx.model_directory import storage
+from mtx.run.contents import model_directory
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
@@ -68,7 +68,7 @@ class Translator(TextTranslator):
         path = Path(model)
         if not path.is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
-        loaded = bundle.load(model_directory(path))
+        loaded = storage.load(model_directory(path))
         info = loaded.info
         options = SearchOptions(
             beam_size or int(info["beam_size"]),

@@ -6,9 +6,9 @@ train translators would look twice, not where anything breaks.
 
 from collections.abc import Iterator
 
-from mtx.config import Config
+from mtx.config.schema import Config
 from mtx.dry_run.report import Advice, Report, example, leaks, sets_of
-from mtx.evaluation import writes_spaces
+from mtx.evaluation.metrics import writes_spaces
 
 _DROPPED = 0.05  # share of the pairs, for one reason
 _LEAKS = 0.01  # training pairs for each of a set

@@ -5,7 +5,7 @@ Flow: seconds of a step, a validation, the scoring -> `Estimate`. Pure arithmeti
 
 from dataclasses import dataclass
 
-from mtx.config import TrainingConfig
+from mtx.config.schema import TrainingConfig
 from mtx.dry_run.pace import StepPace
 
 

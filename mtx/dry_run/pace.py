@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mtx import evaluation
-from mtx.data.store import Side, TokenStore
+from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.dry_run.text import spread
-from mtx.paths import RunLayout
+from mtx.evaluation import metrics
+from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.schedule import learning_rate
@@ -105,11 +105,11 @@ def validation_s(trainer: Trainer) -> float:
     data = trainer.data
     sample, scale = _sample(trainer, data.valid)
     references = sample.tgt_texts()
-    evaluation.bleu(references[:1], references[:1])  # loads it
+    metrics.bleu(references[:1], references[:1])  # loads it
     started = time.monotonic()
     mean_nll(trainer.model, sample, data.tokenizer.pad_id)
     _translate(trainer, sample, SearchOptions(beam_size=1))
-    evaluation.bleu(references, references, trainer.config.data.tgt)
+    metrics.bleu(references, references, trainer.config.data.tgt)
     return scale * (time.monotonic() - started)
 
 
@@ -121,7 +121,7 @@ def scoring_s(trainer: Trainer) -> float:
         references = sample.tgt_texts()
         started = time.monotonic()
         _translate(trainer, sample, SearchOptions(decoding.beam_size, decoding.length_penalty), decoding.batch_tokens)
-        evaluation.score(references, references, trainer.config.data.tgt)
+        metrics.score(references, references, trainer.config.data.tgt)
         seconds += scale * (time.monotonic() - started)
     return seconds
 

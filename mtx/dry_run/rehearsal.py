@@ -9,24 +9,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mtx import disk, files, pipeline
-from mtx.config import Config
-from mtx.data.prepare import PreparedData
+from mtx import pipeline
+from mtx.config.schema import Config
+from mtx.data.preprocess import PreparedData
 from mtx.dry_run.advice import advice
 from mtx.dry_run.estimate import Estimate, Measured, estimate
 from mtx.dry_run.memory import Memory, MemoryGauge
 from mtx.dry_run.pace import StepPace, keep_end_away, save_s, scoring_s, time_steps, validation_s
 from mtx.dry_run.report import Disk, Report, Run
 from mtx.dry_run.text import TextFigures, text_figures
-from mtx.exchange.limits import export_note
+from mtx.files import disk, durable
+from mtx.interop.limits import export_note
 from mtx.model.device import find_device
-from mtx.paths import STATE, RunLayout
-from mtx.run_directory import check_settings, check_writable, nearest_directory
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_prepared
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.directory import check_settings, check_writable, nearest_directory
+from mtx.run.layout import STATE, RunLayout
 from mtx.training import checkpoint
-from mtx.training.ending import StoppingCriteria
-from mtx.training.lost import DeferredErrors
-from mtx.training.monitor import require_tensorboard
+from mtx.training.metrics import require_tensorboard
+from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
 
 
@@ -41,7 +42,7 @@ def rehearse(wanted: Config) -> Report:
         require_tensorboard()
     check_writable(paths)
     check_settings(paths, wanted)
-    with files.scratch_directory() as directory:
+    with durable.scratch_directory() as directory:
         scratch = RunLayout(directory)
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         started = time.monotonic()

@@ -10,8 +10,8 @@ from typing import Any
 from mtx.dry_run.estimate import Estimate
 from mtx.dry_run.memory import Memory
 from mtx.dry_run.text import SideFigures, TextFigures, length_labels
-from mtx.durations import format_duration
-from mtx.text_files import printable
+from mtx.files.durations import format_duration
+from mtx.files.text_files import printable
 
 _BAR = 20  # characters of the longest bar
 
@@ -62,7 +62,7 @@ class Report:
 
     Attributes:
         was_prepared: the run's own data was used, and none made.
-        data: what `mtx.data.prepare` reported.
+        data: what `mtx.data.preprocess` reported.
         text: figures of each set, by the name of its store: train, valid, test.NAME.
     """
 

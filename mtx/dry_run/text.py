@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.store import Side, TokenStore
+from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 
 _MAX_PAIRS = 100_000  # so many, evenly spread, stand for a larger set

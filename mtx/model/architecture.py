@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mtx.config import MAX_LEARNED_POSITIONS, ModelConfig
+from mtx.config.schema import MAX_LEARNED_POSITIONS, ModelConfig
 
 Shape = tuple[int, ...]
 

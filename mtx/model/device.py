@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from mtx.errors import UsageError
-from mtx.machine import num_cores
 from mtx.model.attention import Kernel
+from mtx.run.machine import num_cores
 
 logger = logging.getLogger(__name__)
 

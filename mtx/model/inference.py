@@ -2,7 +2,7 @@
 
 Training runs `mtx.model.transformer`. This module holds copies of its weights in one precision, fused so that layers
 that read the same input are one matrix product, and is several times as fast on small batches. Tests hold the two
-equal. Keys and values of earlier positions are in `mtx.model.cache`.
+equal. Keys and values of earlier positions are in `mtx.model.kv_cache`.
 
 Shapes: B sentences or slots, J beams (or rows of a sentence), S source, T attended positions, N rows, D d_model,
 H heads, K head size, L layers, V vocabulary.
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.model.cache import Cache, Sources
+from mtx.model.kv_cache import Cache, Sources
 from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
 Norm = Callable[[Tensor], Tensor]
@@ -184,7 +184,7 @@ class InferenceEncoder:
 
 
 class IncrementalModel:
-    """`model` in `dtype`, with the interface that `mtx.decoding.slots` expects.
+    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects.
 
     Attributes:
         max_positions: the longest target, where positions are learned.

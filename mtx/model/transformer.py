@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.config import MAX_LEARNED_POSITIONS, ModelConfig
+from mtx.config.schema import MAX_LEARNED_POSITIONS, ModelConfig
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
+from mtx.files.text_files import printable
 from mtx.report.page import render
-from mtx.text_files import printable
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:

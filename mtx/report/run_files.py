@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx import files, settings
-from mtx.config import Config, leaves
-from mtx.contenders import PLACE
+from mtx.config import settings
+from mtx.config.schema import Config, leaves
 from mtx.errors import DamagedFileError
-from mtx.events import read_events
-from mtx.paths import REPORT, SCORES
+from mtx.evaluation.compared_systems import PLACE
+from mtx.files import durable
 from mtx.report.history import Event, History, history
-from mtx.run_layout import RunState, is_finished, require_run, run_state
+from mtx.run.contents import RunState, is_finished, require_run, run_state
+from mtx.run.events import read_events
+from mtx.run.layout import REPORT, SCORES
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _in_words(state: RunState) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return files.read_json(path) if path.is_file() else {}
+    return durable.read_json(path) if path.is_file() else {}
 
 
 def _has_samples(value: object) -> bool:

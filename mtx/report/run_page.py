@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from mtx import contenders, settings
-from mtx.comparison import Comparison, Metric
-from mtx.config import DataConfig
+from mtx.config import settings
+from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
-from mtx.durations import format_duration
 from mtx.errors import UsageError
-from mtx.evaluation import writes_spaces
+from mtx.evaluation import compared_systems
+from mtx.evaluation.comparison import Comparison, Metric
+from mtx.evaluation.metrics import writes_spaces
+from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.charts import NUM_COLOURS
 from mtx.report.history import progress
@@ -52,7 +53,7 @@ def report(roots: Sequence[Path], translator: Translator | None = None) -> str:
     languages = [f"{run.config.data.src} to {run.config.data.tgt}" for run in runs]
     names = _short_names(runs)
     scored = score_runs(roots, names)
-    differing = contenders.differing_keys(roots) if len(roots) > 1 else {}
+    differing = compared_systems.differing_keys(roots) if len(roots) > 1 else {}
     return render(
         "report.html", title=f"{' and '.join(dict.fromkeys(languages))}: {', '.join(names)}", names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.", styles=_STYLES, scripts=_SCRIPTS,

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
-from mtx import contenders
-from mtx.comparison import Comparison, compare
-from mtx.contenders import TestSet
-from mtx.evaluation import words, writes_spaces
-from mtx.paths import RunLayout
-from mtx.run_layout import translated_tests
+from mtx.evaluation import compared_systems
+from mtx.evaluation.compared_systems import TestSet
+from mtx.evaluation.comparison import Comparison, compare
+from mtx.evaluation.metrics import words, writes_spaces
+from mtx.run.contents import translated_tests
+from mtx.run.layout import RunLayout
 
 _NUM_SENTENCES = 10
 _TOKEN, _CHARACTER = re.compile(r"\w+|[^\w\s]|\s+"), re.compile(r"\S|\s+")
@@ -87,11 +87,11 @@ class Scored:
 def score_runs(roots: Sequence[Path], names: Sequence[str]) -> list[Scored]:
     """The test sets that all of these runs, called `names`, have translated; none where a run is not that far."""
     shared = set.intersection(*({*translated_tests(RunLayout(root))} for root in roots))
-    return [_scored(text, roots, names) for text in contenders.of_runs(roots, None)] if shared else []
+    return [_scored(text, roots, names) for text in compared_systems.of_runs(roots, None)] if shared else []
 
 
 def _scored(text: TestSet, roots: Sequence[Path], names: Sequence[str]) -> Scored:
-    contest = contenders.contest(text, roots, {})
+    contest = compared_systems.contest(text, roots, {})
     systems = [replace(system, name=name) for system, name in zip(contest.systems, names, strict=True)]
     found = compare(systems, contest.references, tgt=text.tgt)
     by_character = not writes_spaces(text.tgt)

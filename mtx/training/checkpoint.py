@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx import bundle, disk, files
 from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, MtxError
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
+from mtx.files import disk, durable
+from mtx.model_directory import storage
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
+from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +89,11 @@ def save(paths: RunLayout, taken: Snapshot, state: State) -> None:
     """
     path, tensors = paths.checkpoint(state.step), {**taken.weights, **taken.moments}
     _check_finite(tensors, state.step)
-    files.check_space(path, sum(tensor.nbytes for tensor in tensors.values()))
-    with files.new_directory(path, replace=True) as new:
-        bundle.save_tensors(new / WEIGHTS, taken.weights)
-        bundle.save_tensors(new / OPTIMIZER, taken.moments)
-        files.write_json(new / STATE, state.as_dict())
+    durable.check_space(path, sum(tensor.nbytes for tensor in tensors.values()))
+    with durable.new_directory(path, replace=True) as new:
+        storage.save_tensors(new / WEIGHTS, taken.weights)
+        storage.save_tensors(new / OPTIMIZER, taken.moments)
+        durable.write_json(new / STATE, state.as_dict())
 
 
 def check_space(paths: RunLayout, needed: int) -> None:
@@ -156,7 +157,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             damaged.append(error)
             continue
         for bad, why in zip(steps, damaged, strict=False):
-            aside = files.set_aside(paths.checkpoint(bad))
+            aside = durable.set_aside(paths.checkpoint(bad))
             logger.warning("%s; going on from step %d instead, and %s keeps the damaged one", why, step, aside)
         return state
     raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", "another run_dir=DIR starts anew")
@@ -168,18 +169,18 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     Raises:
         DamagedFileError: naming the file.
     """
-    files.verify(path, (WEIGHTS, OPTIMIZER, STATE))
+    durable.verify(path, (WEIGHTS, OPTIMIZER, STATE))
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
-    bundle.load_weights(model, path / WEIGHTS)
-    moments, count = bundle.load_tensors(path / OPTIMIZER), torch.zeros(())
+    storage.load_weights(model, path / WEIGHTS)
+    moments, count = storage.load_tensors(path / OPTIMIZER), torch.zeros(())
     expected = {
         f"{name}.{key}": count if key == "step" else parameter
         for name, parameter in model.named_parameters()
         for key in _MOMENTS
     }
-    bundle.check_tensors(path / OPTIMIZER, moments, expected)
+    storage.check_tensors(path / OPTIMIZER, moments, expected)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
     return state
@@ -192,7 +193,7 @@ def load_state(path: Path) -> State:
         DamagedFileError: where it tells none.
     """
     try:
-        return State.from_dict(files.read_json(path))
+        return State.from_dict(durable.read_json(path))
     except (KeyError, TypeError) as error:
         raise DamagedFileError(f"{path}: is not the state of a training: {error}") from None
 
@@ -204,9 +205,9 @@ def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: i
     for step in sorted({*checkpoint_steps(paths)} - full):
         path = paths.checkpoint(step)
         if step not in weights:
-            files.remove_directory(path)
+            durable.remove_directory(path)
         elif is_full_checkpoint(path):
-            files.remove_member(path, OPTIMIZER)
+            durable.remove_member(path, OPTIMIZER)
 
 
 def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
@@ -228,14 +229,14 @@ def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     for step in steps:
         path = paths.checkpoint(step)
         try:
-            files.verify(path, (WEIGHTS,))
+            durable.verify(path, (WEIGHTS,))
         except DamagedFileError as error:
             damaged = error
             logger.warning("%s; the average is made without it", error)
             continue
-        tensors = bundle.load_tensors(path / WEIGHTS)
+        tensors = storage.load_tensors(path / WEIGHTS)
         first = first or tensors
-        bundle.check_tensors(path / WEIGHTS, tensors, first)
+        storage.check_tensors(path / WEIGHTS, tensors, first)
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if num_whole else tensor.double()
         num_whole += 1

@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtx import bundle_info, files, settings
-from mtx.config import Config, ModelConfig, leaves
+from mtx.config import settings
+from mtx.config.schema import Config, ModelConfig, leaves
+from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.files import MANIFEST
-from mtx.paths import WEIGHTS, RunLayout
-from mtx.run_layout import checkpoint_steps, is_begun, is_run, model_directory
-from mtx.settings import Resolved
+from mtx.files import durable
+from mtx.files.durable import MANIFEST
+from mtx.model_directory import description
+from mtx.run.contents import checkpoint_steps, is_begun, is_run, model_directory
+from mtx.run.layout import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
-    from mtx.bundle import LoadedModel
+    from mtx.model_directory.storage import LoadedModel
 
 logger = logging.getLogger(__name__)
 
@@ -71,14 +73,14 @@ def describe(name: str) -> dict[str, Any]:
     """The settings that a model brings, by their keys; its files are verified."""
     directory = _find(name)
     if not is_run(directory):
-        model = bundle_info.read(directory, (WEIGHTS,))
+        model = description.read(directory, (WEIGHTS,))
         return _values(model.config, model.tokenizer, model.info["src"], model.info["tgt"])
     run = RunLayout(directory)
     if not checkpoint_steps(run):
         raise UsageError(
             f"training.init_from {directory}: this run has no model yet", f"mtx train {directory} goes on with it"
         )
-    files.verify(run.data, Tokenizer.file_names_in(run.data), only_needed=True)
+    durable.verify(run.data, Tokenizer.file_names_in(run.data), only_needed=True)
     own = settings.load(run.config)
     return _values(own.model, Tokenizer.load(run.data), own.data.src, own.data.tgt)
 
@@ -127,9 +129,9 @@ def load(config: Config) -> "LoadedModel | None":
     name = config.training.init_from
     if name is None:
         return None
-    from mtx import bundle
+    from mtx.model_directory import storage
 
-    loaded = bundle.load(_find(name))
+    loaded = storage.load(_find(name))
     ignored = {"preset", "dropout"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 from mtx.data.packing import BatchSampler, PackedBatch, SamplerState, Shape, assign, pack, steps
-from mtx.data.store import TokenStore
+from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_tensors
 
 _AHEAD = 4  # steps that are ready before they are needed

@@ -17,29 +17,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mtx import files
-from mtx.bundle import LoadedModel
-from mtx.config import Config
+from mtx.config.schema import Config
 from mtx.data.packing import BatchSampler, micro_batch_shape
-from mtx.data.prepare import PreparedData
+from mtx.data.preprocess import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
+from mtx.files import durable
 from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import training_flops
-from mtx.paths import RunLayout
-from mtx.run_layout import full_checkpoint_steps
+from mtx.model_directory.storage import LoadedModel
+from mtx.run.contents import full_checkpoint_steps
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
+from mtx.training.async_checkpoint import AsyncCheckpointer
 from mtx.training.checkpoint import State
-from mtx.training.chosen import RuntimeChoices, new_model
-from mtx.training.ending import StoppingCriteria
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
-from mtx.training.lost import DeferredErrors
-from mtx.training.micro_step import HostCopy, MicroStep, Update, refusal, seed_all
-from mtx.training.monitor import MetricsLogger
-from mtx.training.report_file import ReportFile
-from mtx.training.saving import AsyncCheckpointer
+from mtx.training.metrics import MetricsLogger
+from mtx.training.report_writer import ReportFile
+from mtx.training.runtime import RuntimeChoices, new_model
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
+from mtx.training.stopping import StoppingCriteria
+from mtx.training.train_step import HostCopy, MicroStep, Update, refusal, seed_all
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self._cut(replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2))))
-        files.write_json(self.paths.chosen, vars(self.runtime))
+        durable.write_json(self.paths.chosen, vars(self.runtime))
 
     def _after_step(self) -> str | None:
         """Validate and save where that is due; the key of `training` that ends it here, if there is one."""

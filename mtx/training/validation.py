@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from mtx import evaluation
-from mtx.data.prepare import PreparedData
-from mtx.data.store import TokenStore
+from mtx.data.preprocess import PreparedData
+from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
+from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
-from mtx.training.objective import smoothed_loss
+from mtx.training.loss import smoothed_loss
 
 _BATCH_TOKENS = 8192  # target tokens that a batch holds at most
 _NUM_SAMPLES = 5
@@ -62,9 +62,9 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     nll = mean_nll(model, data.valid, data.tokenizer.pad_id)
     translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
-    hypotheses = evaluation.comparable(translator.translate(sources), form)
-    references = evaluation.comparable(data.valid.tgt_texts(), form)
-    bleu = evaluation.bleu(hypotheses, references, tgt)
+    hypotheses = metrics.comparable(translator.translate(sources), form)
+    references = metrics.comparable(data.valid.tgt_texts(), form)
+    bleu = metrics.bleu(hypotheses, references, tgt)
     samples = spread(sources, references, hypotheses)
     return Validation(nll, bleu, time.monotonic() - started, hypotheses, samples)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mtx import files
+from mtx.files import durable
 from tests.integration.commands import events, mtx, write_tsv
 
 OLD = Path(__file__).with_name("format-1")
@@ -39,7 +39,7 @@ def test_the_files_are_those_that_were_written() -> None:
     manifests = list(OLD.rglob("manifest.json"))
     assert len(manifests) == 12
     for manifest in manifests:
-        files.verify(manifest.parent)
+        durable.verify(manifest.parent)
 
 
 def test_a_finished_run_is_understood(copy: Copy, tmp_path: Path) -> None:

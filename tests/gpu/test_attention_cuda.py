@@ -14,7 +14,7 @@ from mtx.data.packing import PackedBatch
 from mtx.decoding.batches import to_device
 from mtx.model.attention import Kernel, attention, make_layout
 from mtx.model.transformer import Transformer
-from mtx.training.objective import smoothed_loss
+from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

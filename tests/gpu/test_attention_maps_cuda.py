@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.config import TokenizerConfig
+from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.attention_maps import attention_maps
 from tests.models import random_ids, tiny_model

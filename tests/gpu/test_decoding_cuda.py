@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.slots import Request, RequestQueue, search
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtx.data.packing import SLICES, BatchSampler, SamplerState, assign, micro_batch_shape, pack, steps
-from mtx.data.store import StoreWriter, TokenStore
+from mtx.data.token_store import StoreWriter, TokenStore
 from mtx.decoding.batches import to_device
 from mtx.training.loader import load_steps
 from tests.models import random_ids

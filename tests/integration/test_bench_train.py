@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.training.objective import smoothed_loss
+from mtx.training.loss import smoothed_loss
 from tests.integration.commands import write_sides
 from tests.models import batch_of, random_ids, side, tiny_model
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx import files
+from mtx.files import durable
 from tests.integration.commands import mtx, tree
 
 Refused = Callable[..., None]
@@ -34,7 +34,7 @@ def runs(trained: Path, tmp_path: Path) -> list[Path]:
 def write(root: Path, text: str) -> None:
     directory = root / "evaluation" / "heldout"
     (directory / "hyp.txt").write_text(text)
-    files.write_manifest(directory)
+    durable.write_manifest(directory)
 
 
 def test_runs(runs: list[Path]) -> None:
@@ -153,7 +153,7 @@ def test_asked_wrongly(runs: list[Path], tmp_path: Path, refused: Refused) -> No
     refused(1, ["short has 1 lines, the references have 20"], "compare", reference, short, "--ref", reference)
     (runs[1] / "evaluation" / "heldout" / "ref.txt").write_text("another\n")
     refused(1, ["ref.txt: "], "compare", runs[0], runs[1])
-    files.write_manifest(runs[1] / "evaluation" / "heldout")
+    durable.write_manifest(runs[1] / "evaluation" / "heldout")
     refused(1, ["ref.txt: is not that of"], "compare", runs[0], runs[1])
     shutil.rmtree(runs[1] / "evaluation")
     refused(2, ["no test set in common"], "compare", runs[0], runs[1])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx import files
-from mtx.exchange import proof
+from mtx.files import durable
+from mtx.interop import verify
 from tests.integration.commands import mtx, tree
 
 pytest.importorskip("ctranslate2")
@@ -21,7 +21,7 @@ def test_a_run_is_exported_beside_itself_and_proved(run_copy: Path) -> None:
     export = run_copy.with_name("copy-ctranslate2-float32")
     assert result.stdout.decode().startswith(f"{export}  ctranslate2 float32  ")
     assert "100.0% identical, BLEU +0.00" in result.stdout.decode()
-    files.verify(export, ("model.bin", "mtx.json", "tokenizer.model", "example.py"))
+    durable.verify(export, ("model.bin", "mtx.json", "tokenizer.model", "example.py"))
     assert tree(run_copy) == before
     assert {path.name for path in run_copy.parent.iterdir()} == {"copy", export.name}
 
@@ -45,7 +45,7 @@ def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Pat
             "directory": str(tmp_path / "out"), "to": "ctranslate2", "precision": precision,
         }  # fmt: skip
         assert done["proof"]["has_references"] and done["proof"]["num_lines"] > 10
-        assert files.read_json(tmp_path / "out" / "mtx.json")["precision"] == precision
+        assert durable.read_json(tmp_path / "out" / "mtx.json")["precision"] == precision
 
 
 def test_a_model_alone_needs_text_for_the_proof(run_copy: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_unfinished_run_exports_its_best_checkpoint(run_copy: Path, tmp_path:
     shutil.rmtree(run_copy / "model")
     result = mtx("export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
     assert result.returncode == 0 and b"best checkpoint" in result.stderr, result.stderr.decode()
-    assert files.read_json(tmp_path / "out" / "mtx.json")["source"] is None
+    assert durable.read_json(tmp_path / "out" / "mtx.json")["source"] is None
 
 
 def test_there_and_back_as_transformers_has_it(run_copy: Path, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_export_that_translates_otherwise_is_not_left_behind(
     run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(proof.CTranslate2Translator, "translate", lambda self, lines: ["x"] * len(lines))
+    monkeypatch.setattr(verify.CTranslate2Translator, "translate", lambda self, lines: ["x"] * len(lines))
     before = tree(tmp_path)
     refused(1, ["100.0% of", "nothing is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
     assert tree(tmp_path) == before and not any((tmp_path / "out").iterdir())

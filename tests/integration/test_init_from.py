@@ -15,15 +15,16 @@ import pytest
 import sentencepiece
 import torch
 
-from mtx import bundle, files
-from mtx.config import ModelConfig, TokenizerConfig
-from mtx.data.piece_models import SplitModel
-from mtx.data.prepare import load_prepared
+from mtx.config.schema import ModelConfig, TokenizerConfig
+from mtx.data.preprocess import load_prepared
+from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
-from mtx.exchange.huggingface import export_huggingface
-from mtx.exchange.marian_import import import_marian
+from mtx.files import durable
+from mtx.interop.huggingface import export_huggingface
+from mtx.interop.marian_import import import_marian
 from mtx.model.transformer import Transformer
-from mtx.paths import WEIGHTS
+from mtx.model_directory import storage
+from mtx.run.layout import WEIGHTS
 from tests.integration.commands import (
     ENVIRONMENT,
     check_error,
@@ -73,14 +74,14 @@ def test_training_starts_from_the_weights_and_keeps_the_pieces(source: Path, cor
     for name in ("tokenizer.model", "tokenizer.json"):
         assert (run / "data" / name).read_bytes() == (source / name).read_bytes()
         assert (run / "model" / name).read_bytes() == (source / name).read_bytes()
-    before, after = (bundle.load(directory).model.state_dict() for directory in (source, run / "model"))
+    before, after = (storage.load(directory).model.state_dict() for directory in (source, run / "model"))
     for name, tensor in before.items():
         assert torch.allclose(tensor, after[name], rtol=0, atol=1e-7), name
     nll = validation_nll(run)
     assert list(nll) == [0, 4, 8] and nll[8] == pytest.approx(nll[0], abs=1e-4)
     assert nll[0] < 0.7 * math.log(308)  # what a new model has is above
     told = json.loads((run / "model" / "scores.json").read_text())["run"]["init_from"]
-    assert told == {"path": str(source), "sha256": files.sha256(source / WEIGHTS)}
+    assert told == {"path": str(source), "sha256": durable.sha256(source / WEIGHTS)}
     config = (run / "config.yaml").read_text()
     assert f"init_from: {source}\n" in config and "d_model: 32\n" in config and "vocab_size: 300\n" in config
 
@@ -129,7 +130,7 @@ def test_a_run_without_a_model_directory_in_other_languages(run_copy: Path, corp
     settings = [f"training.init_from={run_copy}", f"data.train={corpus}", *QUICK, "training.max_steps=1"]
     err = train("own-text", *settings, "data.src=nl", f"run_dir={run}")
     assert f"warning: {run_copy} translates en-de, this run nl-de" in err
-    steps = {files.sha256(path) for path in run_copy.glob(f"checkpoints/*/{WEIGHTS}")}
+    steps = {durable.sha256(path) for path in run_copy.glob(f"checkpoints/*/{WEIGHTS}")}
     assert json.loads((run / "model" / "scores.json").read_text())["run"]["init_from"]["sha256"] in steps
 
 
@@ -194,8 +195,8 @@ def test_weights_that_do_not_fit_leave_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_tsv(tmp_path / "x.tsv", range(100, 200))
-    bundle.save_tensors(source / WEIGHTS, {"embedding": torch.zeros(3, 3)})
-    files.write_manifest(source)
+    storage.save_tensors(source / WEIGHTS, {"embedding": torch.zeros(3, 3)})
+    durable.write_manifest(source)
     words = [f"{source / WEIGHTS}: lacks "]
     refused(1, words, "train", f"training.init_from={source}", "data.train=x.tsv")
     assert not (tmp_path / "runs").exists()
@@ -212,10 +213,10 @@ def test_another_model_under_its_name(source: Path, corpus: Path, tmp_path: Path
     refused(2, [f"training.init_from {source}: is not a model"], "train", *settings)
     (run / "status.json").unlink()  # it says why
     assert tree(run) == prepared
-    loaded = bundle.load(moved)
+    loaded = storage.load(moved)
     other = train_tokenizer(["ab cd ef gh"] * 9, TokenizerConfig(), 9, [])
     model = Transformer(loaded.model.config, other.num_ids)
-    bundle.write(source, model.state_dict(), model.config, other, INFO)
+    storage.write(source, model.state_dict(), model.config, other, INFO)
     refused(2, ["its tokenizer is not the one", "another run_dir"], "train", run)
     (run / "status.json").unlink()
     assert tree(run) == prepared
@@ -250,14 +251,14 @@ def write_split_model(directory: Path) -> Tokenizer:
          "activation": "swish", "output_bias": True}
     )  # fmt: skip
     torch.manual_seed(1)
-    bundle.write(directory, Transformer(config, tokenizer.num_ids).state_dict(), config, tokenizer, INFO)
+    storage.write(directory, Transformer(config, tokenizer.num_ids).state_dict(), config, tokenizer, INFO)
     return tokenizer
 
 
 def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> None:
     source, run = tmp_path / "source", tmp_path / "run"
     tokenizer = write_split_model(tmp_path / "own")
-    export_huggingface(bundle.load(tmp_path / "own"), tmp_path / "published")
+    export_huggingface(storage.load(tmp_path / "own"), tmp_path / "published")
     import_marian(tmp_path / "published", source)
     write_sides(tmp_path, "dev", range(1400, 1420))
     corpus = write_tsv(tmp_path / "x.tsv", range(1000, 1400))
@@ -272,7 +273,7 @@ def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> Non
     assert "vocab_size: auto" in (run / "config.yaml").read_text()  # it has fewer pieces than one can ask for
     translated = mtx("translate", run, stdin=b"one two three four\n")
     assert translated.returncode == 0 and len(translated.stdout.splitlines()) == 1
-    export_huggingface(bundle.load(run / "model"), tmp_path / "again")
+    export_huggingface(storage.load(run / "model"), tmp_path / "again")
     for name in ("vocab.json", "source.spm", "target.spm"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "published" / name).read_bytes()
     check_encoded_by_the_side(run, tokenizer)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.settings import recipe_facts, recipe_names
+from mtx.config.settings import recipe_facts, recipe_names
 from tests.integration.commands import ENVIRONMENT, end_at_step, mtx, start, tree, wait_until
 
 ASK = """

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from mtx import settings as configuration
+from mtx.config import settings as configuration
 from mtx.data.packing import SamplerState
-from mtx.data.prepare import load_prepared
+from mtx.data.preprocess import load_prepared
 from mtx.errors import MtxError
-from mtx.paths import RunLayout
-from mtx.training.chosen import RuntimeChoices
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.layout import RunLayout
 from mtx.training.loader import load_steps
-from mtx.training.lost import DeferredErrors
-from mtx.training.monitor import MetricsLogger
+from mtx.training.metrics import MetricsLogger
+from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from mtx import files
+from mtx.files import durable
 from tests.integration.commands import TINY, events, mtx, pairs, start, wait_until
 
 Refused = Callable[..., None]
@@ -100,7 +100,7 @@ def test_several_runs_are_laid_over_each_other_and_judged(trained: Path, tmp_pat
     config.write_text(config.read_text().replace("dropout: 0.1", "dropout: 0.3"))
     translations = other / "evaluation" / "heldout"
     (translations / "hyp.txt").write_text((translations / "ref.txt").read_text())
-    files.write_manifest(translations)
+    durable.write_manifest(translations)
     assert mtx("report", trained, other, "-o", tmp_path / "both.html").returncode == 0
     page = Page(tmp_path / "both.html")
     assert "What differs between the runs setting run other model.dropout 0.1 0.3" in page.text("overview")
@@ -188,7 +188,7 @@ def test_files_of_a_strangers_run_are_refused_by_name(
 ) -> None:
     path = run_copy / name
     path.write_text(path.read_text().replace(old, new, 1))
-    files.write_manifest(path.parent)
+    durable.write_manifest(path.parent)
     refused(1, [name], "report", run_copy)
 
 

@@ -27,8 +27,8 @@ def test_tensorboard_shows_the_numbers_of_metrics_under_their_names(settings: li
 
 
 def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mtx.training import monitor
-    from mtx.training.lost import DeferredErrors
+    from mtx.run.deferred_errors import DeferredErrors
+    from mtx.training import metrics
 
     class Full:
         def __init__(self, *_: object, **__: object):
@@ -42,7 +42,7 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Full)
     lost = DeferredErrors()
-    with monitor.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
+    with metrics.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
         told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
     assert [text[-1] for text in lost.told] == ["0", "1"]
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
@@ -52,7 +52,7 @@ def test_without_the_package_it_is_refused_before_anything_is_made(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mtx import pipeline
-    from mtx import settings as configuration
+    from mtx.config import settings as configuration
     from mtx.errors import UsageError
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import bundle
+from mtx.model_directory import storage
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, start
 from tests.models import tiny_model
 
@@ -164,10 +164,10 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path) -> None
 
 
 def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    loaded = bundle.load(trained / "model")
+    loaded = storage.load(trained / "model")
     model = tiny_model(loaded.tokenizer.num_ids, dtype=torch.float32, positions="learned")
     info = {key: value for key, value in loaded.info.items() if key != "model"}
-    bundle.write(tmp_path / "model", model.state_dict(), model.config, loaded.tokenizer, info)
+    storage.write(tmp_path / "model", model.state_dict(), model.config, loaded.tokenizer, info)
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     src.write_bytes(TEXT)
     tgt.write_text("eins\nzwei\n" + "drei " * 1200 + "\nvier\n")

@@ -11,9 +11,9 @@ import safetensors.torch
 import sentencepiece
 import torch
 
-from mtx import files
-from mtx.files import MANIFEST
-from mtx.paths import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.files import durable
+from mtx.files.durable import MANIFEST
+from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_files import header_of, torch_pickle, with_pieces
 from tests.reliability.hostile_files import safetensors as safetensors_file
 
@@ -107,7 +107,7 @@ def manifest(change: Callable[[dict[str, Any]], Any]) -> Change:
     """A manifest that says something else; True keeps the caller from making it right again."""
 
     def write(directory: Path) -> bool:
-        files.write_manifest(directory)
+        durable.write_manifest(directory)
         values = json.loads((directory / MANIFEST).read_text())
         result = change(values)
         content = result if isinstance(result, bytes) else json.dumps(values).encode()
@@ -143,7 +143,7 @@ def outside(name: str) -> Change:
     """The honest file, but outside, with a link to it."""
 
     def write(directory: Path) -> bool:
-        files.write_manifest(directory)
+        durable.write_manifest(directory)
         secret = directory.parent.parent / f"secret-{name}"
         shutil.move(directory / name, secret)
         (directory / name).symlink_to(secret)

@@ -6,8 +6,8 @@ import struct
 
 import torch
 
-from mtx.files import MANIFEST
-from mtx.paths import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.files.durable import MANIFEST
+from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_changes import (
     Change,
     braces,

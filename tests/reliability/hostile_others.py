@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from mtx.paths import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_changes import Change, config, link, pipe, put, weights
 from tests.reliability.hostile_files import PICKLE, model_bin, safetensors, torch_pickle
 from tests.reliability.hostile_models import MATRIX

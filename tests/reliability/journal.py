@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from mtx import disk
+from mtx.files import disk
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Op:
 
 
 class Recorder:
-    """Records every operation of `mtx.disk` below `root` into `ops` and carries it out."""
+    """Records every operation of `mtx.files.disk` below `root` into `ops` and carries it out."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.ops = root, list[Op]()

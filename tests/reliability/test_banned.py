@@ -21,7 +21,7 @@ SAFE_LOADERS = {"yaml.SafeLoader", "yaml.CSafeLoader"}
 # What is used all the same, as file:what, and why it is harmless.
 ALLOWED = {
     "data/workers.py:subprocess.Popen": "this program's own module, by a list of arguments",
-    "exchange/proof.py:importlib.import_module": "transformers, by name",
+    "interop/verify.py:importlib.import_module": "transformers, by name",
     "model/device.py:import ctypes": "settings of the C library's memory",
 }
 

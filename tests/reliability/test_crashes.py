@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import files
 from mtx.errors import MtxError
-from mtx.paths import RunLayout
-from mtx.run_layout import full_checkpoint_steps
+from mtx.files import durable
+from mtx.run.contents import full_checkpoint_steps
+from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability import journal
@@ -56,7 +56,7 @@ def save(paths: RunLayout, number: int, step: int) -> None:
 def found(root: Path) -> int | None:
     """The save that a start finds, after it has mended what was left; None where there is none."""
     paths = RunLayout(root / "run")
-    files.remove_temporaries(paths.checkpoints)
+    durable.remove_temporaries(paths.checkpoints)
     if not full_checkpoint_steps(paths):
         return None
     model, optimizer = fresh()

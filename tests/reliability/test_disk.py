@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mtx import cli, disk, files
-from mtx.paths import RunLayout
-from mtx.run_layout import checkpoint_steps
+from mtx import cli
+from mtx.files import disk, durable
+from mtx.run.contents import checkpoint_steps
+from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY
@@ -118,7 +119,7 @@ def test_the_error_names_the_output(
     returned = cli.run([*(places.get(word, word) for word in command), "-o", str(tmp_path / output)])
     err = capfd.readouterr().err
     check_error(returned, err, 1, "No space left on device")
-    assert f"error: {tmp_path / output}" in err and files.TEMPORARY_PREFIX not in err
+    assert f"error: {tmp_path / output}" in err and durable.TEMPORARY_PREFIX not in err
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
@@ -127,11 +128,11 @@ def test_the_error_names_a_file_that_cannot_be_made_or_synced(tmp_path: Path, mo
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with pytest.raises(OSError) as made:
-        files.write_text(tmp_path / "nowhere" / "out", "text")
+        durable.write_text(tmp_path / "nowhere" / "out", "text")
     assert made.value.filename == str(tmp_path / "nowhere" / "out")
     monkeypatch.setattr("os.fsync", fail)
     with pytest.raises(OSError) as synced:
-        files.write_text(tmp_path / "out", "text")
+        durable.write_text(tmp_path / "out", "text")
     assert synced.value.filename == str(tmp_path / "out")
 
 

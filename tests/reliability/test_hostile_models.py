@@ -13,13 +13,15 @@ import pytest
 import torch
 
 import mtx.cli
-import mtx.commands.streams
+import mtx.commands.line_blocks
 import mtx.decoding.translator  # noqa: F401
-from mtx import bundle, files, settings
-from mtx.config import Config
-from mtx.exchange.huggingface import export_huggingface
-from mtx.files import MANIFEST
-from mtx.paths import WEIGHTS
+from mtx.config import settings
+from mtx.config.schema import Config
+from mtx.files import durable
+from mtx.files.durable import MANIFEST
+from mtx.interop.huggingface import export_huggingface
+from mtx.model_directory import storage
+from mtx.run.layout import WEIGHTS
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import check_error
 from tests.reliability import trials
@@ -64,14 +66,14 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has a checkpoint and no model yet."""
     run = tmp_path_factory.mktemp("honest") / "run"
-    loaded = bundle.load(honest)
+    loaded = storage.load(honest)
     tree = {"model": loaded.model.config.model_dump(), "data": {"src": "de", "tgt": "en", "max_tokens": 24}}
     for name in ("data", CHECKPOINT):
         (run / name).mkdir(parents=True)
     (run / RUN_CONFIG).write_text(settings.dump(Config.model_validate(tree)))
     loaded.tokenizer.save(run / "data")
     shutil.copy(honest / WEIGHTS, run / CHECKPOINT)
-    files.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})
+    durable.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})
     vouch(run)
     return run
 
@@ -81,7 +83,7 @@ def published(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A MarianMT directory."""
     directory = tmp_path_factory.mktemp("honest") / "published"
     directory.mkdir()
-    export_huggingface(bundle.load(honest), directory, None)
+    export_huggingface(storage.load(honest), directory, None)
     return directory
 
 
@@ -90,7 +92,7 @@ def vouch(directory: Path) -> None:
     for inner in (directory, directory / "data", directory / CHECKPOINT, directory / "ctranslate2-int8"):
         is_one = (inner / MANIFEST).is_file() or (inner / "state.json").is_file() or inner.name == "data"
         if is_one and inner.is_dir():
-            files.write_manifest(inner)
+            durable.write_manifest(inner)
 
 
 def ended(honest: Path, change: Change, folder: Path, *arguments: str) -> trials.Ended:
@@ -221,10 +223,10 @@ def test_no_run_starts_from_a_hostile_model(honest: Path, tmp_path: Path, tally:
 @pytest.fixture(scope="module")
 def exported(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip("ctranslate2")
-    from mtx.exchange.ctranslate2 import write_ctranslate2
+    from mtx.interop.ctranslate2 import write_ctranslate2
 
     directory = tmp_path_factory.mktemp("honest") / "export"
-    write_ctranslate2(bundle.load(honest), directory, "int8", files.sha256(honest / WEIGHTS))
+    write_ctranslate2(storage.load(honest), directory, "int8", durable.sha256(honest / WEIGHTS))
     yield directory
 
 

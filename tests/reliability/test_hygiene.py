@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mtx import settings
-from mtx.config import TokenizerConfig
-from mtx.data.prepare import PreparedData, load_prepared, prepare
+from mtx.config import settings
+from mtx.config.schema import TokenizerConfig
+from mtx.data.preprocess import PreparedData, load_prepared, prepare
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import DataError
 from tests.integration.commands import TINY, tree, write_sides

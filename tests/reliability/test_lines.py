@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from mtx import cli
-from mtx.config import TokenizerConfig
+from mtx.config.schema import TokenizerConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.lines import Hypothesis, TextTranslator
 from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.text_translator import Hypothesis, TextTranslator
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally

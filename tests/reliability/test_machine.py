@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mtx import disk, files
 from mtx.errors import MtxError
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
+from mtx.files import disk, durable
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps
+from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability.conftest import size
@@ -130,7 +130,7 @@ class Run(RuleBasedStateMachine):
 
     def _look_at_damage(self) -> None:
         """A damaged checkpoint may have been replaced before a save came to its end."""
-        files.remove_temporaries(self.paths.checkpoints)
+        durable.remove_temporaries(self.paths.checkpoints)
         for step in list(self.damaged):
             with suppress(MtxError):
                 checkpoint.load(self.paths.checkpoint(step), *fresh())
@@ -141,7 +141,7 @@ class Run(RuleBasedStateMachine):
 
     @rule()
     def resume(self) -> None:
-        files.remove_temporaries(self.paths.checkpoints)
+        durable.remove_temporaries(self.paths.checkpoints)
         self.model, self.optimizer = fresh()
         whole = self._whole()
         if not full_checkpoint_steps(self.paths):

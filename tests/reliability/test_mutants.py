@@ -39,18 +39,18 @@ RENAME = "        disk.rename(temporary, path)\n"
 PARENT = "        disk.sync(path.parent)\n"
 
 MUTANTS = [
-    Mutant("a new file is not synced", "files.py", f"        disk.sync(temporary)\n{RENAME}", RENAME, CRASHES),
-    Mutant("a rename is not synced", "files.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
+    Mutant("a new file is not synced", "files/durable.py", f"        disk.sync(temporary)\n{RENAME}", RENAME, CRASHES),
+    Mutant("a rename is not synced", "files/durable.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
     Mutant(
-        "the files of a checkpoint are not synced", "files.py",
+        "the files of a checkpoint are not synced", "files/durable.py",
         "        disk.sync(path)\n        entries", "        entries", CRASHES,
     ),
     Mutant(
-        "the old is removed before the new is there", "files.py",
+        "the old is removed before the new is there", "files/durable.py",
         "            disk.rename(path, old)\n", "            _remove_tree(path)\n", CRASHES,
     ),
     Mutant(
-        "sha256 is not compared", "files.py",
+        "sha256 is not compared", "files/durable.py",
         'if sha256(path) != entry.get("sha256"):', "if False:", "tests/reliability/test_damage.py",
     ),
     Mutant(
@@ -64,11 +64,11 @@ MUTANTS = [
         'position=SamplerState(**fields["position"])', 'position=SamplerState(fields["position"]["epoch"], 0)', KILLS,
     ),
     Mutant(
-        "lines end at U+2028 too", "text_files.py",
+        "lines end at U+2028 too", "files/text_files.py",
         DECODE, f'{DECODE.replace("yield", "yield from")}.splitlines() or [""]', "tests/reliability/test_lines.py",
     ),
     Mutant(
-        "the longer side is cut", "data/formats.py",
+        "the longer side is cut", "data/readers.py",
         UNEQUAL, f"        src, tgt = src[: len(tgt)], tgt[: len(src)]\n{UNEQUAL}", "tests/reliability/test_hygiene.py",
     ),
     Mutant(
@@ -79,19 +79,19 @@ MUTANTS = [
         "what is not finite is saved", "training/checkpoint.py",
         "    _check_finite(tensors, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
-    Mutant("no lock", "run_directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant("no lock", "run/directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
     Mutant(
         "messages go to stdout", "cli.py",
         "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
     ),
     Mutant("signals are not looked at", "training/trainer.py", POLL, "", "tests/reliability/test_signals.py"),
     Mutant(
-        "a failed save is not told", "training/saving.py",
+        "a failed save is not told", "training/async_checkpoint.py",
         "            self._lost.add(", "            print(", "tests/reliability/test_disk.py",
     ),
     Mutant(
-        "weights of any shape are taken", "bundle.py",
-        "tensors[name].shape != wanted[name].shape", "False", "tests/unit/test_bundle.py",
+        "weights of any shape are taken", "model_directory/storage.py",
+        "tensors[name].shape != wanted[name].shape", "False", "tests/unit/model_directory/test_storage.py",
     ),
 ]  # fmt: skip
 

@@ -19,7 +19,7 @@ from tests.reliability.conftest import size
 from tests.reliability.marks import mark_calls, num_marks, slow
 from tests.rig import Rig
 
-OPENED = "mtx.run_directory:_settle_config"
+OPENED = "mtx.run.directory:_settle_config"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_of_two_starts_at_once_one_wins(rig: Rig, settings: list[str], tmp_path:
 
 
 def _slow_and_held(barrier: Path) -> None:
-    slow("mtx.data.prepare:prepare", 0.8)
+    slow("mtx.data.preprocess:prepare", 0.8)
     at_once(barrier)
 
 
@@ -101,7 +101,7 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
 
 def look(run: Path, state: str, times: int) -> None:
     """In a new process: what `mtx status` tells, many times."""
-    from mtx.training.status import read_status
+    from mtx.run.status import read_status
 
     found = [read_status(run).state for _ in range(times)]
     assert found == [state] * times, found
@@ -109,7 +109,7 @@ def look(run: Path, state: str, times: int) -> None:
 
 
 def _mark_and_slow(marks: Path) -> None:
-    slow("mtx.data.prepare:load_prepared", 20.0)
+    slow("mtx.data.preprocess:load_prepared", 20.0)
     mark_calls(marks, OPENED)
 
 
@@ -140,8 +140,9 @@ def test_a_start_that_fails_takes_nothing_from_one_that_begins(
 
 def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
     """In a new process: own a run and fail, many times; no other may own it then, or take or refuse anything of it."""
-    from mtx import config, run_directory, settings
+    from mtx.config import schema, settings
     from mtx.errors import MtxError
+    from mtx.run import directory
 
     exists = Path.exists
 
@@ -151,11 +152,11 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
         return found
 
     Path.exists = slow_exists  # type: ignore[method-assign]
-    wanted = config.Config.model_validate({"run_dir": str(run), "seed": number})
+    wanted = schema.Config.model_validate({"run_dir": str(run), "seed": number})
     owned = 0
     while owned < times:
         try:
-            with run_directory.open_run(wanted) as paths:
+            with directory.open_run(wanted) as paths:
                 owned += 1
                 os.close(os.open(others, os.O_CREAT | os.O_EXCL))
                 assert settings.load(paths.config).seed == number

@@ -18,14 +18,15 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from mtx import files, settings, text_files
-from mtx.commands import streams
-from mtx.config import TokenizerConfig
-from mtx.data import formats
+from mtx.commands import line_blocks
+from mtx.config import settings
+from mtx.config.schema import TokenizerConfig
+from mtx.data import readers
 from mtx.data.cleaning import Limits, clean_pair, clean_text
 from mtx.data.packing import BatchSampler, EpochOrder, SamplerState, assign, micro_batch_shape, pack, steps
-from mtx.data.prepare import load_prepared, prepare
+from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
+from mtx.files import durable, text_files
 from mtx.training.checkpoint import State
 from mtx.training.loader import load_steps
 from tests.models import random_ids, side
@@ -127,7 +128,7 @@ class Dripping(io.RawIOBase):
 
 
 def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_BLOCK_LINES", 3)
+    monkeypatch.setattr(line_blocks, "_BLOCK_LINES", 3)
 
     def check(data: bytes, cuts: list[int], buffer_size: int) -> None:
         assume(not data.startswith(b"\x1f\x8b"))  # which says that what follows is gzip
@@ -141,13 +142,13 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
             with text_files.open_binary(path) as file:
-                blocks = list(streams.blocks(file, path, ""))
+                blocks = list(line_blocks.blocks(file, path, ""))
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
         os.write(writer, data)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
-            assert [line for block in streams.blocks(file, None, "") for line in block] == text
+            assert [line for block in line_blocks.blocks(file, None, "") for line in block] == text
 
     hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 
@@ -172,11 +173,11 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
             lines = [pair[number].encode(errors="surrogatepass") + b"\n" for pair in pairs]
             (tmp_path / f"t.{language}").write_bytes(b"".join(lines))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(formats, "BLOCK_PAIRS", 5)
+            patch.setattr(readers, "BLOCK_PAIRS", 5)
             out = tmp_path / "out"
             prepare(config, out, 1, tokenizer)
         data = load_prepared(out)
-        files.remove_directory(out)
+        durable.remove_directory(out)
         (told,) = data.report["corpora"]
         expected, dropped = expected_of(pairs, limits, tokenizer)
         found = list(zip(data.train.lines().tolist(), data.train.src_texts(), data.train.tgt_texts(), strict=True))

@@ -15,11 +15,13 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mtx import bundle, files, settings
-from mtx.config import Config, key_names, leaves
+from mtx.config import settings
+from mtx.config.schema import Config, key_names, leaves
 from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, UsageError
-from mtx.paths import STATE, WEIGHTS, RunLayout
+from mtx.files import durable
+from mtx.model_directory import storage
+from mtx.run.layout import STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
 from tests.reliability.properties import Tally, hold
@@ -64,10 +66,10 @@ def bits(tensor: torch.Tensor) -> tuple[torch.dtype, list[int], list[int]]:
 
 def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
     def check(given: dict[str, torch.Tensor]) -> None:
-        with files.new_directory(tmp_path / "new", replace=True) as new:
-            bundle.save_tensors(new / WEIGHTS, given)
-        files.verify(tmp_path / "new", [WEIGHTS])
-        found = bundle.load_tensors(tmp_path / "new" / WEIGHTS)
+        with durable.new_directory(tmp_path / "new", replace=True) as new:
+            storage.save_tensors(new / WEIGHTS, given)
+        durable.verify(tmp_path / "new", [WEIGHTS])
+        found = storage.load_tensors(tmp_path / "new" / WEIGHTS)
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
     hold(tally, "tensors saved and loaded", check, st.dictionaries(NAMES, tensors(), max_size=6))
@@ -76,8 +78,8 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
 def test_tensors_that_share_memory_come_back(tmp_path: Path, tally: Tally) -> None:
     def check(whole: torch.Tensor) -> None:
         given = {"whole": whole, "again": whole, "part": whole[1:], "turned": whole.t()}
-        bundle.save_tensors(tmp_path / "x", given)
-        found = bundle.load_tensors(tmp_path / "x")
+        storage.save_tensors(tmp_path / "x", given)
+        found = storage.load_tensors(tmp_path / "x")
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
     hold(tally, "tensors that share memory", check, st.integers(1, 5).map(lambda n: torch.rand(n, n)))
@@ -140,8 +142,8 @@ STATES = st.builds(
 
 def test_a_state_comes_back(tmp_path: Path, tally: Tally) -> None:
     def check(state: State) -> None:
-        files.write_json(tmp_path / STATE, state.as_dict())
-        assert State.from_dict(files.read_json(tmp_path / STATE)) == state
+        durable.write_json(tmp_path / STATE, state.as_dict())
+        assert State.from_dict(durable.read_json(tmp_path / STATE)) == state
         assert "Infinity" not in json.dumps(state.as_dict())
 
     hold(tally, "states written and read", check, STATES)
@@ -196,7 +198,7 @@ def nested(keys: dict[str, Any]) -> dict[str, Any]:
 def come_back(resolved: settings.Resolved, directory: Path) -> None:
     """Check that a run's file and what `mtx config` prints are read as the same configuration."""
     for text in (settings.dump(resolved.config), settings.explain(resolved)):
-        files.write_text(directory / "written.yaml", text)
+        durable.write_text(directory / "written.yaml", text)
         assert settings.load(directory / "written.yaml") == resolved.config
 
 
@@ -209,7 +211,7 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
         except ValidationError as error:  # such as equal languages
             assert all(problem["type"] == "value_error" for problem in error.errors()), error
             assume(False)
-        files.write_text(tmp_path / "given.yaml", settings.dump(config))
+        durable.write_text(tmp_path / "given.yaml", settings.dump(config))
         assert settings.load(tmp_path / "given.yaml") == config
         come_back(settings.resolve(str(tmp_path / "given.yaml"), []), tmp_path)
 
@@ -257,7 +259,7 @@ def misspelt(draw: st.DrawFn) -> tuple[str, str]:
 def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path, tally: Tally) -> None:
     def check(given: tuple[str, str]) -> None:
         key, slip = given
-        files.write_text(tmp_path / "c.yaml", settings._to_yaml(nested({slip: "1"})))
+        durable.write_text(tmp_path / "c.yaml", settings._to_yaml(nested({slip: "1"})))
         for name, overrides in ((None, [f"{slip}=1"]), (str(tmp_path / "c.yaml"), [])):
             with pytest.raises(UsageError, match="unknown key, did you mean ") as error:
                 settings.resolve(name, overrides)

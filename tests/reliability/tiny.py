@@ -144,7 +144,7 @@ def check_lineage(log: Path, run: Path) -> None:
 
 def all_pairs(run: Path) -> list[Any]:
     """Every training pair of a run as tuples of ids."""
-    from mtx.data.store import TokenStore
+    from mtx.data.token_store import TokenStore
 
     store = TokenStore.open(run / "data" / "train.arrow")
     sides = [

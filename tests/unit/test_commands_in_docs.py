@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from mtx import cli, settings
-from mtx.config import key_names
+from mtx import cli
+from mtx.config import settings
+from mtx.config.schema import key_names
 
 ROOT = Path(__file__).parent.parent.parent
 

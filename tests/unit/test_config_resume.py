@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mtx import settings
-from mtx.config import Config, key_names, leaves
+from mtx.config import settings
+from mtx.config.schema import Config, key_names, leaves
 from mtx.errors import UsageError
-from mtx.run_directory import open_run
+from mtx.run.directory import open_run
 
 BEGUN = {
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",

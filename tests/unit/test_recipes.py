@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from mtx.config import Config
+from mtx.config.schema import Config
+from mtx.config.settings import recipe_dir, recipe_facts, recipe_names, resolve
+from mtx.config.yaml_text import read_yaml
 from mtx.errors import UsageError
-from mtx.settings import recipe_dir, recipe_facts, recipe_names, resolve
-from mtx.yaml_text import read_yaml
 
 RECIPES = recipe_names()
 

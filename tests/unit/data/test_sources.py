@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.config import DataConfig
-from mtx.data import formats
+from mtx.config.schema import DataConfig
+from mtx.data import readers
 from mtx.data.corpora import Corpora, Corpus, PairBlock
 from mtx.data.sources import find_corpora
 from mtx.errors import DataError, MtxError, UsageError
@@ -108,7 +108,7 @@ def test_only_usual_names_have_other_names(tmp_path: Path) -> None:
 
 
 def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(readers, "BLOCK_PAIRS", 2)
     write_sides(tmp_path, "train")
     write(tmp_path / "t.tsv", "en\tde\na\tb\nc\td\ne\tf\n")
     text, table = find(tmp_path, train=("train", "t.tsv")).train
@@ -125,7 +125,7 @@ def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_sides_of_different_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_src: int, num_tgt: int, ending: str
 ) -> None:
-    monkeypatch.setattr(formats, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(readers, "BLOCK_PAIRS", 2)
     src = write(tmp_path / f"train.en{ending}", "x\n" * num_src)
     tgt = write(tmp_path / f"train.de{ending}", "y\n" * num_tgt)
     corpus = find(tmp_path, train=("train",)).train[0]
@@ -138,8 +138,8 @@ def test_sides_of_different_length(
 
 
 def test_a_difference_beyond_the_first_block(tmp_path: Path) -> None:
-    write(tmp_path / "train.en", "x\n" * (formats.BLOCK_PAIRS + 1))
-    write(tmp_path / "train.de", "x\n" * formats.BLOCK_PAIRS)
+    write(tmp_path / "train.en", "x\n" * (readers.BLOCK_PAIRS + 1))
+    write(tmp_path / "train.de", "x\n" * readers.BLOCK_PAIRS)
     with pytest.raises(DataError, match="train.en has 16385 lines, .*train.de has 16384$"):
         pairs_of(find(tmp_path, train=("train",)).train[0])
 
@@ -497,7 +497,7 @@ UNREACHABLE = """
 import sys, time
 sleeps = []
 time.sleep = sleeps.append  # huggingface_hub sleeps for 23 s in all between its tries
-from mtx.config import DataConfig
+from mtx.config.schema import DataConfig
 from mtx.data.sources import find_corpora
 from mtx.errors import MtxError
 data = {"train": sys.argv[1:2], "valid": "val", "test": sys.argv[2:]}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from mtx.config import TokenizerConfig
-from mtx.data.piece_models import SplitModel
+from mtx.config.schema import TokenizerConfig
+from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Tokenizer, normalize, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 

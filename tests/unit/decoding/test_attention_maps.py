@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from mtx import bundle
-from mtx.config import TokenizerConfig
+from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer
+from mtx.model_directory import storage
 from tests.attended import KINDS, largest_error, recorded
 from tests.models import random_ids, tiny_model
 
@@ -110,12 +110,12 @@ def test_what_is_too_long_is_refused(translator: Translator) -> None:
 
 
 def test_an_imported_model(tmp_path: Path) -> None:
-    marian = pytest.importorskip("tests.unit.exchange.test_import_marian")
-    from mtx.exchange.marian_import import import_marian
+    marian = pytest.importorskip("tests.unit.interop.test_import_marian")
+    from mtx.interop.marian_import import import_marian
 
     marian.write_marian(tmp_path / "published")
     import_marian(tmp_path / "published", tmp_path / "ours")
-    loaded = bundle.load(tmp_path / "ours")
+    loaded = storage.load(tmp_path / "ours")
     assert len(loaded.tokenizer.file_names) == 3, "a model for each side"
     translator = Translator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
     with recorded(loaded.model) as calls:

@@ -14,7 +14,7 @@ from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import Sampling, penalty
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
-from mtx.exchange.ctranslate2 import write_ctranslate2
+from mtx.interop.ctranslate2 import write_ctranslate2
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
 
@@ -140,7 +140,7 @@ def test_work_is_shared_among_threads(exports: Path) -> None:
 def test_it_brings_no_torch(exports: Path) -> None:
     code = (
         "import sys; from mtx.decoding.ctranslate2_engine import CTranslate2Translator as T;"
-        "from mtx.exchange.kept import kept_export; from pathlib import Path;"
+        "from mtx.interop.export_cache import kept_export; from pathlib import Path;"
         "print(T.load(kept_export(Path(sys.argv[1]))).translate(['ab']), 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(exports / "export-0")]

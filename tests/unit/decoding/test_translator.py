@@ -6,12 +6,12 @@ import threading
 import pytest
 import torch
 
-from mtx.config import TokenizerConfig
+from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding.batches import pack_sentences
-from mtx.decoding.lines import Hypothesis
+from mtx.decoding.continuous_batching import Request
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.slots import Request
+from mtx.decoding.text_translator import Hypothesis
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mtx.config import TrainingConfig
+from mtx.config.schema import TrainingConfig
 from mtx.dry_run.estimate import Estimate, Measured, estimate
 from mtx.dry_run.memory import Memory
 from mtx.dry_run.pace import StepPace

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtx.data.store import StoreWriter, TokenStore
+from mtx.data.token_store import StoreWriter, TokenStore
 from mtx.dry_run.text import length_counts, length_labels, side_figures, spread, swapped_share, text_figures
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mtx.model import inference
-from mtx.model.cache import Cache
 from mtx.model.inference import IncrementalModel, PackedLinear
+from mtx.model.kv_cache import Cache
 from mtx.model.transformer import Transformer
 from tests.models import batch_of, random_ids, tiny_model
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.config import ModelConfig
+from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch
 from mtx.model.transformer import Transformer, sinusoidal_positions, training_flops
-from mtx.training.objective import smoothed_loss
+from mtx.training.loss import smoothed_loss
 from tests.models import batch_of, random_batch, random_ids, tiny_config, tiny_model
 
 NUM_IDS = 13

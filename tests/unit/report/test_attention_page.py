@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.config import TokenizerConfig
+from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.report.attention_page import attention_page, shown

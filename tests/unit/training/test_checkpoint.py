@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import bundle, disk, files
-from mtx.config import TrainingConfig
+from mtx.config.schema import TrainingConfig
 from mtx.data.packing import SamplerState
 from mtx.errors import DamagedFileError, MtxError
-from mtx.files import MANIFEST
+from mtx.files import disk, durable
+from mtx.files.durable import MANIFEST
 from mtx.model.transformer import Transformer
-from mtx.paths import OPTIMIZER, STATE, WEIGHTS, RunLayout
-from mtx.run_layout import checkpoint_steps, full_checkpoint_steps
+from mtx.model_directory import storage
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
+from mtx.training.async_checkpoint import AsyncCheckpointer
 from mtx.training.checkpoint import State
-from mtx.training.lost import DeferredErrors
-from mtx.training.objective import smoothed_loss
-from mtx.training.saving import AsyncCheckpointer
+from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model
 
 NUM_IDS = 13
@@ -85,8 +86,8 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunLayout) -> Non
 
 @pytest.mark.parametrize("state", [State(), STATE_30, State(best_bleu=0.0, best_step=5)])
 def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
-    files.write_json(tmp_path / STATE, state.as_dict())
-    assert State.from_dict(files.read_json(tmp_path / STATE)) == state
+    durable.write_json(tmp_path / STATE, state.as_dict())
+    assert State.from_dict(durable.read_json(tmp_path / STATE)) == state
     assert (state.best_bleu == -math.inf) == (state.best_step == 0)
 
 
@@ -116,7 +117,7 @@ def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunLayout
     checkpoint.prune(paths, State(600, best_step=250), checkpoint_every=100, average_last=4)
     assert kept(paths) == ([250, 500, 600], [300, 400])
     for step in (250, 300, 400, 500, 600):
-        files.verify(paths.checkpoint(step), (WEIGHTS, STATE))
+        durable.verify(paths.checkpoint(step), (WEIGHTS, STATE))
     assert checkpoint.averaged_steps(paths, 100, 4) == [300, 400, 500, 600], "250 is none of the regular ones"
 
 
@@ -150,7 +151,7 @@ def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
 def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, count: int) -> None:
     save_steps(paths, *range(1, count + 1))
     mean = checkpoint.average(paths, list(range(1, count + 1)))
-    saved = bundle.load_tensors(paths.checkpoint(1) / WEIGHTS)
+    saved = storage.load_tensors(paths.checkpoint(1) / WEIGHTS)
     assert mean.keys() == saved.keys()
     for name, tensor in mean.items():
         assert tensor.dtype == torch.float32
@@ -159,8 +160,8 @@ def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, co
 
 def test_an_average_by_hand(paths: RunLayout) -> None:
     for step, values in ((1, [1.0, 2.0, -1e8]), (2, [2.0, 2.0, 1.0]), (3, [6.0, 2.0, 1e8])):
-        with files.new_directory(paths.checkpoint(step)) as new:
-            bundle.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
+        with durable.new_directory(paths.checkpoint(step)) as new:
+            storage.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
     assert checkpoint.average(paths, [1, 2, 3])["x"].tolist() == [3.0, 2.0, torch.tensor(1 / 3).item()]
     assert checkpoint.average(paths, [1, 2])["x"].tolist()[:2] == [1.5, 2.0]
 

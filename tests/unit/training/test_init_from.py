@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import bundle, files, settings
-from mtx.config import Config, TokenizerConfig
+from mtx.config import settings
+from mtx.config.schema import Config, TokenizerConfig
+from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.exchange.limits import export_note
-from mtx.paths import WEIGHTS, RunLayout
-from mtx.settings import Resolved
+from mtx.files import durable
+from mtx.interop.limits import export_note
+from mtx.model_directory import storage
+from mtx.run.layout import WEIGHTS, RunLayout
 from mtx.training import init_from
 from mtx.training.checkpoint import State
 from mtx.training.init_from import inherit
@@ -39,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models") / "m"
     tokenizer = learn_tokenizer("abcdef", normalization="none")
     weights = tiny_model(tokenizer.num_ids, dtype=torch.float32, **MODEL).state_dict()
-    bundle.write(directory, weights, tiny_config(**MODEL), tokenizer, INFO)
+    storage.write(directory, weights, tiny_config(**MODEL), tokenizer, INFO)
     return directory
 
 
@@ -119,8 +121,8 @@ def test_the_command_line_may_not_contradict(model: Path) -> None:
 
 def test_longer_sentences_than_learned_positions(model: Path, tmp_path: Path) -> None:
     learned = tiny_model(308, dtype=torch.float32, positions="learned")
-    tokenizer = bundle.load(model).tokenizer
-    bundle.write(tmp_path / "m", learned.state_dict(), learned.config, tokenizer, INFO)
+    tokenizer = storage.load(model).tokenizer
+    storage.write(tmp_path / "m", learned.state_dict(), learned.config, tokenizer, INFO)
     assert resolve(tmp_path / "m", "data.max_tokens=1024", "training.batch_tokens=4096").config
     with pytest.raises(UsageError, match="data.max_tokens 1025 is above the 1024 positions"):
         resolve(tmp_path / "m", "data.max_tokens=1025", "training.batch_tokens=4096")
@@ -132,15 +134,15 @@ def test_longer_sentences_than_learned_positions(model: Path, tmp_path: Path) ->
 
 def begin(run: RunLayout, config: Config, tokenizer: Tokenizer) -> None:
     """The files by which a run counts as begun."""
-    with files.new_directory(run.data) as data:
+    with durable.new_directory(run.data) as data:
         tokenizer.save(data)
-    files.write_text(run.config, settings.dump(config))
+    durable.write_text(run.config, settings.dump(config))
 
 
 def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tmp_path: Path) -> None:
     run = RunLayout(tmp_path / "run")
     first = resolve(model, f"run_dir={run.root}")
-    begin(run, first.config, bundle.load(model).tokenizer)
+    begin(run, first.config, storage.load(model).tokenizer)
     gone = model.rename(model.with_name("gone"))
     try:
         assert resolve(model, f"run_dir={run.root}").config == first.config
@@ -162,17 +164,17 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
 def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -> None:
     run = RunLayout(tmp_path / "run")
     config = resolve(model, f"run_dir={run.root}", "data.tgt=nl").config
-    begin(run, config, bundle.load(model).tokenizer)
+    begin(run, config, storage.load(model).tokenizer)
     with pytest.raises(UsageError, match="this run has no model yet"):
         resolve(run.root)
-    weights = bundle.load(model).model.state_dict()
-    with files.new_directory(run.checkpoint(3)) as new:
-        bundle.save_tensors(new / WEIGHTS, weights)
-        files.write_json(new / "state.json", State(3).as_dict())
+    weights = storage.load(model).model.state_dict()
+    with durable.new_directory(run.checkpoint(3)) as new:
+        storage.save_tensors(new / WEIGHTS, weights)
+        durable.write_json(new / "state.json", State(3).as_dict())
     resolved = resolve(run.root)
     assert (resolved.config.model, resolved.config.data.tgt) == (config.model, "nl")
     loaded = init_from.load(resolved.config)
-    assert loaded is not None and loaded.sha256 == files.sha256(run.checkpoint(3) / WEIGHTS)
+    assert loaded is not None and loaded.sha256 == durable.sha256(run.checkpoint(3) / WEIGHTS)
     with (run.data / "tokenizer.json").open("a") as file:
         file.write("\n")
     with pytest.raises(DamagedFileError, match="tokenizer.json: .* its manifest says"):
@@ -186,7 +188,7 @@ def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
     config = resolve(model, "model.dropout=0").config
     found = init_from.load(config)
     assert found is not None
-    assert found.sha256 == files.sha256(model / WEIGHTS)
+    assert found.sha256 == durable.sha256(model / WEIGHTS)
     assert init_from.load(settings.resolve("own-text", []).config) is None
 
 

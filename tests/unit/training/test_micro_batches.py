@@ -7,7 +7,7 @@ from torch import Tensor
 
 from mtx.data.packing import BatchSampler, SamplerState, assign, micro_batch_shape, pack
 from mtx.decoding.batches import to_tensors
-from mtx.training.objective import smoothed_loss
+from mtx.training.loss import smoothed_loss
 from tests.models import random_ids, side, tiny_model
 
 NUM_IDS, MAX_TOKENS = 20, 40

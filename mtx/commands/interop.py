@@ -1,0 +1,46 @@
+"""`mtx export` and `mtx import`: models for other programs, and from them."""
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtx.commands.options import AsJson, Model, can_print
+
+logger = logging.getLogger("mtx")
+
+
+def export(
+    model: Model,
+    to: Annotated[str, typer.Option(help="ctranslate2 or huggingface.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to write; beside MODEL by default.")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="float32, float16 or int8; the last two for ctranslate2.")] = "float32",
+    text: Annotated[
+        Path | None, typer.Option(help="Lines to compare translations of; the run's validation text by default.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a model for CTranslate2 or transformers, and prove that it translates as mtx does."""
+    from mtx.interop import export as exchange
+
+    path = Path(model)
+    directory = output or exchange.default_directory(path, to, precision)
+    exported = exchange.export(path, to, directory, precision, text)
+    if can_print(directory):
+        print(json.dumps(asdict(exported)) if as_json else exported.line())  # noqa: T201
+
+
+def import_(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A MarianMT directory, such as an OPUS-MT model.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="The model directory to write.")],
+) -> None:
+    """Make a model directory from a published MarianMT model, to translate, evaluate or train on with."""
+    from mtx.interop.marian_import import import_marian
+
+    import_marian(directory, output)
+    logger.info("model: %s", output)

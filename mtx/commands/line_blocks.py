@@ -1,0 +1,114 @@
+"""Lines as they come: from a file in large blocks, from a program at once, from a terminal one by one at a prompt."""
+
+import itertools
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from mtx.errors import DataError
+from mtx.files import text_files
+
+_BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
+_PAUSE_S = 0.01  # a program that writes no further line for so long waits for an answer
+
+
+def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
+    """The lines of `source` in blocks that are translated together.
+
+    Args:
+        file: its name, None for stdin.
+        prompt: what somebody is asked with who types.
+    """
+    from tqdm import tqdm
+
+    if file is None and source.isatty():
+        yield from ([line] for line in _typed(prompt))
+        return
+    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    lines = text_files.decoded_lines(source, file or Path("stdin"))
+    hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
+    with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
+        for block in _in_blocks(lines) if is_whole else _as_they_come(lines):
+            yield block
+            bar.update(len(block))
+
+
+def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Blocks of lines, each with as many lines of another file; without one, None.
+
+    Raises:
+        DataError: where the file has fewer or more lines.
+    """
+    if path is None:
+        yield from ((block, None) for block in lines)
+        return
+    others, total = text_files.read_lines(path), 0
+    for block in lines:
+        with_it = list(itertools.islice(others, len(block)))
+        if len(with_it) < len(block):
+            raise DataError(f"{path} has {total + len(with_it)} lines, the text has more")
+        total += len(block)
+        yield block, with_it
+    if next(others, None) is not None:
+        raise DataError(f"{path} has more lines than the text, which has {total}")
+
+
+def _typed(prompt: str) -> Iterator[str]:
+    """What somebody types, until Ctrl-D; the prompt never goes where the translations go."""
+    import contextlib
+
+    with contextlib.suppress(ImportError):  # its import gives `input` a history and editing
+        import readline  # noqa: F401
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    while True:
+        try:
+            if on_terminal:
+                yield input(prompt)
+            else:
+                sys.stderr.write(prompt)
+                sys.stderr.flush()
+                yield input()
+        except EOFError:
+            sys.stderr.write("\n")
+            return
+
+
+def _in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    while block := list(itertools.islice(lines, _BLOCK_LINES)):
+        yield block
+
+
+def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
+    """The lines that are there, as soon as no further one follows at once: a thread reads ahead."""
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * _BLOCK_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                ready.put(line)
+            ready.put(None)
+        except BaseException as error:  # it is raised again by the thread that consumes
+            ready.put(error)
+
+    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
+    item: str | BaseException | None = ""
+    while item is not None:
+        block: list[str] = []
+        item = ready.get()
+        while isinstance(item, str):
+            block.append(item)
+            if len(block) == _BLOCK_LINES:
+                break
+            try:
+                item = ready.get(timeout=_PAUSE_S)
+            except queue.Empty:
+                break
+        if block:
+            yield block
+        if isinstance(item, BaseException):
+            raise item

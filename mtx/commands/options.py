@@ -1,0 +1,135 @@
+"""What several commands share: the types of their options, settings of a command line, input and output, scores."""
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtx.errors import UsageError
+
+if TYPE_CHECKING:
+    from mtx.config.settings import Resolved
+    from mtx.evaluation.metrics import Scores
+    from mtx.evaluation.protocols import Protocol
+
+logger = logging.getLogger("mtx")
+
+
+class ProtocolName(StrEnum):
+    """Published ways to BLEU."""
+
+    aiayn = "aiayn"
+    multi30k_lc = "multi30k-lc"
+
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
+]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory or model directory.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; stdout by default.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
+Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the run's own by default.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
+Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def resolve(arguments: list[str] | None) -> "Resolved":
+    """CONFIG and overrides of a command line, told apart, with what a model brings that training starts from."""
+    from mtx.config import settings
+    from mtx.config.schema import FILE_ENDING, key_names
+
+    given = arguments or []
+    overrides = [argument for argument in given if settings.is_override(argument)]
+    names = [argument for argument in given if argument not in overrides]
+    for name in names:
+        if name in key_names() or name == "=":
+            raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
+        if FILE_ENDING.search(name):
+            raise UsageError(
+                f"{name}: names text, not a configuration",
+                f"mtx train own-text data.train={name} data.src=en data.tgt=de",
+            )
+    for override, value in itertools.pairwise(given):
+        if override.endswith("=") and override in overrides and value in names:
+            raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
+    if len(names) > 1:
+        raise UsageError(
+            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
+        )
+    resolved = settings.resolve(names[0] if names else None, overrides)
+    if resolved.config.training.init_from is None:
+        return resolved
+    from mtx.training.init_from import inherit
+
+    return inherit(resolved)
+
+
+@contextlib.contextmanager
+def open_input(path: Path | None) -> Iterator[IO[bytes]]:
+
+    from mtx.files import text_files
+
+    if path is None:
+        if sys.stdin is None:
+            raise UsageError("stdin is closed", "mtx translate MODEL FILE, or < FILE")
+        # A buffer of its own: a thread that still waits in stdin's would let the interpreter fail at exit.
+        yield os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+    else:
+        with text_files.open_binary(path) as file:
+            yield file
+
+
+def require_stdout(help: str = "> FILE writes what it prints to a file") -> None:
+    """Refuse to start what would print its result into a closed stdout."""
+    if sys.stdout is None:
+        raise UsageError("stdout is closed", help)
+
+
+def can_print(path: Path) -> bool:
+    """Whether a result that also lies in `path` can be printed; warns where stdout is closed."""
+    if sys.stdout is None:
+        logger.warning("stdout is closed, so the result is not printed: see %s", path)
+    return sys.stdout is not None
+
+
+@contextlib.contextmanager
+def open_output(path: Path | None) -> Iterator[Any]:
+    """stdout, or a file that appears whole when the block ends well."""
+    from mtx.files import disk, durable
+
+    if path is None:
+        require_stdout("-o FILE writes a file")
+        yield sys.stdout.buffer
+        return
+    path = path.resolve()  # through a link, whose target is what should change
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
+    is_special = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
+    with disk.create(path) if is_special else durable.new_file(path) as file:
+        yield file
+
+
+def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
+    """The protocol that `--protocol` names, for a target language; None where it was not given."""
+    from mtx.evaluation import protocols
+
+    return None if name is None else protocols.find(name.value, tgt)
+
+
+def print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({name: value.as_dict() for name, value in scores.items()}))  # noqa: T201
+        return
+    for name, value in scores.items():
+        print(value.line(name))  # noqa: T201

@@ -1,0 +1,112 @@
+"""What is wrong with a configuration, in words: unknown keys with the nearest one, and pydantic's errors key by key."""
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names, leaves
+from mtx.config.yaml_text import kind_of
+
+
+def nearest(name: str, names: list[str]) -> str | None:
+    """The most similar of `names`, compared whole and by the part after the last dot."""
+    short = {other.rpartition(".")[2]: other for other in names}
+    close = difflib.get_close_matches(name, names, 1, 0.6) or [
+        short[match] for match in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1, 0.75)
+    ]
+    return close[0] if close else None
+
+
+def unknown_key(key: str, names: list[str] | None = None) -> str:
+    """The problem of a key that is none of `names`, by default of all keys."""
+    return f"{key}: unknown key{did_you_mean(nearest(key, names or key_names()))}"
+
+
+def did_you_mean(near: str | None) -> str:
+    """The end of a message about a name that there is not."""
+    return f", did you mean {near}?" if near else ""
+
+
+# What each of pydantic's errors means here: what was expected, with the limit from its context.
+_EXPECTED = {
+    "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
+    "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
+    "finite_number": "a finite number", "bool_type": "true or false", "string_type": "text",
+    "string_unicode": "text in UTF-8", "string_too_short": "at least {min_length} character", "tuple_type": "a list",
+    "greater_than": "more than {gt:.15g}", "greater_than_equal": "at least {ge:.15g}",
+    "less_than": "less than {lt:.15g}", "less_than_equal": "at most {le:.15g}", "literal_error": "{expected}",
+}  # fmt: skip
+
+
+def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:
+    """pydantic's errors as `key: expected ..., got ...`, one for each key, after its path:line in `lines`."""
+    found: dict[str, list[str]] = {}
+    for item in error.errors():
+        key, text = _describe(item)
+        texts = found.setdefault(key, [])
+        if text not in texts:
+            texts.append(text)
+    return [_with_place(key, _merge(texts), lines) for key, texts in found.items()]
+
+
+def _describe(item: ErrorDetails) -> tuple[str, str]:
+    """One error as its key ("" where it concerns several, and names them) and what is wrong."""
+    key, kind = _key_at(item["loc"]), item["type"]
+    if kind == "extra_forbidden":
+        return _unknown_in(key, item["input"])
+    if kind == "missing":
+        return key, "is missing"
+    text = item["msg"].removeprefix("Value error, ")
+    if kind in _EXPECTED:
+        text = "expected " + _EXPECTED[kind].format(**item.get("ctx", {})).replace("'", "")
+    elif not text.startswith("expected "):
+        return "", text
+    return key, f"{text}, got {_shown(item['input'])}"
+
+
+def _merge(texts: list[str]) -> str:
+    """What the members of a union say: `expected auto or a whole number, got 'x'`; other problems one by one."""
+    if len(texts) == 1 or not all(text.startswith("expected ") for text in texts):
+        return "; ".join(texts)
+    got = texts[0].rpartition(", got ")[2]
+    wanted = [text.removeprefix("expected ").removesuffix(f", got {got}") for text in texts]
+    return f"expected {' or '.join(wanted)}, got {got}"
+
+
+def _with_place(key: str, text: str, lines: dict[str, str]) -> str:
+    section = key.rpartition(".")[0]
+    place = lines.get(section if text == "is missing" and section else key)
+    return (f"{place}: " if place else "") + (f"{key}: " if key else "") + text
+
+
+def _key_at(location: Iterable[str | int]) -> str:
+    """The key of a pydantic location: `data.train[0].weight`; the members of a union stand beyond it."""
+    keys, key = key_names(), ""
+    for part in location:
+        if isinstance(part, int):
+            key += f"[{part}]"
+        elif part not in (NAME_ONLY, WITH_KEYS):
+            if key in keys:
+                break
+            key = f"{key}.{part}" if key else part
+    return key
+
+
+def _unknown_in(key: str, value: object) -> tuple[str, str]:
+    """The problem of an unknown key, or of an unknown section, of which a single key in it says more."""
+    names = [*Config.model_fields, *key_names()]
+    if "[" in key:
+        names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
+    elif isinstance(value, dict) and len(inside := [name for name, _ in leaves(value)]) == 1:
+        key, names = f"{key}.{inside[0]}", key_names()
+    return key, unknown_key(key, names).removeprefix(f"{key}: ")
+
+
+def _shown(value: object) -> str:
+    """A number that a limit refuses is shown as it was written, other text in quotes."""
+    if not isinstance(value, str):
+        return kind_of(value)
+    return value if re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value) else repr(value)

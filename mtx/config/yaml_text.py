@@ -1,0 +1,68 @@
+"""Reads YAML with every scalar as text, and remembers the line of each key.
+
+YAML's own rules turn `no` into False and 12:30 into 750 and leave 1e-4 text; here the field that a value is for reads
+it. No object is ever constructed. Equal keys and aliases are refused.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mtx.errors import UsageError
+from mtx.files.text_files import read_lines
+
+_MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML takes 10 s for a megabyte
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a YAML file, and for each key (`""` is the file itself) where it stands, as path:line.
+
+    Raises:
+        UsageError: at path:line, where the file is no YAML, a key stands twice, or an alias is used.
+    """
+    lines: dict[str, str] = {}
+    if path.exists() and (size := path.stat().st_size) > _MAX_BYTES:
+        raise UsageError(f"{path}: {size:,} bytes are too many for a configuration")
+    try:
+        root = yaml.compose("\n".join(read_lines(path)), Loader=yaml.SafeLoader)
+        values = _text_of(root, "", str(path), lines, set()) if root is not None else {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{path}:{line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
+    return values, {**lines, "": str(path)}
+
+
+def _text_of(node: yaml.Node, key: str, path: str, lines: dict[str, str], seen: set[int]) -> Any:
+    """A YAML node as text, list or dictionary, with the place of each key in `lines`."""
+    where = f"{path}:{node.start_mark.line + 1}"
+    if id(node) in seen:  # also: a node inside itself, or one that grows a thousandfold
+        raise UsageError(f"{where}: an alias (*name), which mtx does not read")
+    seen.add(id(node))
+    lines.setdefault(key, where)
+    if isinstance(node, yaml.SequenceNode):
+        return [_text_of(item, f"{key}[{number}]", path, lines, seen) for number, item in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        return node.value
+    values: dict[str, Any] = {}
+    for name, value in node.value:
+        at = f"{path}:{name.start_mark.line + 1}"
+        if not isinstance(name, yaml.ScalarNode):
+            raise UsageError(f"{at}: expected a key, got {kind_of(name.value)}")
+        if name.value in values:
+            raise UsageError(f"{at}: the key {name.value!r} stands twice")
+        inner = f"{key}.{name.value}" if key else name.value
+        lines[inner] = at
+        values[name.value] = _text_of(value, inner, path, lines, seen)
+    return values
+
+
+def kind_of(value: object) -> str:
+    """What a value is called in a message."""
+    return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

@@ -1,0 +1,182 @@
+"""Reads one corpus from local files: two text files side by side, TSV, JSON lines or Parquet, as blocks of pairs.
+
+For: streaming pairs, each problem told at path:line. Not for: finding the files (`sources`). Arrow tables are read here
+too, for what `datasets` gives is the same as what Parquet holds.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mtx.data.corpora import PairBlock
+from mtx.errors import DataError
+from mtx.files.text_files import read_lines
+
+BLOCK_PAIRS = 16_384
+PLAIN_KEYS = ("src", "tgt")  # column names that stand for any two languages
+_LINE_BREAK = re.compile("\r?\n")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
+    """The pairs of two files whose lines n are translations of each other.
+
+    Raises:
+        DataError: with the line counts of both files, where these differ.
+    """
+    # Not zipped: `zip` drops the extra lines of either side, and `strict` cannot say how many lines there are.
+    src_lines, tgt_lines = read_lines(src_path), read_lines(tgt_path)
+    first_line = 1
+    while True:
+        src, tgt = list(islice(src_lines, BLOCK_PAIRS)), list(islice(tgt_lines, BLOCK_PAIRS))
+        if len(src) != len(tgt):
+            num_src = first_line - 1 + len(src) + sum(1 for _ in src_lines)
+            num_tgt = first_line - 1 + len(tgt) + sum(1 for _ in tgt_lines)
+            raise DataError(
+                f"{src_path} has {num_src} lines, {tgt_path} has {num_tgt}",
+                "line n of one file must be the translation of line n of the other",
+            )
+        if not src:
+            return
+        yield PairBlock(first_line, src, tgt)
+        first_line += len(src)
+
+
+def read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
+    """The pairs of a file with src TAB tgt on each line; a first line that names the sides is skipped."""
+    lines = read_lines(path)
+    first = next(lines, None)
+    if first is None:
+        return
+    header = tuple(first.split("\t"))
+    if header in (languages[::-1], PLAIN_KEYS[::-1]) and header != languages:
+        raise DataError(f"{path}:1: columns {header[0]} TAB {header[1]}, expected {languages[0]} TAB {languages[1]}")
+    start = 2 if header in (languages, PLAIN_KEYS) else 1
+    rest = chain([first], lines) if start == 1 else lines
+    yield from in_blocks((_tsv_pair(path, number, line) for number, line in enumerate(rest, start)), start)
+
+
+def _tsv_pair(path: Path, number: int, line: str) -> tuple[str, str]:
+    columns = line.split("\t")
+    if len(columns) != 2:
+        help = "the two sides are separated by one TAB; there is none in this line" if len(columns) == 1 else None
+        raise DataError(f"{path}:{number}: {len(columns)} column{'s'[: len(columns) > 1]}, expected src TAB tgt", help)
+    return columns[0], columns[1]
+
+
+def read_jsonl(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
+    """The pairs of a file with a JSON object on each line, see `_expected`."""
+    lines = enumerate(read_lines(path), 1)
+    return in_blocks(_json_pair(f"{path}:{number}", line, languages) for number, line in lines)
+
+
+def _json_pair(where: str, line: str, languages: tuple[str, str]) -> tuple[str, str]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not a JSON object ({error})") from None
+    for holder in (row, row.get("translation")) if isinstance(row, dict) else ():
+        for src, tgt in _keys(languages):
+            if isinstance(holder, dict) and src in holder and tgt in holder:
+                return _json_text(where, src, holder[src]), _json_text(where, tgt, holder[tgt])
+    found = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
+    raise DataError(f"{where}: {found}, {_expected(languages)}")
+
+
+def _json_text(where: str, key: str, value: object) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {key} is {type(value).__name__}, expected text")
+    return _one_line(_SURROGATE.sub("\ufffd", value))
+
+
+def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:
+    """The pairs, BLOCK_PAIRS at a time."""
+    while block := list(islice(pairs, BLOCK_PAIRS)):
+        yield PairBlock(first_line, [src for src, _ in block], [tgt for _, tgt in block])
+        first_line += len(block)
+
+
+def _one_line(text: str) -> str:
+    return _LINE_BREAK.sub(" ", text) if "\n" in text else text
+
+
+def _keys(languages: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """The names that the two sides may have; one language's cannot tell them apart."""
+    return (languages, PLAIN_KEYS) if languages[0] != languages[1] else (PLAIN_KEYS,)
+
+
+def _shown(names: Iterable[str]) -> str:
+    names = [repr(name)[:40] for name in names]
+    return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") or "nothing in it"
+
+
+def _expected(languages: tuple[str, str]) -> str:
+    return f"expected {languages[0]} and {languages[1]}, or src and tgt, or translation: {{...}} with either"
+
+
+def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
+    """The pairs of a Parquet file, by the columns of `find_columns`."""
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = find_columns(str(path), file.schema_arrow, languages)
+            batches = file.iter_batches(BLOCK_PAIRS, columns=sorted({column[0] for column in columns}))
+            yield from column_blocks(str(path), batches, columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {short(error)}") from None
+
+
+def find_columns(where: str, schema: Any, languages: tuple[str, str]) -> list[list[str]]:
+    """The column of each side, as names from the outermost on.
+
+    Raises:
+        DataError: naming the columns that there are, where none are named by the languages or src and tgt.
+    """
+    # get_field_index gives -1 where there is no such name, or two
+    outer = schema.field("translation").type if schema.get_field_index("translation") >= 0 else None
+    inner = outer if outer is not None and pa.types.is_struct(outer) else pa.struct([])
+    for fields, prefix in ((schema, []), (inner, ["translation"])):
+        for keys in _keys(languages):
+            if all(fields.get_field_index(key) >= 0 for key in keys):
+                return [[*prefix, key] for key in keys]
+    raise DataError(f"{where}: has the columns {_shown(schema.names)}, {_expected(languages)}")
+
+
+def column_blocks(where: str, tables: Iterable[Any], columns: list[list[str]]) -> Iterator[PairBlock]:
+    """The pairs of Arrow tables, or of record batches, by the columns of `find_columns`; null is an empty text."""
+    first_line = 1
+    for table in tables:
+        src, tgt = (_column_texts(where, table, column) for column in columns)
+        if src:
+            yield PairBlock(first_line, src, tgt)
+        first_line += len(src)
+
+
+def _column_texts(where: str, table: Any, column: list[str]) -> list[str]:
+    values = table.column(column[0])
+    for name in column[1:]:
+        values = pc.struct_field(values, [values.type.get_field_index(name)])
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_null(values.type):
+        return [""] * len(values)
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        raise DataError(f"{where}: column {'.'.join(column)} holds {values.type}, expected text")
+    try:
+        return [_one_line(text or "") for text in values.to_pylist()]
+    except UnicodeDecodeError:
+        raw = values.cast(pa.large_binary()).to_pylist()
+        return [_one_line((text or b"").decode("utf-8", errors="replace")) for text in raw]
+
+
+def short(error: BaseException) -> str:
+    """What an error of a library says, on one line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__

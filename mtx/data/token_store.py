@@ -1,0 +1,217 @@
+"""Token ids on disk: an uncompressed Arrow IPC file, memory-mapped, whose ids numpy sees without a copy.
+
+Record batches of 65,536 pairs hold src_ids and tgt_ids (uint16, or uint32 above 65,536 ids, `</s>` included), the line
+and the corpus each pair came from, and its text. All batches lie in one mapped file, so one flat array over that file
+reaches every id, and a sentence is a start and a length in it. Knows nothing of tokenizers: what an id means is theirs.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from mtx.errors import DamagedFileError
+from mtx.files import disk
+from mtx.files.durable import FORMAT
+
+BATCH_PAIRS = 65_536
+_METADATA = b"mtx"
+Ids = NDArray[np.uint16] | NDArray[np.uint32]
+
+
+def _schema(num_ids: int, weights: list[float]) -> Any:
+    ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
+    metadata = {"format": FORMAT, "num_ids": num_ids, "weights": weights}
+    return pa.schema(
+        [
+            ("src_ids", ids),
+            ("tgt_ids", ids),
+            ("line", pa.int64()),
+            ("corpus", pa.uint16()),
+            ("src_text", pa.large_string()),
+            ("tgt_text", pa.large_string()),
+        ],
+        metadata={_METADATA: json.dumps(metadata)},
+    )
+
+
+def store_batch(
+    num_ids: int,
+    src_ids: list[list[int]],
+    tgt_ids: list[list[int]],
+    lines: Any,
+    corpus: Any,
+    src_text: Any,
+    tgt_text: Any,
+) -> Any:
+    """Pairs as a record batch that `StoreWriter` takes: one item of each argument a pair, lists or Arrow arrays."""
+    columns = (src_ids, tgt_ids, lines, corpus, src_text, tgt_text)
+    schema = _schema(num_ids, [])
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column, field.type)
+        for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema)
+
+
+class StoreWriter:
+    """Writes pairs in the order in which they are added. A context manager; the file is complete after it.
+
+    Args:
+        path: the new file.
+        num_ids: every id is below it.
+        weights: of each corpus, by the number that `add` is given.
+    """
+
+    def __init__(self, path: Path, num_ids: int, weights: list[float]):
+        self._num_ids = num_ids
+        self._schema = _schema(num_ids, weights)
+        self._file = disk.create(path)
+        self._writer = pa.ipc.new_file(self._file, self._schema)
+        self._pending: list[Any] = []
+        self._num_pending = 0
+
+    def __enter__(self) -> "StoreWriter":
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            if error_type is None:
+                self._write(self._num_pending)
+            self._writer.close()
+        finally:
+            self._file.close()
+
+    def add(
+        self,
+        src_ids: list[list[int]],
+        tgt_ids: list[list[int]],
+        lines: ArrayLike,
+        corpus: ArrayLike,
+        src_text: list[str],
+        tgt_text: list[str],
+    ) -> None:
+        """Add any number of pairs, one item of each argument a pair."""
+        self.add_batch(store_batch(self._num_ids, src_ids, tgt_ids, lines, corpus, src_text, tgt_text))
+
+    def add_batch(self, batch: Any) -> None:
+        """Add any number of pairs that `store_batch` made for the same `num_ids`."""
+        self._pending.append(batch)
+        self._num_pending += batch.num_rows
+        self._write(self._num_pending - self._num_pending % BATCH_PAIRS)
+
+    def _write(self, num_pairs: int) -> None:
+        """Write the first `num_pairs` pending pairs, in full batches but for the file's last."""
+        if num_pairs == 0:
+            return
+        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
+        self._writer.write_table(table.slice(0, num_pairs), max_chunksize=BATCH_PAIRS)
+        self._pending = table.slice(num_pairs).to_batches()
+        self._num_pending -= num_pairs
+
+
+@dataclass(frozen=True)
+class Side:
+    """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
+
+    `tokens` is the whole mapped file seen as ids, so only what `starts` and `lengths` name has a meaning.
+    """
+
+    tokens: Ids
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """A store that `StoreWriter` wrote, mapped into memory; `corpus` and both sides have one item a pair."""
+
+    num_pairs: int
+    num_ids: int
+    weights: NDArray[np.float64]
+    corpus: NDArray[np.uint16]
+    src: Side
+    tgt: Side
+    _table: Any
+
+    @classmethod
+    def open(cls, path: Path) -> "TokenStore":
+        """Map a store.
+
+        Raises:
+            DamagedFileError: where the file is missing, damaged or something else.
+        """
+        try:
+            file = pa.memory_map(str(path)).read_buffer()
+            reader = pa.ipc.open_file(file)
+            metadata = json.loads((reader.schema.metadata or {})[_METADATA])
+            if metadata["format"] != FORMAT:
+                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {FORMAT}")
+            num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
+            if reader.schema != _schema(num_ids, weights.tolist()):
+                raise ValueError("other columns")
+            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.validate()
+        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+            raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
+        table = pa.Table.from_batches(batches, reader.schema)
+        return cls(
+            num_pairs=table.num_rows,
+            num_ids=num_ids,
+            weights=weights,
+            corpus=table["corpus"].to_numpy(),
+            src=_side(path, file, batches, "src_ids"),
+            tgt=_side(path, file, batches, "tgt_ids"),
+            _table=table,
+        )
+
+    def src_texts(self) -> list[str]:
+        """The source text of every pair, as a new list."""
+        texts: list[str] = self._table["src_text"].to_pylist()
+        return texts
+
+    def tgt_texts(self) -> list[str]:
+        """The target text of every pair, as a new list."""
+        texts: list[str] = self._table["tgt_text"].to_pylist()
+        return texts
+
+    def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
+        """The source and the target text of some pairs."""
+        src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
+        return src, tgt
+
+    def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
+        """A store of some of the pairs; the ids are not copied."""
+        src, tgt = (Side(side.tokens, side.starts[pairs], side.lengths[pairs]) for side in (self.src, self.tgt))
+        table = self._table.take(pairs)
+        return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
+
+    def lines(self) -> NDArray[np.int64]:
+        """The line of its corpus's file that each pair came from."""
+        lines: NDArray[np.int64] = self._table["line"].to_numpy()
+        return lines
+
+
+def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
+    """View the ids of `column` in place: a batch's values lie at a distance from the mapped file's first byte."""
+    starts = [np.empty(0, np.int64)]
+    lengths = [np.empty(0, np.int32)]
+    id_type = np.dtype(np.uint16)
+    for batch in batches:
+        ids = batch[column]
+        id_type = np.dtype(ids.type.value_type.to_pandas_dtype())
+        assert ids.offset == ids.values.offset == 0, "a batch is read whole"
+        offsets = np.frombuffer(ids.buffers()[1], np.int32, len(ids) + 1)
+        distance = ids.values.buffers()[1].address - file.address
+        assert distance % id_type.itemsize == 0, "Arrow aligns its buffers to 8 bytes"
+        starts.append(offsets[:-1] + np.int64(distance // id_type.itemsize))
+        lengths.append(np.diff(offsets))
+        if lengths[-1].min() < 1:  # `validate` has checked the first offset and the last
+            raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
+    tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
+    return Side(tokens, np.concatenate(starts), np.concatenate(lengths))

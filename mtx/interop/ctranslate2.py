@@ -1,0 +1,87 @@
+"""Writes a model for CTranslate2: its own files, and the tokenizer and settings that translating lines takes.
+
+The weights are put into CTranslate2's documented specification. Its decoder starts from a zero embedding, as mtx's
+does, so that logits and scores are those of mtx. `mtx.decoding.ctranslate2_engine` runs the result.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtx.data.sentencepiece_models import EOS, UNK
+from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
+from mtx.decoding.options import EXTRA_LENGTH
+from mtx.errors import DamagedFileError
+from mtx.files import disk, durable
+from mtx.model.transformer import Transformer, sinusoidal_positions
+from mtx.model_directory.storage import LoadedModel
+from mtx.run.layout import EXPORT_CONFIG, EXPORT_EXAMPLE
+
+_MIN_POSITIONS = 512
+_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
+
+
+def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, source: str | None = None) -> None:
+    """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
+
+    Args:
+        precision: float32, float16 or int8, which quantizes the matrices and leaves the rest in float32.
+        source: sha256 of the weights of `loaded`, by which an export that is out of date is recognised.
+
+    Raises:
+        MtxError: where CTranslate2 is not installed.
+    """
+    library()
+    vocabulary = loaded.tokenizer.vocabulary()
+    if len(set(vocabulary)) < len(vocabulary):
+        raise DamagedFileError("the tokenizer has two equal pieces, which CTranslate2 cannot tell apart")
+    learned = loaded.model.tgt_positions
+    longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
+    num_positions = longest if learned is None else len(learned)
+    settings = {
+        **loaded.info, "model": loaded.model.config.model_dump(), "num_ids": loaded.tokenizer.num_ids,
+        "precision": precision, "num_positions": num_positions, "source": source,
+    }  # fmt: skip
+    spec = model_spec(loaded.model, vocabulary, num_positions)
+    spec.validate()
+    spec.optimize(quantization=precision)
+    with durable.new_directory(directory, replace=True) as new:
+        with disk.naming(new):
+            spec.save(str(new))
+        loaded.tokenizer.save(new)
+        durable.write_json(new / EXPORT_CONFIG, settings)
+        durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
+
+
+def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:
+    """CTranslate2's `TransformerSpec` with copies of the weights (CTranslate2 quantizes in place).
+
+    Args:
+        vocabulary: the piece of each output id.
+        num_positions: rows of the position tables, where they are computed.
+    """
+    from ctranslate2 import specs
+
+    config = model.config
+    spec = specs.transformer_spec.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm == "pre",
+        activation=specs.common_spec.Activation(ACTIVATIONS[config.activation]),
+    )  # fmt: skip
+    sinusoids = sinusoidal_positions(num_positions, config.d_model)
+    weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
+    arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
+    for variable, parts in variables(config, model.pad_id, num_positions).items():
+        layer, _, name = variable.rpartition("/")
+        rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
+        setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
+    spec.decoder.start_from_zero_embedding = True
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.add_source_eos = True
+    spec.config.unk_token = UNK
+    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token will do
+    spec.config.decoder_start_token = EOS
+    spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx keeps
+    return spec

@@ -1,0 +1,123 @@
+"""`mtx export`: writes a model in another program's format and compares the translations (`mtx.interop.verify`).
+
+The export gets its name only when the comparison, on a part of the run's validation text, has succeeded.
+"""
+
+import logging
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtx.data.preprocess import load_prepared
+from mtx.decoding.ctranslate2_engine import library
+from mtx.errors import UsageError
+from mtx.files import durable, text_files
+from mtx.files.durable import MANIFEST
+from mtx.interop.ctranslate2 import write_ctranslate2
+from mtx.interop.export_cache import weights_hash
+from mtx.interop.huggingface import export_huggingface
+from mtx.interop.limits import check_replaceable
+from mtx.interop.marian import SOURCE_MODEL
+from mtx.interop.verify import TOLERANCES, Proof, Text, check, prove
+from mtx.model_directory import storage
+from mtx.run.contents import is_prepared, is_run, model_directory
+from mtx.run.layout import EXPORT_CONFIG, SCORES, RunLayout
+
+logger = logging.getLogger(__name__)
+
+_NUM_LINES = 200
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and its proof; None where nothing could be compared."""
+
+    directory: str
+    to: str
+    precision: str
+    proof: Proof | None
+
+    def line(self) -> str:
+        """What `mtx export` prints."""
+        proof = "not compared with mtx" if self.proof is None else self.proof.line()
+        return f"{self.directory}  {self.to} {self.precision}  {proof}"
+
+
+def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> Exported:
+    """Write MODEL in another program's format, if the export translates as mtx does.
+
+    Args:
+        model: run directory or model directory.
+        to: `ctranslate2` or `huggingface`.
+        directory: an earlier export in it is replaced.
+        text: lines to compare translations of; None means the run's validation text.
+
+    Raises:
+        UsageError: where `model` is no model, the format has no such precision, or `directory` holds something else.
+        MtxError: where the translations differ by more than `TOLERANCES`; nothing is left behind.
+    """
+    _check_request(to, precision, directory)
+    if to == "ctranslate2":
+        library()
+    root, run = _places(model)
+    loaded, lines = storage.load(root), _text(run, text)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=directory.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
+        new = Path(temporary) / directory.name
+        try:
+            if to == "ctranslate2":
+                write_ctranslate2(loaded, new, precision, weights_hash(root) if (root / MANIFEST).is_file() else None)
+            else:
+                export_huggingface(loaded, new, durable.read_json(root / SCORES) if (root / SCORES).is_file() else None)
+        except OSError as error:
+            durable.name_final(error, new, directory)
+            raise
+        proof = None if lines is None else prove(root, to, new, lines)
+        if proof is not None:
+            check(proof, precision)
+        if directory.exists():
+            durable.remove_directory(directory)
+        new.rename(directory)
+    return Exported(str(directory), to, precision, proof)
+
+
+def default_directory(model: Path, to: str, precision: str) -> Path:
+    """Beside the run, or beside a model directory without one: `runs/NAME-ctranslate2-int8`."""
+    named = (_places(model)[1] or model).resolve()
+    return named.with_name("-".join([named.name, to, *([precision] if to == "ctranslate2" else [])]))
+
+
+def _check_request(to: str, precision: str, directory: Path) -> None:
+    if to not in ("ctranslate2", "huggingface"):
+        raise UsageError(f"--to {to}: expected ctranslate2 or huggingface")
+    precisions = list(TOLERANCES) if to == "ctranslate2" else ["float32"]
+    if precision not in precisions:
+        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
+    check_replaceable(directory)
+    is_export = any((directory / name).is_file() for name in (EXPORT_CONFIG, SOURCE_MODEL))
+    if directory.exists() and any(directory.iterdir()) and not is_export:
+        raise UsageError(f"{directory}: is no earlier export, so it is not replaced", "-o DIR names another directory")
+
+
+def _places(model: Path) -> tuple[Path, Path | None]:
+    """The directory to load MODEL from, and the run that it belongs to."""
+    if not model.is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory")
+    if is_run(model):
+        return model_directory(model), model
+    above = model.resolve().parent
+    return model, above if is_run(above) and model_directory(above) == model.resolve() else None
+
+
+def _text(run: Path | None, file: Path | None) -> Text | None:
+    """The lines to compare: those of the file, or else the run's validation pairs."""
+    if file is not None:
+        lines = [line for line in text_files.read_lines(file) if line.strip()][:_NUM_LINES]
+        if not lines:
+            raise UsageError(f"--text {file}: holds no text")
+        return Text(lines, [])
+    if run is not None and is_prepared(RunLayout(run).data):
+        valid = load_prepared(RunLayout(run).data).valid
+        return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
+    logger.warning("there is no validation text to compare translations on; --text FILE gives some")
+    return None

@@ -1,0 +1,93 @@
+"""The CTranslate2 export inside a model directory, for `mtx translate MODEL --engine ctranslate2`.
+
+It is made at the first use, and again when the model's weights have changed. torch is imported only for a conversion.
+"""
+
+import contextlib
+import logging
+from pathlib import Path
+
+from filelock import FileLock
+
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.files import durable
+from mtx.files.durable import MANIFEST
+from mtx.run.contents import is_run, model_directory
+from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
+
+logger = logging.getLogger(__name__)
+
+
+def kept_export(model: Path, precision: str = "int8") -> Path:
+    """The directory of MODEL's CTranslate2 export, made now if it is not there or out of date.
+
+    Args:
+        model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
+
+    Raises:
+        UsageError: where there is no such model.
+        DamagedFileError: where the lock is a link.
+        MtxError: where CTranslate2 is not installed, or the export cannot be written inside the model directory.
+    """
+    if (model / EXPORT_CONFIG).is_file():
+        return model
+    root = require_model_directory(model)
+    export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
+    if _source_of(export) == source:
+        return export
+    lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
+    if lock.is_symlink():  # taking the lock would empty the file that it leads to
+        raise DamagedFileError(f"{lock}: is a link, which no lock is")
+    try:
+        with FileLock(lock):
+            if _source_of(export) != source:  # or another process has made it meanwhile
+                _convert(root, export, precision, source)
+            with contextlib.suppress(OSError):  # Windows keeps an open file
+                lock.unlink()
+    except OSError as error:
+        raise MtxError(
+            f"{export}: cannot be written: {error.strerror or error}",
+            f"mtx export {model} --to ctranslate2 --precision {precision} -o DIR, "
+            "then mtx translate DIR --engine ctranslate2",
+        ) from None
+    return export
+
+
+def require_model_directory(model: Path) -> Path:
+    """The model directory that MODEL names: itself, or that of the run.
+
+    Raises:
+        UsageError: where MODEL is neither, or a run that is not finished.
+    """
+    if not model.is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory")
+    root = model_directory(model)
+    if (root / MANIFEST).is_file():
+        return root
+    if is_run(model):
+        raise UsageError(f"{model}: this run has no model directory yet", f"mtx train {model} goes on with it")
+    raise UsageError(f"{model}: is not a model directory or a run directory")
+
+
+def weights_hash(root: Path) -> str:
+    """The sha256 of a model directory's weights, from its manifest."""
+    try:
+        return str(durable.read_json(root / MANIFEST)["files"][WEIGHTS]["sha256"])
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{root / MANIFEST}: does not list {WEIGHTS}") from None
+
+
+def _source_of(export: Path) -> str | None:
+    """The sha256 of the weights that an export was made from; None where there is no usable export."""
+    try:
+        return str(durable.read_json(export / EXPORT_CONFIG).get("source"))
+    except DamagedFileError:
+        return None
+
+
+def _convert(root: Path, export: Path, precision: str, source: str) -> None:
+    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+    from mtx.interop.ctranslate2 import write_ctranslate2
+    from mtx.model_directory import storage
+
+    write_ctranslate2(storage.load(root), export, precision, source)

@@ -1,0 +1,130 @@
+"""The model card of a run: README.md beside the model, in the hub's form: YAML first, then what people ask.
+
+Flow: configuration + report + scores -> text. Names come from strangers' files: they are shown as code, without their
+folders, and nothing in them is markup.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from mtx.config.schema import Config
+from mtx.interop.marian_card import language_codes
+
+_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+
+_CARD = """\
+---
+{metadata}---
+
+# {src} to {tgt}
+
+A Transformer (the encoder-decoder of *Attention Is All You Need*) that translates {src} to {tgt}, trained with mtx.
+
+## How to use it
+
+```
+pip install mtx-translate
+echo "…" | mtx translate DIR
+```
+
+`DIR` is this directory. `mtx export DIR --to ctranslate2` and `--to huggingface` make of it what other programs load.
+
+## How good it is
+
+{scores}
+
+Scored in fp32 with beam size {beam} and length penalty {alpha}. Text unlike the training text will be translated less
+well; nobody has looked for bias or harm in what it puts out.
+
+## What it was trained on
+
+{data}
+
+{kept:,} of {read:,} pairs were trained on, {held_out:,} were held out for validation and test.
+That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
+Licence of the model: not given; that of the training text may bind whoever passes the model on.
+
+## How it was trained
+
+- {m.num_encoder_layers}+{m.num_decoder_layers} layers, width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads
+- {m.norm}-norm, {m.activation}, {pieces:,} pieces
+- {steps:,} steps of {batch:,} target tokens, seed {seed}, dropout {m.dropout}
+- {elapsed} on {device} in {precision}, torch {torch}
+{init}"""
+
+
+def run_card(
+    config: Config,
+    report: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    run: Mapping[str, Any],
+    steps: int,
+    elapsed: str,
+) -> str:
+    """README.md of a model directory.
+
+    Args:
+        report: of the prepared data.
+        scores: of the test sets, as in scores.json; run: what scores.json says of the run.
+        steps: that were taken. elapsed: how long training took, in words.
+    """
+    init = run.get("init_from")
+    return _CARD.format(
+        metadata=yaml.safe_dump(_metadata(config, scores), sort_keys=False, allow_unicode=True),
+        src=shown(config.data.src), tgt=shown(config.data.tgt), m=config.model,
+        scores="\n".join(_score_lines(scores)) or "It was not scored.",
+        beam=config.decoding.beam_size, alpha=config.decoding.length_penalty,
+        data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
+        held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"],
+        pieces=report["pieces"],
+        steps=steps, batch=config.training.batch_tokens, seed=config.seed, elapsed=elapsed,
+        device=run["device"], precision=run["training_precision"], torch=run["torch"],
+        init=f"- started from the weights of {shown(str(init['path']))}, sha256 {init['sha256']}\n" if init else "",
+    )  # fmt: skip
+
+
+def shown(name: str) -> str:
+    """A name as code: without its folders, on one line, and with nothing that could end the code."""
+    text = "".join(c if c.isprintable() and c != "`" else " " for c in PurePath(name).name or name)
+    return f"`{text[:100]}`"
+
+
+def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
+    codes = language_codes(config.data.src, config.data.tgt)
+    results = [
+        {
+            "task": {"type": "translation"},
+            "dataset": {"name": name, "type": name},
+            "metrics": [
+                {"type": metric, "name": _METRICS[metric], "value": round(float(value["score"]), 2)}
+                for metric, value in values.items()
+            ],
+        }
+        for name, values in scores.items()
+    ]
+    metadata: dict[str, Any] = {"language": codes} if codes else {}
+    metadata |= {"tags": ["translation", "mtx"], "library_name": "mtx", "pipeline_tag": "translation"}
+    return {**metadata, "model-index": [{"name": f"{config.data.src}-{config.data.tgt}", "results": results}]}
+
+
+def _score_lines(scores: Mapping[str, Any]) -> list[str]:
+    return [
+        f"- {shown(name)}: {_METRICS[metric]} {value['score']:.2f} (`{value['signature']}`)"
+        for name, values in scores.items()
+        for metric, value in values.items()
+    ]
+
+
+def _data_lines(config: Config, report: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if config.data.generator:
+        lines.append("- synthetic text of mtx's own grammar, good for a demonstration and for nothing else")
+    elif config.data.hub and config.data.dir is None:
+        lines.append(f"- the dataset `{config.data.hub.name}` on the Hugging Face hub")
+    for corpus in report["corpora"]:
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in corpus["dropped"].items()) or "none"
+        lines.append(f"- {shown(corpus['name'])}: {corpus['read']:,} pairs; dropped: {dropped}")
+    return lines

@@ -1,0 +1,79 @@
+"""What a model directory says of itself, read and checked without torch: architecture, tokenizer, languages, decoding.
+
+`bundle` adds the weights; engines that bring their own weights need no more than this.
+"""
+
+import reprlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.files import durable
+from mtx.files.durable import MANIFEST
+from mtx.run.layout import MODEL_CONFIG
+
+_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """A model directory without its weights.
+
+    Attributes:
+        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+    """
+
+    config: ModelConfig
+    tokenizer: Tokenizer
+    info: Mapping[str, Any]
+
+
+def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> ModelDescription:
+    """Verify a model directory and read what it says of itself.
+
+    Args:
+        needed: files that its manifest must list beside the configuration and the tokenizer.
+        name: the file that describes it.
+
+    Raises:
+        UsageError: where it is no model directory.
+        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+    """
+    if not (directory / MANIFEST).is_file():
+        raise UsageError(f"{directory}: is not a model directory or a run directory")
+    durable.verify(directory, (*needed, name, *Tokenizer.file_names_in(directory)))
+    path = directory / name
+    info = durable.read_json(path)
+    tokenizer = Tokenizer.load(directory)
+    try:
+        config = ModelConfig.model_validate(info.get("model"))
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(f"{path}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    if info.get("num_ids") != tokenizer.num_ids:
+        raise DamagedFileError(
+            f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
+        )
+    _check_info(path, info)
+    return ModelDescription(config, tokenizer, info)
+
+
+def _check_info(path: Path, info: Mapping[str, Any]) -> None:
+    if wrong := [key for key, kind in _INFO.items() if type(info.get(key)) is not kind]:
+        raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
+    meant = {
+        "src": LANGUAGE.fullmatch(info["src"]),
+        "tgt": LANGUAGE.fullmatch(info["tgt"]),
+        "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
+        "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
+        "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
+    }
+    for key, is_meant in meant.items():
+        if not is_meant:
+            raise DamagedFileError(f"{path}: {key} cannot be meant: {reprlib.repr(info[key])}")

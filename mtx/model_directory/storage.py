@@ -1,0 +1,179 @@
+"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest over all of them.
+
+Written whole or not at all; loading verifies sha256, the names, shapes and types of the weights, and runs no code.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from mtx.config import settings
+from mtx.config.schema import Config, ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.files import disk, durable
+from mtx.model.transformer import Transformer
+from mtx.model_directory import description
+from mtx.run.contents import checkpoint_steps, is_run
+from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+
+logger = logging.getLogger(__name__)
+
+_MAX_HEADER_BYTES = 1 << 24  # 2,000 layers and what Adam keeps of them have 14 MB
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A loaded model directory.
+
+    Attributes:
+        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+    """
+
+    model: Transformer
+    tokenizer: Tokenizer
+    info: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """Of the weights as a safetensors file, which is that of the `model.safetensors` that they came from."""
+        return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors to a new safetensors file; the caller syncs it with its directory."""
+    alone: dict[str, torch.Tensor] = {}
+    seen = set[int]()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        alone[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        seen.add(memory)
+    data = safetensors.torch.save(alone)
+    with disk.create(path) as file:
+        file.write(data)
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; a damaged one is refused by name."""
+    durable.require_file(path)
+    try:
+        content = path.read_bytes()
+        _check_header(content)
+        tensors: dict[str, torch.Tensor] = safetensors.torch.load(content)
+        return tensors
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # last of odd shapes
+        raise DamagedFileError(f"{path}: cannot be read: {error}") from None
+
+
+def _check_header(content: bytes) -> None:
+    """Raise ValueError at what the library lets through: a name that stands twice, and a header for its own sake."""
+    size = int.from_bytes(content[:8], "little")
+    if size > _MAX_HEADER_BYTES:
+        raise ValueError(f"a header of {size:,} bytes")
+    durable.parse_json(content[8 : 8 + size])
+
+
+def load_weights(model: torch.nn.Module, path: Path) -> None:
+    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's, numbers finite."""
+    tensors = load_tensors(path)
+    check_tensors(path, tensors, model.state_dict())
+    model.load_state_dict(tensors)
+
+
+def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors of a file whose names, shapes and types are not those of `wanted`, or numbers not finite.
+
+    Raises:
+        DamagedFileError: naming the tensor.
+    """
+    for name in sorted({*tensors, *wanted}):
+        if name not in tensors or name not in wanted:
+            raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
+        if tensors[name].shape != wanted[name].shape or tensors[name].dtype != wanted[name].dtype:
+            got, expected = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], wanted[name]))
+            raise DamagedFileError(f"{path}: {name} is {got}, expected {expected}")
+        if not bool(tensors[name].isfinite().all()):
+            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+
+
+def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
+    """The model of a weights file. What `config` asks for takes no memory before the file is seen to hold it."""
+    tensors = load_tensors(path)
+    with torch.device("meta"):
+        wanted = Transformer(config, num_ids).state_dict()
+    check_tensors(path, tensors, wanted)
+    model = Transformer(config, num_ids)
+    model.load_state_dict(tensors)
+    return model.eval()
+
+
+def write(
+    directory: Path,
+    weights: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+) -> None:
+    """Write a model directory; one that is there is replaced."""
+    with durable.new_directory(directory, replace=True) as new:
+        save_tensors(new / WEIGHTS, weights)
+        durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
+        tokenizer.save(new)
+
+
+def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
+    """Put the scores and the model card beside the model and into its manifest."""
+    durable.write_text(directory / CARD, card)
+    durable.write_json(directory / SCORES, dict(scores))
+    durable.write_manifest(directory)
+
+
+def load(directory: Path) -> LoadedModel:
+    """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
+
+    Raises:
+        UsageError: where it is neither, or a run without a checkpoint.
+        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+    """
+    if is_run(directory):
+        return _load_checkpoint(RunLayout(directory))
+    if (directory / EXPORT_CONFIG).is_file():
+        raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
+    described = description.read(directory, (WEIGHTS,))
+    model = _load_model(described.config, described.tokenizer.num_ids, directory / WEIGHTS)
+    return LoadedModel(model, described.tokenizer, described.info)
+
+
+def describe(wanted: Config) -> dict[str, Any]:
+    """What a model directory says of itself beside its weights."""
+    return {
+        "src": wanted.data.src,
+        "tgt": wanted.data.tgt,
+        "max_tokens": wanted.data.max_tokens,
+        "beam_size": wanted.decoding.beam_size,
+        "length_penalty": wanted.decoding.length_penalty,
+    }
+
+
+def _load_checkpoint(paths: RunLayout) -> LoadedModel:
+    """The best checkpoint of a run that has no model directory yet."""
+    steps = checkpoint_steps(paths)
+    if not steps:
+        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
+    step = best if best in steps else steps[-1]
+    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
+    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
+    kind = "best" if step == best else "last"
+    logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
+    wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
+    model = _load_model(wanted.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
+    return LoadedModel(model, tokenizer, describe(wanted))

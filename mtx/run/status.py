@@ -1,0 +1,116 @@
+"""The state of a run as others see it: status.json for a scheduler, and what `mtx status` tells."""
+
+import contextlib
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtx.config import settings
+from mtx.errors import DamagedFileError, StoppedError, exit_code
+from mtx.files import durable
+from mtx.files.durations import format_duration
+from mtx.run.contents import require_run, run_state, stored_scores
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.events import read_events
+from mtx.run.layout import SCORES
+
+
+class StatusFile:
+    """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
+
+    def __init__(self, path: Path, lost: DeferredErrors):
+        self._path, self._lost = path, lost
+
+    def write(
+        self, state: str, stage: str, step: int | None = None, exit_code: int | None = None, reason: str = ""
+    ) -> None:
+        """Replace the file; the step that it tells stays where none is given.
+
+        Args:
+            exit_code: of the process, where it is about to end.
+        """
+        value = {
+            "state": state, "stage": stage, "step": self._told_step() if step is None else step, "reason": reason,
+            "exit_code": exit_code, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
+        }  # fmt: skip
+        with self._lost.telling(str(self._path)):
+            durable.write_json(self._path, value)
+
+    def _told_step(self) -> int:
+        with contextlib.suppress(OSError, DamagedFileError):
+            step = durable.read_json(self._path).get("step")
+            return step if isinstance(step, int) else 0
+        return 0
+
+
+@contextlib.contextmanager
+def reporting(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
+    """Tell in status.json that a run is worked on, and in the end how that went."""
+    status = StatusFile(path, lost)
+    status.write("running", "preparing")
+    try:
+        yield status
+    except BaseException as error:
+        stopped = isinstance(error, StoppedError | KeyboardInterrupt)
+        reason = str(error) or type(error).__name__
+        status.write("stopped" if stopped else "failed", "", exit_code=exit_code(error), reason=reason)
+        raise
+    status.write("finished", "", exit_code=1 if lost.told else 0, reason="finished")
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `mtx status` tells of a run.
+
+    Attributes:
+        state: running, finished, stopped (training can go on), prepared, or new.
+        left_s: seconds of training that are left, as last measured; None where nothing was.
+        reason: why it does not run, where that is known.
+    """
+
+    run: str
+    state: str
+    step: int
+    max_steps: int
+    best_bleu: float | None
+    best_step: int | None
+    left_s: float | None
+    scores: dict[str, float]
+    reason: str | None
+
+    def text(self) -> str:
+        best = "none yet"
+        if self.best_bleu is not None:
+            best = f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
+        left = format_duration(math.inf if self.left_s is None else self.left_s)
+        lines = [
+            f"state:     {self.state}",
+            f"step:      {self.step:,} of {self.max_steps:,}",
+            f"best:      {best}",
+            f"time left: {'none' if self.state == 'finished' else left}",
+            *([f"reason:    {self.reason}"] if self.reason else []),
+            *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
+        ]
+        return "\n".join(lines)
+
+
+def read_status(root: Path) -> Status:
+    """Read a run's state from its files, without disturbing it."""
+    paths = require_run(root)
+    events = read_events(paths.metrics)
+    step = next((event["step"] for event in reversed(events) if "step" in event), 0)
+    left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
+    validations = [event for event in events if event["event"] == "validation"]
+    best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
+    try:
+        scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{paths.model / SCORES}: does not hold scores") from None
+    max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
+    return Status(
+        str(root), state.name, step, max_steps, best["bleu"], best["step"], left, scores, state.reason or None
+    )  # fmt: skip

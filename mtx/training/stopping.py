@@ -1,0 +1,50 @@
+"""When training ends: after its steps, when it gets no better, or in time for all that comes after it."""
+
+import math
+import time
+
+from mtx.config.schema import Config
+from mtx.data.preprocess import PreparedData
+from mtx.training.checkpoint import State
+
+
+class StoppingCriteria:
+    """Knows the time of a run over all its starts, and the reasons to end it.
+
+    Args:
+        started: when the command was given, on the monotonic clock; a time limit counts from there.
+        elapsed_s: seconds of training in earlier starts.
+    """
+
+    def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float):
+        self._training, self._beam_size = config.training, config.decoding.beam_size
+        self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
+        self._num_valid_lines = max(1, data.valid.num_pairs)
+        self._began = started - elapsed_s
+        self.at = self._began + (config.training.time_limit or math.inf)
+
+    def elapsed_s(self) -> float:
+        """Seconds of training so far, over all starts."""
+        return time.monotonic() - self._began
+
+    def reason(self, state: State) -> str | None:
+        """The key of `training` that ends it here."""
+        training = self._training
+        if state.step >= training.max_steps:
+            return "max_steps"
+        if training.patience is not None and state.bad_validations >= training.patience:
+            return "patience"
+        limit = training.time_limit
+        if limit is not None and state.step and self.elapsed_s() > limit - self.reserve_s(limit, state.validation_s):
+            return "time_limit"
+        return None
+
+    def needs_measure(self, state: State) -> bool:
+        """Whether a time limit is set and nobody knows yet how long decoding takes."""
+        limit = self._training.time_limit
+        return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit
+
+    def reserve_s(self, limit: float, validation_s: float) -> float:
+        """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
+        per_line = validation_s / self._num_valid_lines
+        return 0.03 * limit + 10 + validation_s + 2 * self._beam_size * per_line * self._num_test_lines

@@ -1,0 +1,306 @@
+"""From text files to stores: every pair is accounted for, what is held out never trains, nothing is left half done."""
+
+import logging
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtx.config import settings
+from mtx.config.schema import Config, TrainText
+from mtx.data import preprocess as module
+from mtx.data import splits
+from mtx.data.preprocess import PreparedData, load_prepared, prepare
+from mtx.data.token_store import TokenStore
+from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.run.contents import is_prepared
+
+Pair = tuple[str, str]
+WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 6)) for n in range(120)]
+
+
+def pairs(num_pairs: int, seed: int = 1) -> list[Pair]:
+    """Different pairs with different sources."""
+    rng = random.Random(seed)
+    found: dict[str, str] = {}
+    while len(found) < num_pairs:
+        words = rng.choices(WORDS, k=rng.randint(3, 10))
+        found[" ".join(words)] = " ".join(word.upper() for word in reversed(words))
+    return list(found.items())
+
+
+def write(path: Path, text: Sequence[Pair]) -> None:
+    path.with_name(path.name + ".xx").write_text("".join(f"{src}\n" for src, _ in text), encoding="utf-8", newline="")
+    path.with_name(path.name + ".yy").write_text("".join(f"{tgt}\n" for _, tgt in text), encoding="utf-8", newline="")
+
+
+def make_config(tmp_path: Path, *overrides: str, train: tuple[Any, ...] = ("train",)) -> Config:
+    keys = [f"data.dir={tmp_path}", "data.src=xx", "data.tgt=yy", *overrides]
+    config = settings.resolve(None, keys).config
+    return config.model_copy(update={"data": config.data.model_copy(update={"train": train})})
+
+
+def run(tmp_path: Path, *overrides: str, out: str = "out", train: tuple[Any, ...] = ("train",)) -> PreparedData:
+    prepare(make_config(tmp_path, *overrides, train=train), tmp_path / out)
+    return load_prepared(tmp_path / out)
+
+
+GIVEN = ("data.valid=dev", "data.test=flickr,news")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[Pair]:
+    """Training text with a validation and two test sets beside it."""
+    text = pairs(330)
+    write(tmp_path / "dev", text[300:310])
+    write(tmp_path / "flickr", text[310:320])
+    write(tmp_path / "news", text[320:])
+    write(tmp_path / "train", text[:300])
+    return text[:300]
+
+
+def text_of(store: TokenStore) -> list[Pair]:
+    return list(zip(store.src_texts(), store.tgt_texts(), strict=True))
+
+
+def conserves(report: dict[str, Any]) -> bool:
+    dropped = sum(entry["pairs"] for entry in report["dropped"].values())
+    parts = [corpus["kept"] + corpus["held_out"] + sum(corpus["dropped"].values()) for corpus in report["corpora"]]
+    whole = [corpus["read"] for corpus in report["corpora"]]
+    return report["kept"] + report["held_out"] + dropped == report["read"] == sum(whole) and parts == whole
+
+
+def test_clean_text_passes_through_whole(tmp_path: Path, given: list[Pair]) -> None:
+    data = run(tmp_path, *GIVEN)
+    assert text_of(data.train) == given
+    assert list(data.tests) == ["flickr", "news"] and data.valid.num_pairs == 10
+    for store in (data.train, data.valid, *data.tests.values()):
+        for side, texts in ((store.src, store.src_texts()), (store.tgt, store.tgt_texts())):
+            ids = [side.tokens[s : s + n].tolist() for s, n in zip(side.starts, side.lengths, strict=True)]
+            assert ids == data.tokenizer.encode(texts) and data.tokenizer.decode(ids) == texts
+    assert conserves(data.report) and data.report["kept"] == 300 and data.report["dropped"] == {}
+    assert data.report["src_tokens"] == data.train.src.lengths.sum()
+    assert data.report["src_tgt_ratio"] == data.train.src.lengths.sum() / data.train.tgt.lengths.sum()
+    assert data.report["pieces"] == data.tokenizer.num_pieces
+
+
+def test_the_directory_holds_what_the_paths_name(tmp_path: Path, given: list[Pair]) -> None:
+    assert not is_prepared(tmp_path / "out")
+    run(tmp_path, *GIVEN)
+    assert is_prepared(tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "train.arrow", "valid.arrow", "test.flickr.arrow", "test.news.arrow",
+        "report.json", "tokenizer.model", "tokenizer.json", "manifest.json",
+    }  # fmt: skip
+
+
+def test_every_pair_is_accounted_for(tmp_path: Path, given: list[Pair]) -> None:
+    long = " ".join("xyzxyzq" for _ in range(100))
+    bad = [given[3], ("", "a"), ("same", "same"), ("a\x07b", "c"), (long, long.upper()), given[5], ("x", "y" * 900)]
+    write(tmp_path / "train", given[:100] + bad + given[100:])
+    data = run(tmp_path, *GIVEN, "data.max_tokens=64")
+    dropped = data.report["dropped"]
+    assert conserves(data.report) and data.report["read"] == 307 and data.report["kept"] == 300
+    assert {reason: entry["pairs"] for reason, entry in dropped.items()} == {
+        "duplicate": 2, "empty": 1, "identical": 1, "control characters": 1, "too long": 1, "length ratio": 1,
+    }  # fmt: skip
+    assert dropped["control characters"]["example"] == {"corpus": "train", "line": 104, "src": "a\\x07b", "tgt": "c"}
+    assert dropped["too long"]["example"]["line"] == 105 and len(dropped["too long"]["example"]["src"]) == 80
+    assert dropped["duplicate"]["example"]["line"] == 101
+    assert text_of(data.train) == given
+    assert data.train.lines().tolist() == [*range(1, 101), *range(108, 308)]
+    assert max(data.train.src.lengths.max(), data.train.tgt.lengths.max()) <= 64
+
+
+def test_the_first_of_many_is_the_example(tmp_path: Path, given: list[Pair]) -> None:
+    words = ["".join(random.Random(number).choices("qrstuvwxyz", k=1000)) for number in range(3)]  # of many pieces
+    write(tmp_path / "train", [*given, *((word, word.upper()) for word in words), *given[:2]])
+    data = run(tmp_path, *GIVEN, "data.max_tokens=100", "tokenizer.vocab_size=330")
+    example = {"corpus": "train", "line": 301, "src": words[0][:80], "tgt": words[0][:80].upper()}
+    assert data.report["dropped"]["too long"] == {"pairs": 3, "example": example}
+    assert data.report["dropped"]["duplicate"]["example"]["line"] == 304
+    assert data.report["src_tokens"] == data.train.src.lengths.sum()
+
+
+def test_corpora_bring_weights_and_tags(tmp_path: Path, given: list[Pair]) -> None:
+    write(tmp_path / "back", pairs(50, seed=2) + given[:5])
+    train = ("train", TrainText(name="back", weight=0.5, tag="BT"))
+    data = run(tmp_path, *GIVEN, train=train)
+    assert data.train.weights.tolist() == [1.0, 0.5] and data.train.corpus.tolist() == [0] * 300 + [1] * 50
+    first = data.train.src.tokens[data.train.src.starts]
+    assert set(first[300:].tolist()) == {data.tokenizer.tags["BT"]} and max(first[:300]) < data.tokenizer.num_pieces
+    assert data.train.tgt.tokens[data.train.tgt.starts].max() < data.tokenizer.num_pieces
+    assert [corpus["dropped"] for corpus in data.report["corpora"]] == [{}, {"duplicate": 5}] and conserves(data.report)
+
+
+def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Path, given: list[Pair]) -> None:
+    """A step would go through an epoch after another without finding a sentence."""
+    write(tmp_path / "back", pairs(50, seed=2))
+
+    def weighted(train: float, back: float) -> tuple[TrainText, TrainText]:
+        return TrainText(name="train", weight=train), TrainText(name="back", weight=back)
+
+    expected = "the weight 1e-09 of train an epoch would have less than one sentence; expected at least 0.0034 for its"
+    with pytest.raises(UsageError, match=f"^data.train: with {expected} 300 pairs$"):
+        run(tmp_path, *GIVEN, train=weighted(1e-9, 0.01))
+    assert not (tmp_path / "out").exists()
+    assert run(tmp_path, *GIVEN, out="smallest", train=weighted(0.0034, 1e-9)).train.num_pairs == 350
+    assert run(tmp_path, *GIVEN, out="other", train=weighted(1e-9, 0.02)).train.num_pairs == 350
+
+
+def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, given: list[Pair]) -> None:
+    long = " ".join(["abc"] * 300)
+    spaced = (f" {given[8][0]}\x0c", given[8][1])
+    strange = [("", ""), ("same", "same"), ("a\u2028b\x0c", "c\td "), (long, "D"), given[7], spaced]
+    write(tmp_path / "flickr", strange)
+    write(tmp_path / "train", [*given, (given[7][0], "ANOTHER ONE")])
+    data = run(tmp_path, *GIVEN)
+    store = data.tests["flickr"]
+    assert text_of(store) == strange
+    assert store.lines().tolist() == [1, 2, 3, 4, 5, 6]
+    assert store.src.lengths.max() == 256 and store.src.tokens[store.src.starts[3] + 255] == 0
+    report = data.report["tests"]["flickr"]
+    assert report["would_drop"] == {"empty": 1, "identical": 1, "length ratio": 1}
+    assert report["cut_to_max_tokens"] == 1 and report["held_out"] is False and report["pairs"] == 6
+    assert report["leaks"]["train_pairs"] == 3 and report["leaks"]["example"]["line"] == 8
+    assert data.report["tests"]["news"]["leaks"] == {"train_pairs": 0, "example": None}
+    assert data.report["kept"] == 301
+
+
+def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = pairs(400)
+    write(tmp_path / "train", text)
+    with caplog.at_level(logging.INFO, logger="mtx.data"):
+        data = run(tmp_path)
+    valid, test, train = (set(text_of(store)) for store in (data.valid, data.tests["heldout"], data.train))
+    assert (len(valid), len(test), len(train)) == (20, 20, 360) and valid | test | train == set(text)
+    assert conserves(data.report) and data.report["held_out"] == 40 and data.report["valid"]["held_out"] is True
+    assert data.report["tests"]["heldout"]["pairs"] == 20
+    assert "no validation set is given: 20 source sentences are held out" in caplog.text
+    assert "no test set is given: 20 source sentences are held out" in caplog.text
+
+
+def test_only_the_missing_set_is_held_out(tmp_path: Path, given: list[Pair]) -> None:
+    data = run(tmp_path, "data.valid=dev")
+    assert data.valid.num_pairs == 10 and data.tests["heldout"].num_pairs == 15 and data.train.num_pairs == 285
+
+
+def test_the_largest_held_out_set(tmp_path: Path, given: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splits, "MAX_HELD_OUT", 7)
+    data = run(tmp_path)
+    assert (data.valid.num_pairs, data.tests["heldout"].num_pairs, data.train.num_pairs) == (7, 7, 286)
+
+
+def test_equal_sources_stay_together(tmp_path: Path) -> None:
+    text = [(src, f"{tgt} {ending}") for ending in ("A", "B", "C") for src, tgt in pairs(100)]
+    write(tmp_path / "train", text)
+    data = run(tmp_path)
+    sources = [set(store.src_texts()) for store in (data.train, data.valid, data.tests["heldout"])]
+    assert [len(group) for group in sources] == [90, 5, 5]
+    assert data.valid.num_pairs == data.tests["heldout"].num_pairs == 15
+
+
+def test_a_sentence_falls_the_same_way_in_a_larger_corpus(tmp_path: Path) -> None:
+    small, large = pairs(300), pairs(300) + pairs(300, seed=5)
+    random.Random(3).shuffle(large)
+    found = []
+    for name, text in (("small", small), ("large", large)):
+        write(tmp_path / name, text)
+        data = run(tmp_path, out=f"out-{name}", train=(name,))
+        found.append([set(text_of(store)) & set(small) for store in (data.valid, data.tests["heldout"])])
+    for before, after in zip(*found, strict=True):
+        assert before and after and (before <= after or after <= before)
+    assert not found[0][0] & found[1][1] and not found[0][1] & found[1][0]
+
+
+def test_equal_text_gives_equal_bytes(tmp_path: Path, given: list[Pair]) -> None:
+    for out in ("a", "b"):
+        run(tmp_path, *GIVEN, out=out)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_the_tokenizer_sees_a_sample(tmp_path: Path, given: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    learn = module.train_tokenizer
+
+    def spy(sentences: Any, **rest: Any) -> Any:
+        seen.append(list(sentences))
+        assert seen[-1] == list(sentences)
+        return learn(seen[-1], **rest)
+
+    monkeypatch.setattr(module, "train_tokenizer", spy)
+    run(tmp_path, *GIVEN, out="whole")
+    monkeypatch.setattr(module, "MAX_TOKENIZER_PAIRS", 100)
+    run(tmp_path, *GIVEN, out="a")
+    run(tmp_path, *GIVEN, out="b")
+    run(tmp_path, *GIVEN, "seed=2", out="c")
+    assert sorted(seen[0]) == sorted(text for pair in given for text in pair)
+    assert 140 < len(seen[1]) < 260 and seen[1] == seen[2] != seen[3]
+
+
+def test_nothing_left_names_the_reasons(tmp_path: Path) -> None:
+    write(tmp_path / "train", [("", "a"), ("b", "b"), ("", "c")])
+    for overrides in (("data.valid=train", "data.test=train"), ()):
+        with pytest.raises(DataError, match=r"nothing is left to train on: 3 read \(2 empty, 1 identical\)"):
+            run(tmp_path, *overrides)
+    write(tmp_path / "long", [("a b c d e f g h i j", "k l m n o p q r s t")])
+    with pytest.raises(DataError, match=r"nothing is left to train on: 1 read \(1 too long\)"):
+        run(tmp_path, "data.valid=long", "data.test=long", "data.max_tokens=8", train=("long",))
+    write(tmp_path / "empty", [])
+    with pytest.raises(DataError, match="nothing is left to train on: 0 read"):
+        run(tmp_path, train=("empty",))
+    assert not any(path.is_dir() for path in tmp_path.iterdir())
+
+
+def test_too_small_to_hold_out(tmp_path: Path) -> None:
+    write(tmp_path / "train", pairs(2))
+    with pytest.raises(DataError, match="2 different source sentences, too few"):
+        run(tmp_path)
+    write(tmp_path / "train", pairs(3))
+    data = run(tmp_path)
+    assert (data.train.num_pairs, data.valid.num_pairs, data.tests["heldout"].num_pairs) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("empty, kind", [("dev", "validation"), ("news", "test")])
+def test_an_empty_set_is_refused(tmp_path: Path, given: list[Pair], empty: str, kind: str) -> None:
+    write(tmp_path / empty, [])
+    with pytest.raises(DataError, match=f"the {kind} set '{empty}' holds no pairs"):
+        run(tmp_path, *GIVEN)
+
+
+@pytest.mark.parametrize("step", ["_clean", "_learn_tokenizer", "_encode_train", "_encode_set", "_report"])
+def test_an_interruption_leaves_nothing(
+    tmp_path: Path, given: list[Pair], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = getattr(module, step)
+
+    def interrupted(*arguments: Any) -> None:
+        work(*arguments)
+        raise KeyboardInterrupt
+
+    before = sorted(tmp_path.iterdir())
+    monkeypatch.setattr(module, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, *GIVEN)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_is_there_is_not_overwritten(tmp_path: Path, given: list[Pair]) -> None:
+    run(tmp_path, *GIVEN)
+    with pytest.raises(UsageError, match="holds files already"):
+        run(tmp_path, *GIVEN)
+    assert is_prepared(tmp_path / "out")
+
+
+def test_a_changed_file_is_refused_by_name(tmp_path: Path, given: list[Pair]) -> None:
+    run(tmp_path, *GIVEN)
+    path = tmp_path / "out" / "test.news.arrow"
+    content = bytearray(path.read_bytes())
+    content[TokenStore.open(path).src.starts[0] * 2] ^= 1  # another word
+    path.write_bytes(content)
+    TokenStore.open(path)
+    with pytest.raises(DamagedFileError, match=r"test\.news\.arrow"):
+        load_prepared(tmp_path / "out")

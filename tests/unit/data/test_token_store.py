@@ -1,0 +1,112 @@
+"""The store gives back what was written, without copying it, and refuses what it did not write."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mtx.data.token_store import BATCH_PAIRS, Side, StoreWriter, TokenStore
+from mtx.errors import DamagedFileError
+
+
+def sentences(num_pairs: int, num_ids: int, seed: int) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [[*rng.integers(1, num_ids, size).tolist(), 0] for size in rng.integers(0, 6, num_pairs)]
+
+
+def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, block: int) -> TokenStore:
+    with StoreWriter(path, num_ids, [1.0, 2.5]) as writer:
+        for start in range(0, len(src), block):
+            rows = range(start, min(start + block, len(src)))
+            part = slice(start, start + block)
+            texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
+            writer.add(src[part], tgt[part], np.array(rows) + 1, [row % 2 for row in rows], *texts)
+    return TokenStore.open(path)
+
+
+def read(side: Side) -> list[list[int]]:
+    return [side.tokens[s : s + n].tolist() for s, n in zip(side.starts, side.lengths, strict=True)]
+
+
+@pytest.mark.parametrize("num_ids, dtype", [(300, np.uint16), (65_536, np.uint16), (65_537, np.uint32)])
+def test_what_is_written_is_read(tmp_path: Path, num_ids: int, dtype: type) -> None:
+    src, tgt = sentences(500, num_ids, 1), sentences(500, num_ids, 2)
+    src[7], tgt[9] = [num_ids - 1, 0], [0]
+    store = write(tmp_path / "a.arrow", src, tgt, num_ids, block=77)
+    assert (read(store.src), read(store.tgt)) == (src, tgt)
+    assert (store.num_pairs, store.num_ids, store.weights.tolist()) == (500, num_ids, [1.0, 2.5])
+    assert store.src.tokens.dtype == store.tgt.tokens.dtype == dtype
+    assert (store.src.starts.dtype, store.src.lengths.dtype, store.weights.dtype) == (np.int64, np.int32, np.float64)
+    assert store.corpus.tolist() == [0, 1] * 250 and store.lines().tolist() == list(range(1, 501))
+    assert store.src_texts()[499] == "s499" and store.tgt_texts()[0] == "tä0"
+
+
+def test_several_batches_are_one_view_without_a_copy(tmp_path: Path) -> None:
+    num_pairs = 2 * BATCH_PAIRS + 1000
+    src, tgt = sentences(num_pairs, 5000, 1), sentences(num_pairs, 5000, 2)
+    store = write(tmp_path / "a.arrow", src, tgt, 5000, block=50_000)
+    with pa.ipc.open_file(tmp_path / "a.arrow") as file:
+        sizes = [file.get_batch(number).num_rows for number in range(file.num_record_batches)]
+    assert sizes == [BATCH_PAIRS, BATCH_PAIRS, 1000]
+    assert read(store.src) == src
+    assert store.tgt.lengths.tolist() == [len(ids) for ids in tgt]
+    assert np.shares_memory(store.src.tokens, store.tgt.tokens)
+    assert not store.src.tokens.flags.owndata and not store.src.tokens.flags.writeable
+    assert store.src.tokens.nbytes == (tmp_path / "a.arrow").stat().st_size // 2 * 2
+
+
+def test_one_large_block_is_cut(tmp_path: Path) -> None:
+    src = sentences(BATCH_PAIRS * 2, 50, 3)
+    assert read(write(tmp_path / "a.arrow", src, src, 50, block=10**6).tgt) == src
+    with pa.ipc.open_file(tmp_path / "a.arrow") as file:
+        assert file.num_record_batches == 2
+
+
+def test_the_view_outlives_the_store(tmp_path: Path) -> None:
+    src = sentences(10, 50, 3)
+    side = write(tmp_path / "a.arrow", src, src, 50, block=3).src
+    assert read(side) == src
+
+
+@pytest.mark.parametrize("num_ids", [50, 70_000])
+def test_no_pairs_are_legal(tmp_path: Path, num_ids: int) -> None:
+    store = write(tmp_path / "a.arrow", [], [], num_ids, block=5)
+    assert store.num_pairs == 0 and read(store.src) == [] and store.src_texts() == [] and store.corpus.shape == (0,)
+
+
+def test_equal_pairs_give_equal_bytes(tmp_path: Path) -> None:
+    src, tgt = sentences(70_000, 50, 1), sentences(70_000, 50, 2)
+    write(tmp_path / "a.arrow", src, tgt, 50, block=999)
+    write(tmp_path / "b.arrow", src, tgt, 50, block=20_000)
+    assert (tmp_path / "a.arrow").read_bytes() == (tmp_path / "b.arrow").read_bytes()
+
+
+def test_other_files_are_refused_by_name(tmp_path: Path) -> None:
+    good, other = tmp_path / "good.arrow", tmp_path / "other.arrow"
+    src = sentences(100, 50, 1)
+    write(good, src, src, 50, block=100)
+    table = pa.table({"src_ids": [[1]]})
+    with pa.ipc.new_file(str(tmp_path / "arrow"), table.schema) as writer:
+        writer.write_table(table)
+    for content in (b"", b"ARROW1\0\0", b"x" * 5000, good.read_bytes()[:-50], (tmp_path / "arrow").read_bytes()):
+        other.write_bytes(content)
+        with pytest.raises(DamagedFileError, match=r"other\.arrow"):
+            TokenStore.open(other)
+    with pytest.raises(DamagedFileError, match="missing.arrow"):
+        TokenStore.open(tmp_path / "missing.arrow")
+
+
+def test_damage_never_leads_out_of_the_file(tmp_path: Path) -> None:
+    """One byte after another is broken: the store is refused, or every id that it names lies inside the file."""
+    path, src = tmp_path / "a.arrow", sentences(20, 50, 1)
+    write(path, src, src, 50, block=20)
+    good = path.read_bytes()
+    for position in range(0, len(good), 7):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 0x81]) + good[position + 1 :])
+        try:
+            store = TokenStore.open(path)
+        except DamagedFileError:
+            continue
+        for side in (store.src, store.tgt):
+            assert (side.starts >= 0).all() and (side.starts + side.lengths <= len(side.tokens)).all()

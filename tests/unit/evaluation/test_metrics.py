@@ -1,0 +1,99 @@
+from pathlib import Path
+
+import pytest
+
+from mtx.errors import DataError, UsageError
+from mtx.evaluation import metrics
+from mtx.evaluation.metrics import Metric, Scores
+
+REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
+
+
+def test_equal_text_scores_full_marks() -> None:
+    scores = metrics.score(REFERENCES, REFERENCES)
+    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
+
+
+def test_bleu_and_ter_by_hand() -> None:
+    """Of 6 words one differs: precisions 5/6, 3/5, 2/4, 1/3, no brevity penalty; TER is 1 edit of 6 words."""
+    scores = metrics.score(["the cat sat on a mat"], ["the cat sat on the mat"])
+    assert scores.bleu.score == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    assert scores.ter.score == pytest.approx(100 / 6)
+    assert metrics.bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == scores.bleu.score
+
+
+def test_signatures_tell_the_tokenizer_of_the_language() -> None:
+    assert "tok:13a" in metrics.score(REFERENCES, REFERENCES, "de").bleu.signature
+    assert "tok:zh" in metrics.score(["我 们"], ["我 们"], "zh").bleu.signature
+    assert "tok:zh" in metrics.score(["我们"], ["我们"], "zh-Hans").bleu.signature
+    assert "tok:char" in metrics.score(["です"], ["です"], "ja").bleu.signature
+    assert "tok:char" in metrics.score(["ไปไหน"], ["ไปไหน"], "th").bleu.signature
+
+
+def test_bleu_of_a_language_without_spaces_sees_parts_of_a_sentence() -> None:
+    """With 13a the sentence would be one word, and a wrong one."""
+    assert metrics.bleu(["วันนี้อากาศดีมาก"], ["วันนี้อากาศดี"], "th") > 50
+
+
+@pytest.mark.parametrize(
+    "language, text, units",
+    [
+        ("en", "It is 2.5 km.", ["It", "is", "2.5", "km."]),
+        ("bos", "dobar dan", ["dobar", "dan"]),  # Bosnian; bo and bod are Tibetan
+        ("", "a b", ["a", "b"]),
+        ("zh", "我在 IBM 工作8年", ["我", "在", "IBM", "工", "作", "8", "年"]),
+        ("zh-Hant", "我們", ["我", "們"]),
+        ("ja_JP", "です", ["で", "す"]),
+        ("zho_Hans", "我们", ["我", "们"]),
+        ("th", "ไปไหน", ["ไ", "ป", "ไ", "ห", "น"]),
+        ("lo", "ໄປໃສ", ["ໄ", "ປ", "ໃ", "ສ"]),
+        ("km", "ទៅណា", ["ទ", "ៅ", "ណ", "ា"]),
+        ("my", "ဘယ်", ["ဘ", "ယ", "်"]),
+        ("bo", "ང་", ["ང", "་"]),
+    ],
+)
+def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
+    assert metrics.words(text, language) == units
+
+
+def test_each_reference_counts() -> None:
+    """The first line is the first reference's, the second the second's."""
+    others = ["a cat sat on a mat", "some dog barked at the moon"]
+    hypotheses = [REFERENCES[0], others[1]]
+    scores = metrics.score(hypotheses, REFERENCES, more_references=[others])
+    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
+    for metric in (scores.bleu, scores.chrf, scores.ter):
+        assert metric.signature.startswith("nrefs:2|")
+    assert metrics.score(hypotheses, REFERENCES).bleu.score < 90
+    with pytest.raises(DataError, match="2 hypotheses for 1 references"):
+        metrics.score(hypotheses, REFERENCES, more_references=[others[:1]])
+
+
+@pytest.mark.parametrize("hypotheses, references", [(["a"], ["a", "b"]), (["a", "b"], ["a"]), ([], [])])
+def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], references: list[str]) -> None:
+    with pytest.raises(DataError):
+        metrics.score(hypotheses, references)
+
+
+def test_comparable_text_is_nfc_and_one_line() -> None:
+    assert metrics.comparable(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
+    assert metrics.comparable(["e\u0301"], "none") == ["e\u0301"]
+
+
+def test_the_line_and_the_dictionary() -> None:
+    scores = Scores(Metric(39.406, "nrefs:1|sig"), Metric(61.249, "c"), Metric(44.02, "t"))
+    assert scores.line("flickr") == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
+    assert Scores.from_dict(scores.as_dict()) == scores
+
+
+def test_parallel_lines_name_both_counts(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n")
+    (tmp_path / "b").write_text("1\n2\n3\n")
+    with pytest.raises(DataError, match="a has 2 lines, .*b has 3"):
+        metrics.parallel_lines(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name, pair", [("wmt99", "en-de"), ("wmt14/full", "en-xx"), ("wmt14/full", "german")])
+def test_unknown_test_sets_and_directions(name: str, pair: str) -> None:
+    with pytest.raises(UsageError):
+        metrics.named_test_set(name, pair)

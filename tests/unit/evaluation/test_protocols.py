@@ -1,0 +1,141 @@
+"""Published BLEU: the tokens that Moses's Perl scripts make of these lines, and multi-bleu.perl's numbers."""
+
+import sys
+
+import pytest
+
+from mtx.errors import UsageError
+from mtx.evaluation import protocols
+from mtx.evaluation.metrics import score
+from mtx.evaluation.protocols import find, split_compounds
+
+
+def tokens(name: str, tgt: str, *lines: str) -> list[str]:
+    """What a protocol makes of lines that are not tokenised."""
+    return find(name, tgt).tokenized(["Ein Satz."], [lines]).systems[0]
+
+
+@pytest.mark.parametrize(
+    "line, found",
+    [
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("a-b-c", "a ##AT##-##AT## b-c"),  # the b is used up by the first hyphen
+        ("ä-ö-ü", "ä ##AT##-##AT## ö ##AT##-##AT## ü"),  # Perl sees two bytes
+        ("E-Mail-Adresse", "E ##AT##-##AT## Mail ##AT##-##AT## Adresse"),
+        ("-a- b --", "-a- b --"),
+        ("---", "- ##AT##-##AT## -"),
+    ],
+)
+def test_compounds_are_split_as_perl_splits_them(line: str, found: str) -> None:
+    assert split_compounds(line) == found
+
+
+def test_the_paper_in_german() -> None:
+    found = tokens("aiayn", "de", "Er sagt: „Das ist z.B. O’Hara-Text…“", "5.000,5 m² & <b>[1]</b> usw.", "")
+    assert found == [
+        "Er sagt : &quot; Das ist z.B. O &apos; Hara ##AT##-##AT## Text ... &quot;",
+        "5.000,5 m ² &amp; &lt; b &gt; &#91; 1 &#93; &lt; / b &gt; usw.",
+        "",
+    ]
+
+
+def test_the_paper_in_french_splits_contractions_and_no_compounds() -> None:
+    assert tokens("aiayn", "fr", "L'homme, « là-bas ».") == ["L&apos; homme , « là-bas » ."]
+
+
+@pytest.mark.parametrize(
+    "tgt, line, found",
+    [
+        ("de", "Auf dem Schild steht: „Fabrik.“", "auf dem schild steht : &quot; fabrik &quot; ."),
+        ("de", "Das „Hook ’em“-Zeichen (rot).", "das &quot; hook &quot; em &quot; -zeichen ( rot ) ."),
+        ("de", "Levi‘s ÜBER-Hose", "levi &apos; s über-hose"),
+        ("en", "It's a man's \"hat\".", "it &apos;s a man &apos;s &quot; hat . &quot;"),
+        ("en", "A Q&amp;A in the 1990's .`", "a q &amp; amp ; a in the 1990 &apos;s . &apos;"),
+        ("fr", "L'HOMME d’un d’à côté", "l&apos; homme d&apos; un d &quot; à côté"),  # à is no [a-z] to Perl
+    ],
+)
+def test_multi30k(tgt: str, line: str, found: str) -> None:
+    assert tokens("multi30k-lc", tgt, line) == [found]
+
+
+@pytest.mark.parametrize("tgt", ["de", "en", "fr"])
+def test_what_is_tokenised_is_not_tokenised_again(tgt: str) -> None:
+    raw = ["Ein Mann's \"Hut\" & 'ne [Q&amp;A]...", "L'homme, 5% (z.B. „Fabrik.“) 1990's", "<a> | b-c", ""]
+    protocol = find("multi30k-lc", tgt)
+    once = protocol.tokenized(raw, [])
+    hypothesis = "nicht , was &quot; das Protokoll&quot; schreibt."
+    again = protocol.tokenized(once.references, [[*once.references[:-1], hypothesis]])
+    assert again.references == once.references != raw
+    assert again.systems == [[*once.references[:-1], hypothesis]]
+    assert (once.signature("tok:none|x"), again.signature("tok:none|x")) == (
+        f"tok:normalize-punctuation+moses-{tgt}-sacremoses-{version()}|x",
+        "tok:none|x",
+    )
+
+
+def version() -> str:
+    import sacremoses
+
+    return str(sacremoses.__version__)
+
+
+def test_most_references_tell() -> None:
+    """One line that the scripts would not write does not make a tokenised text a raw one, nor the other way round."""
+    lines = ["ein mann .", "das &quot; hook &quot; .", "Ein Hund."]
+    protocol = find("multi30k-lc", "de")
+    assert protocol.tokenized(lines, []).references == lines
+    assert protocol.tokenized([*lines, "Eine Frau."], []).references[1:3] == [
+        "das &amp; quot ; hook &amp; quot ; .",
+        "ein hund .",
+    ]
+
+
+def test_a_tokenised_reference_of_the_paper_is_only_split() -> None:
+    found = find("aiayn", "de").tokenized(["Der &quot; Rich-Text &quot; ."], [["Rich-Text."]])
+    assert found.references == ["Der &quot; Rich ##AT##-##AT## Text &quot; ."]
+    assert found.systems == [["Rich ##AT##-##AT## Text."]] and found.tokenization == "none+compound-split"
+
+
+def test_bleu_by_hand() -> None:
+    """Of 8 tokens (da steht rich ##AT##-##AT## text heute . -> .) one differs: 7/8, 5/7, 4/6, 3/5, no penalty."""
+    scores = score(["Da stand ein Rich-Text heute."], ["Da steht ein Rich-Text heute."], "de", find("aiayn", "de"))
+    metric = scores.published["aiayn"]
+    assert metric.score == pytest.approx(100 * (7 / 8 * 5 / 7 * 4 / 6 * 3 / 5) ** 0.25)
+    assert metric.score != pytest.approx(scores.bleu.score)
+    assert metric.signature.startswith("nrefs:1|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-")
+    assert "+compound-split|smooth:none|" in metric.signature
+    assert scores.line("x").split("\n")[1] == f"x aiayn BLEU {metric.score:.2f}  {metric.signature}"
+    assert list(scores.as_dict()) == ["bleu", "chrf", "ter", "aiayn"]
+
+
+def test_lower_case_counts_for_one_of_them_alone() -> None:
+    line = "Ein Mann geht heute nach Hause."
+    by_name = {
+        name: score([line.upper()], [line], "de", find(name, "de")).published[name] for name in protocols.LANGUAGES
+    }
+    assert by_name["multi30k-lc"].score == pytest.approx(100) and "|case:lc|" in by_name["multi30k-lc"].signature
+    assert by_name["aiayn"].score == 0 and "|case:mixed|" in by_name["aiayn"].signature
+
+
+@pytest.mark.parametrize("hypothesis", ["", "ein Mann", "Ein Mann ging gestern fort ."])
+def test_no_common_4_gram_is_no_score(hypothesis: str) -> None:
+    scores = score([hypothesis], ["Ein Mann geht heute nach Hause."], "de", find("aiayn", "de"))
+    assert scores.published["aiayn"].score == 0.0
+
+
+@pytest.mark.parametrize("name, tgt, words", [("aiayn", "zh", "not zh"), ("multi30k-lc", "", "of files")])
+def test_languages_without_published_scores(name: str, tgt: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        find(name, tgt)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(UsageError, match="sacremoses is not installed") as caught:
+        find("aiayn", "de")
+    assert caught.value.help == 'pip install "mtx-translate[protocols]"'
+
+
+def test_lines_without_marks_do_not_tell_whether_text_is_tokenised() -> None:
+    references = ["Ein Mann liest", "Zwei Hunde laufen", "Drei Kinder", "Er sagt, er kommt nicht."]
+    assert find("aiayn", "de").tokenized(references, [references]).references[-1] == "Er sagt , er kommt nicht ."

@@ -1,0 +1,143 @@
+import json
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+
+from mtx.errors import DamagedFileError
+from mtx.files import disk, durable
+
+
+def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    durable.write_text(path, "old")
+    with pytest.raises(ZeroDivisionError), durable.new_file(path) as file:
+        file.write(b"half")
+        assert path.read_text() == "old"
+        raise ZeroDivisionError
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    assert not stat.S_IMODE(path.stat().st_mode) & 0o111
+    assert path.stat().st_mode & 0o044  # readable by others, unlike what mkstemp makes
+
+
+def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "directory"
+    with pytest.raises(KeyboardInterrupt), durable.new_directory(path) as new:
+        (new / "a").write_text("half")
+        raise KeyboardInterrupt
+    assert not list(path.parent.iterdir())
+    for text in ("first", "second"):
+        with durable.new_directory(path, replace=True) as new:
+            (new / "a").write_text(text)
+        assert (path / "a").read_text() == text
+    assert list(path.parent.iterdir()) == [path]
+    durable.verify(path, ["a"])
+
+
+def test_a_replacement_that_fails_puts_the_old_directory_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rename = tmp_path / "directory", disk.rename
+    with durable.new_directory(path) as new:
+        (new / "a").write_text("first")
+
+    def fail_second(old: Path, new: Path) -> None:
+        if new == path and "old-" not in old.name:
+            raise OSError(28, "No space left on device")
+        rename(old, new)
+
+    monkeypatch.setattr(disk, "rename", fail_second)
+    with pytest.raises(OSError), durable.new_directory(path, replace=True) as new:
+        (new / "a").write_text("second")
+    assert (path / "a").read_text() == "first" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_replacement_that_was_killed_is_mended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.rename(directory.with_name(f".tmp-old-{directory.name}"))
+    durable.remove_temporaries(directory.parent)
+    durable.verify(directory, ["a"])
+    shutil.copytree(directory, directory.with_name(f".tmp-old-{directory.name}"))
+    durable.remove_temporaries(directory.parent)
+    assert list(directory.parent.iterdir()) == [directory]
+    with monkeypatch.context() as patch:  # killed while it is removed on purpose
+        patch.setattr(durable, "_remove_tree", lambda path: None)
+        durable.remove_directory(directory)
+    durable.remove_temporaries(directory.parent)
+    assert not list(directory.parent.iterdir())
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with durable.new_directory(tmp_path / "directory") as new:
+        (new / "a").write_bytes(bytes(range(256)))
+        (new / "b").write_bytes(b"")
+    return tmp_path / "directory"
+
+
+def test_every_flipped_bit_and_every_truncation_is_found(directory: Path) -> None:
+    path = directory / "a"
+    data = path.read_bytes()
+    damaged = [data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :] for i in range(len(data))]
+    for content in [*damaged, *(data[:i] for i in range(0, len(data), 16)), data + b"\0", b"\0" * 256]:
+        if content != data:
+            path.write_bytes(content)
+            with pytest.raises(DamagedFileError, match="directory/a: "):
+                durable.verify(directory)
+    path.write_bytes(data)
+    durable.verify(directory, ["a", "b"])
+
+
+def test_only_what_is_needed_can_be_verified(directory: Path) -> None:
+    (directory / "a").write_bytes(b"damaged")
+    durable.verify(directory, ["b"], only_needed=True)
+    with pytest.raises(DamagedFileError, match="directory/a: "):
+        durable.verify(directory, ["a"], only_needed=True)
+
+
+def test_verify_names_what_is_missing_or_not_listed(directory: Path) -> None:
+    with pytest.raises(DamagedFileError, match="does not list c"):
+        durable.verify(directory, ["c"])
+    (directory / "b").unlink()
+    with pytest.raises(DamagedFileError, match="b: is missing"):
+        durable.verify(directory)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "sub/file"])
+def test_a_manifest_cannot_point_outside(directory: Path, name: str) -> None:
+    durable.write_json(directory / "manifest.json", {"files": {name: {"bytes": 0, "sha256": ""}}})
+    with pytest.raises(DamagedFileError, match="is not the name of a file in this directory"):
+        durable.verify(directory)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', "\ufeff{}", "\x00", "[" * 200_000])
+def test_json_of_another_format_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text, encoding="utf-8")
+    with pytest.raises(DamagedFileError, match="x.json"):
+        durable.read_json(tmp_path / "x.json")
+
+
+def test_json_carries_the_format_and_text_as_it_is(tmp_path: Path) -> None:
+    durable.write_json(tmp_path / "x.json", {"name": "é"})
+    assert "é" in (tmp_path / "x.json").read_text(encoding="utf-8")
+    assert (
+        json.loads((tmp_path / "x.json").read_bytes())
+        == durable.read_json(tmp_path / "x.json")
+        == {"format": 1, "name": "é"}
+    )
+
+
+def test_removes_only_temporaries(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-x").mkdir()
+    (tmp_path / ".tmp-x" / "file").touch()
+    (tmp_path / ".tmp-y").touch()
+    (tmp_path / "kept").touch()
+    durable.remove_temporaries(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    durable.remove_temporaries(tmp_path / "nowhere")
+
+
+def test_a_member_is_taken_out_of_the_manifest_too(directory: Path) -> None:
+    durable.remove_member(directory, "a")
+    durable.verify(directory, ["b"])
+    assert not (directory / "a").exists()
+    with pytest.raises(DamagedFileError, match="does not list a"):
+        durable.verify(directory, ["a"])

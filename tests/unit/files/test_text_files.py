@@ -1,0 +1,127 @@
+import bz2
+import gzip
+import io
+import lzma
+import os
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtx.errors import DataError, UsageError
+from mtx.files import text_files
+
+
+def test_lines_end_at_lf_only() -> None:
+    data = b"\xef\xbb\xbfa\r\nb\rc\x0b\x0c\x1c\x85\n\xe2\x80\xa8d\xef\xbb\xbf\n\nlast\r"
+    lines = list(text_files.byte_lines(io.BytesIO(data)))
+    assert lines == [b"a", b"b\rc\x0b\x0c\x1c\x85", b"\xe2\x80\xa8d\xef\xbb\xbf", b"", b"last\r"]
+
+
+@pytest.mark.parametrize(
+    "data, count", [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2), (b"\xef\xbb\xbf", 1)]
+)
+def test_number_of_lines(data: bytes, count: int) -> None:
+    assert len(list(text_files.byte_lines(io.BytesIO(data)))) == count
+
+
+def test_reads_plain_and_gzip_alike_and_invalid_bytes_as_replacement(tmp_path: Path) -> None:
+    data = b"ok\n\xff\xed\xa0\x80 bad\n"
+    (tmp_path / "plain").write_bytes(data)
+    (tmp_path / "packed").write_bytes(gzip.compress(data[:4]) + gzip.compress(data[4:]))  # recognised by content
+    expected = ["ok", "\ufffd\ufffd\ufffd\ufffd bad"]
+    for name in ("plain", "packed"):
+        assert list(text_files.read_lines(tmp_path / name)) == expected
+
+
+def test_refuses_missing_and_truncated_files(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no such file"):
+        list(text_files.read_lines(tmp_path / "missing"))
+    (tmp_path / "cut").write_bytes(gzip.compress(os.urandom(5000))[:-20])
+    with pytest.raises(DataError, match="cut: truncated"):
+        list(text_files.read_lines(tmp_path / "cut"))
+
+
+def packed(write: Callable[[io.BytesIO], object]) -> bytes:
+    buffer = io.BytesIO()
+    write(buffer)
+    return buffer.getvalue()
+
+
+def zip_of(file: io.BytesIO) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
+
+
+def tar_of(file: io.BytesIO, form: int) -> None:
+    with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+        archive.addfile(tarfile.TarInfo("letter.txt"))
+
+
+PIXEL = struct.pack("<HHBBB", 1, 1, 0x80, 0, 0)
+OTHER_FORMATS = {
+    "zip": (packed(zip_of), "a zip archive or an office document"),
+    "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
+    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), "an office document"),
+    "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
+    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), "a tar archive"),
+    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), "a tar archive"),
+    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), "a tar archive"),
+    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "a 7z archive"),
+    "rar": (b"Rar!\x1a\x07\x01\x00", "a rar archive"),
+    "xz": (lzma.compress(b"text\n"), "compressed by xz"),
+    "bzip2": (bz2.compress(b"text\n"), "compressed by bzip2"),
+    "empty bzip2": (bz2.compress(b""), "compressed by bzip2"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "compressed by zstd"),
+    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a PNG image"),
+    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "a JPEG image"),
+    "gif": (b"GIF89a" + PIXEL, "a GIF image"),
+    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", "a WebP image"),
+    "tiff": (b"II*\x00\x08\x00\x00\x00", "a TIFF image"),
+    "bmp": (b"BM" + struct.pack("<IHHII", 58, 0, 0, 54, 40), "a BMP image"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FORMATS)
+def test_refuses_what_is_not_text(name: str, tmp_path: Path) -> None:
+    path, (data, kind) = tmp_path / "letter", OTHER_FORMATS[name]
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=f"letter: is {kind}.*, expected plain text"):
+        text_files.open_binary(path)
+
+
+LIKE_OTHER_FORMATS = [
+    "BMW builds cars", "BM\0\0\0\0 are five characters", "GIF89a is a format of images", "PK is a joiner", "II*, MM*",
+    "%PDF-", "BZh9 is how bzip2 begins", "RIFF and WEBP", "7z", "Rar!", "x" * 257 + "ustar wars", "\0\0\0", "\xd0\xcf",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LIKE_OTHER_FORMATS)
+def test_reads_text_that_begins_nearly_like_another_format(text: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    assert list(text_files.read_lines(tmp_path / "text")) == [text]
+
+
+@pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b\x09\0\0\0\0\0\0\0", gzip.compress(b"text\n")[:12]])
+def test_a_gzip_file_that_is_damaged_from_its_beginning(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "cut").write_bytes(data)
+    with pytest.raises(DataError, match="cut: truncated or damaged gzip file"):
+        list(text_files.read_lines(tmp_path / "cut"))
+
+
+@pytest.mark.parametrize("data", [b"one\n", b"", gzip.compress(b"one\n", mtime=0)])
+def test_reads_a_pipe(data: bytes) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, data)
+    os.close(writer)
+    assert list(text_files.read_lines(Path(f"/dev/fd/{reader}"))) == (["one"] if data else [])
+    os.close(reader)
+
+
+@pytest.mark.parametrize("data, expected", [(b"", True), (b"a", False), (b"a\n", True), (b"a\nb", False)])
+def test_ends_in_newline(tmp_path: Path, data: bytes, expected: bool) -> None:
+    (tmp_path / "x").write_bytes(data)
+    assert text_files.ends_in_newline(tmp_path / "x") is expected

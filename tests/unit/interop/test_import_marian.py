@@ -1,0 +1,330 @@
+"""A MarianMT directory that transformers wrote becomes the same model here, or is refused by what is wrong with it."""
+
+import io
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import sentencepiece
+import torch
+from torch import Tensor
+
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.interop.export_cache import kept_export
+from mtx.interop.huggingface import export_huggingface
+from mtx.interop.marian_import import import_marian
+from mtx.model_directory import storage
+from tests.models import random_ids
+from tests.unit.interop import peers
+
+transformers = pytest.importorskip("transformers")
+
+LANGUAGE = ">>deu<<"
+TEXTS = [
+    "", "abc fed", "  ab  cd ", f"{LANGUAGE} abc", f"{LANGUAGE}abc", "Grüße ab", "\U0001f600 ab", "漢字ab", "m² ½",
+    "xyz vuw", "ab,c", "ab vuw fed xyz",
+]  # fmt: skip
+SIZES = {
+    "encoder_layers": 3, "decoder_layers": 2, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 48,
+}  # fmt: skip
+
+
+def sentencepiece_model(letters: str, seed: int) -> bytes:
+    """Trained by SentencePiece's defaults, as published models are: its ids differ from the vocabulary's."""
+    rng, model = random.Random(seed), io.BytesIO()
+    lines = [" ".join("".join(rng.choices(letters, k=4)) for _ in range(6)) for _ in range(100)]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    return model.getvalue()
+
+
+def union(*models: bytes) -> dict[str, int]:
+    pieces: dict[str, int] = {"</s>": 0, "<unk>": 1}
+    for model in models:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        for token in reversed(range(3, processor.get_piece_size())):
+            pieces.setdefault(processor.id_to_piece(token), len(pieces))
+    return {**pieces, LANGUAGE: len(pieces), "<pad>": len(pieces) + 1}
+
+
+@torch.no_grad()
+def write_marian(directory: Path, **changes: Any) -> None:
+    """A random model by transformers' own class, its weights wide enough that errors would show."""
+    source, target = sentencepiece_model("abcdefü", 1), sentencepiece_model("defxyzuvw,", 2)
+    vocabulary = union(source, target)
+    pad = len(vocabulary) - 1
+    config = transformers.MarianConfig(
+        vocab_size=pad + 1, pad_token_id=pad, decoder_start_token_id=pad, scale_embedding=True,
+        **{"activation_function": "swish", "init_std": 0.3, **SIZES, **changes},
+    )  # fmt: skip
+    torch.manual_seed(1)
+    model = transformers.MarianMTModel(config)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+        assert "embed_tokens" not in name or not parameter[pad].any()
+    model.final_logits_bias.copy_(torch.randn_like(model.final_logits_bias))
+    model.generation_config.num_beams = 6
+    transformers.utils.logging.disable_progress_bar()
+    model.save_pretrained(directory)
+    (directory / "source.spm").write_bytes(source)
+    (directory / "target.spm").write_bytes(target)
+    (directory / "vocab.json").write_text(json.dumps(vocabulary))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"source_lang": "en", "target_lang": "de"}))
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("published")
+    write_marian(directory)
+    return directory
+
+
+def assert_equal_logits(directory: Path, loaded: storage.LoadedModel) -> None:
+    model, _ = peers.marian(directory)
+    num_ids = loaded.tokenizer.num_ids
+    src, tgt = random_ids([5, 9, 1, 20, 7], num_ids, 3), random_ids([6, 3, 12, 4, 1], num_ids, 4)
+    ours, theirs = peers.our_logits(loaded.model, src, tgt), peers.their_logits(model, src, tgt)
+    assert theirs.abs().max() > 1
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+
+
+def test_ids_logits_and_settings_are_those_of_transformers(published: Path, tmp_path: Path) -> None:
+    import_marian(published, tmp_path / "ours")
+    loaded = storage.load(tmp_path / "ours")
+    assert_equal_logits(published, loaded)
+    assert loaded.model.output_bias is not None and loaded.model.config.num_encoder_layers == 3
+    assert dict(loaded.info) | {
+        "src": "en", "tgt": "de", "max_tokens": 48, "beam_size": 6, "length_penalty": 1.0
+    } == dict(loaded.info)  # fmt: skip
+    _, theirs = peers.marian(published)
+    ours = loaded.tokenizer
+    assert ours.encode(TEXTS) == theirs(TEXTS).input_ids
+    no_language = [text for text in TEXTS if LANGUAGE not in text]
+    assert ours.encode(no_language, target=True) == theirs(text_target=no_language).input_ids
+    assert ours.encode(TEXTS) != ours.encode(TEXTS, target=True)
+    ids = ours.encode(no_language, target=True)
+    assert ours.decode(ids) == theirs.batch_decode(ids, skip_special_tokens=True)
+    model, _ = peers.marian(published)
+    src = ours.encode(["abc fed ab"])[0]
+    out = model.generate(torch.tensor([src]), num_beams=1, max_length=12, bad_words_ids=[[ours.pad_id]])
+    assert out[0].tolist() == [ours.pad_id, *peers.our_greedy(loaded.model, src, 11)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"share_encoder_decoder_embeddings": False},
+        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "activation_function": "relu"},
+    ],
+)
+def test_other_ways_to_tie(tmp_path: Path, changes: dict[str, Any]) -> None:
+    write_marian(tmp_path / "published", **changes)
+    import_marian(tmp_path / "published", tmp_path / "ours")
+    assert_equal_logits(tmp_path / "published", storage.load(tmp_path / "ours"))
+
+
+def test_in_and_out_again(published: Path, tmp_path: Path) -> None:
+    import_marian(published, tmp_path / "ours")
+    loaded = storage.load(tmp_path / "ours")
+    export_huggingface(loaded, tmp_path / "again")
+    assert_equal_logits(tmp_path / "again", loaded)
+    _, first = peers.marian(published)
+    _, second = peers.marian(tmp_path / "again")
+    assert first(TEXTS).input_ids == second(TEXTS).input_ids
+    assert json.loads((tmp_path / "again" / "vocab.json").read_text()) == first.get_vocab()
+    import_marian(tmp_path / "again", tmp_path / "ours again")
+    back = storage.load(tmp_path / "ours again")
+    for name, tensor in loaded.model.state_dict().items():
+        assert torch.equal(back.model.state_dict()[name], tensor), name
+    assert dict(back.info) == dict(loaded.info)
+
+
+# --- older and other files of the same model ---
+
+
+def change_weights(directory: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
+    path = directory / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    change(tensors)
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+@pytest.fixture
+def copy(published: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(published, tmp_path / "copy"))
+
+
+def test_copies_of_tied_and_computed_tensors_are_accepted(published: Path, copy: Path, tmp_path: Path) -> None:
+    model, _ = peers.marian(published)
+    derived = {name: t for name, t in model.state_dict().items() if "embed" in name or name == "lm_head.weight"}
+    assert len(derived) == 5
+    change_weights(copy, lambda tensors: tensors.update({name: t.clone() for name, t in derived.items()}))
+    import_marian(copy, tmp_path / "ours")
+    assert_equal_logits(published, storage.load(tmp_path / "ours"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_becomes_fp32(copy: Path, tmp_path: Path, dtype: torch.dtype) -> None:
+    change_weights(copy, lambda tensors: tensors.update({name: t.to(dtype) for name, t in tensors.items()}))
+    halves = safetensors.torch.load_file(copy / "model.safetensors")
+    import_marian(copy, tmp_path / "ours")
+    embedding = storage.load(tmp_path / "ours").model.embedding
+    assert embedding.dtype == torch.float32 and torch.equal(embedding, halves["model.shared.weight"].float())
+
+
+def test_without_a_bias_and_settings_there_are_defaults(copy: Path, tmp_path: Path) -> None:
+    change_weights(copy, lambda tensors: tensors.pop("final_logits_bias"))
+    (copy / "generation_config.json").unlink()
+    (copy / "tokenizer_config.json").unlink()
+    import_marian(copy, tmp_path / "ours")
+    loaded = storage.load(tmp_path / "ours")
+    assert loaded.model.output_bias is None
+    assert (loaded.info["src"], loaded.info["tgt"], loaded.info["beam_size"]) == ("src", "tgt", 4)
+
+
+# --- refused ---
+
+
+def remove(name: str) -> Callable[[Path], None]:
+    return lambda directory: change_weights(directory, lambda tensors: tensors.pop(name))
+
+
+def put(name: str, tensor: Callable[[dict[str, Tensor]], Tensor]) -> Callable[[Path], None]:
+    return lambda directory: change_weights(directory, lambda tensors: tensors.update({name: tensor(tensors)}))
+
+
+def configure(**changes: Any) -> Callable[[Path], None]:
+    return lambda directory: change_json(directory / "config.json", **changes)
+
+
+def vocabulary(**changes: Any) -> Callable[[Path], None]:
+    return lambda directory: change_json(directory / "vocab.json", **changes)
+
+
+def with_nan(tensors: dict[str, Tensor]) -> Tensor:
+    tensor = tensors["model.decoder.layers.1.fc1.bias"].clone()
+    tensor[3] = float("nan")
+    return tensor
+
+
+def pickle_only(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
+
+
+def sharded(directory: Path) -> None:
+    (directory / "model.safetensors").rename(directory / "model.safetensors.index.json")
+
+
+def truncated(name: str) -> Callable[[Path], None]:
+    return lambda directory: (directory / name).write_bytes((directory / name).read_bytes()[:-40]) and None
+
+
+FC1 = "model.encoder.layers.0.fc1.weight"
+REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
+    (pickle_only, UsageError, r"pytorch_model\.bin: is pickle"),
+    (sharded, UsageError, r"model\.safetensors\.index\.json: means weights in several files"),
+    (lambda d: (d / "model.safetensors").unlink(), DamagedFileError, r"model\.safetensors: is missing"),
+    (truncated("model.safetensors"), DamagedFileError, r"model\.safetensors: cannot be read"),
+    (remove(FC1), DamagedFileError, r"model\.safetensors: lacks model\.encoder\.layers\.0\.fc1\.weight"),
+    (put(FC1, lambda t: t[FC1].T), DamagedFileError, r"fc1\.weight is \[16, 32\], expected \[32, 16\]"),
+    (put("model.extra", lambda t: torch.ones(1)), DamagedFileError, "unknown tensor model.extra"),
+    (put("model.decoder.layers.1.fc1.bias", with_nan), DamagedFileError, r"fc1\.bias holds .* not finite"),
+    (put(FC1, lambda t: t[FC1].double()), UsageError, "is torch.float64"),
+    (put(FC1, lambda t: t[FC1].to(torch.int8)), UsageError, "is torch.int8"),
+    (put("lm_head.weight", lambda t: t["model.shared.weight"] + 1), DamagedFileError, "lm_head.weight differs"),
+    (put("final_logits_bias", lambda t: torch.zeros(1, 4)), DamagedFileError, r"final_logits_bias is \[1, 4\]"),
+    (put("model.shared.weight", lambda t: t["model.shared.weight"] + 1), UsageError, "which is <pad>, is not zero"),
+    (
+        put("model.encoder.embed_positions.weight", lambda t: torch.randn(48, 16)), UsageError,
+        "is not the table of sinusoids",
+    ),
+    (configure(normalize_before=True), UsageError, r"config\.json: normalize_before is True"),
+    (configure(normalize_embedding=True), UsageError, r"config\.json: normalize_embedding is True"),
+    (configure(static_position_embeddings=False), UsageError, "static_position_embeddings is False"),
+    (configure(scale_embedding=False), UsageError, r"scale_embedding is False"),
+    (configure(is_encoder_decoder=False), UsageError, "is_encoder_decoder is False"),
+    (configure(add_final_layer_norm=True), UsageError, "add_final_layer_norm is True"),
+    (configure(model_type="bart"), UsageError, "model_type is 'bart'"),
+    (configure(activation_function="tanh"), UsageError, "activation_function is 'tanh'"),
+    (configure(activation_function=[]), UsageError, "activation_function is"),
+    (configure(decoder_ffn_dim=64), UsageError, "encoder_ffn_dim is 32 and decoder_ffn_dim 64"),
+    (configure(decoder_attention_heads=2), UsageError, "encoder_attention_heads is 4 and decoder_attention_heads 2"),
+    (configure(encoder_layers=10**12), DamagedFileError, "encoder_layers is 1000000000000"),
+    (configure(d_model="16"), DamagedFileError, "d_model is '16'"),
+    (configure(encoder_attention_heads=3, decoder_attention_heads=3), UsageError, "divisible by model.num_heads"),
+    (configure(tie_word_embeddings=False), UsageError, "mtx has no such model"),
+    (configure(pad_token_id=0), UsageError, "pad_token_id is 0"),
+    (configure(eos_token_id=1), UsageError, "eos_token_id is 1"),
+    (configure(decoder_vocab_size=9), UsageError, "decoder_vocab_size is 9"),
+    (lambda d: (d / "config.json").write_text("[" * 100_000) and None, DamagedFileError, r"config\.json: is not JSON"),
+    (lambda d: (d / "config.json").write_text("[]") and None, DamagedFileError, r"config\.json: holds no JSON object"),
+    (truncated("vocab.json"), DamagedFileError, r"vocab\.json: is not JSON"),
+    (lambda d: (d / "vocab.json").unlink(), DamagedFileError, r"vocab\.json: is missing"),
+    (vocabulary(**{"</s>": 5}), DamagedFileError, r"vocab\.json: two of its \d+ pieces have the same id"),
+    (vocabulary(**{"</s>": 1, "<unk>": 0}), DamagedFileError, r"vocab\.json: </s> has id 1, expected 0"),
+    (vocabulary(another=7.5), DamagedFileError, r"vocab\.json: piece 'another' has id 7\.5"),
+    (vocabulary(**{"\ud800": 7}), DamagedFileError, r"vocab\.json: piece .* expected text"),
+    (lambda d: (d / "vocab.json").write_text('{"</s>": 0, "<unk>": 1, "<pad>": 2}') and None, DamagedFileError,
+     r"vocab\.json: has 3 entries"),
+    (truncated("source.spm"), DamagedFileError, r"source\.spm: is not a SentencePiece model"),
+    (lambda d: (d / "target.spm").unlink(), DamagedFileError, r"target\.spm: is missing"),
+    (lambda d: change_json(d / "tokenizer_config.json", separate_vocabs=True), UsageError, "separate_vocabs"),
+    (lambda d: change_json(d / "tokenizer_config.json", source_lang="../x"), DamagedFileError, "source_lang is '../x'"),
+    (lambda d: change_json(d / "generation_config.json", num_beams="4"), DamagedFileError, "num_beams is '4'"),
+    (lambda d: change_json(d / "generation_config.json", length_penalty=-1), UsageError, "length_penalty is -1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage, kind, message", REFUSED)
+def test_what_is_not_such_a_model_is_refused_by_name(
+    copy: Path, tmp_path: Path, damage: Callable[[Path], None], kind: type[MtxError], message: str
+) -> None:
+    damage(copy)
+    with pytest.raises(kind, match=message) as error:
+        import_marian(copy, tmp_path / "ours")
+    text = str(error.value)
+    assert text.startswith(f"{copy}/") and "\n" not in text and len(text) < 400
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_pickle_comes_with_the_way_to_convert_it(copy: Path, tmp_path: Path) -> None:
+    pickle_only(copy)
+    with pytest.raises(UsageError) as error:
+        import_marian(copy, tmp_path / "ours")
+    assert "save_pretrained(NEW_DIR, safe_serialization=True)" in (error.value.help or "")
+
+
+def test_an_imported_model_is_replaced_with_the_exports_that_it_keeps(copy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    ours = tmp_path / "ours"
+    import_marian(copy, ours)
+    export = kept_export(ours)
+    (ours / ".tmp-ctranslate2-int8.lock").touch()  # of a process that was killed
+    import_marian(copy, ours)
+    assert not export.exists()
+    assert kept_export(ours) == export
+    (export / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"ctranslate2-int8: holds notes\.txt, which mtx did not write"):
+        import_marian(copy, ours)
+    assert (export / "notes.txt").read_text() == "mine"
+
+
+def test_nothing_of_others_is_replaced(copy: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is the directory that is read"):
+        import_marian(copy, copy / ".." / "copy")
+    with pytest.raises(UsageError, match="which mtx did not write there"):
+        import_marian(copy, tmp_path)
+    with pytest.raises(UsageError, match="no such directory"):
+        import_marian(tmp_path / "nothing", tmp_path / "ours")

@@ -1,0 +1,75 @@
+"""What a run directory holds is told by its files alone."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from mtx.errors import UsageError
+from mtx.files import durable
+from mtx.run.contents import (
+    RunState,
+    checkpoint_steps,
+    full_checkpoint_steps,
+    is_begun,
+    is_finished,
+    model_directory,
+    require_run,
+    run_state,
+    stored_scores,
+    translated_tests,
+)  # fmt: skip
+from mtx.run.layout import OPTIMIZER, WEIGHTS, RunLayout
+from mtx.run.lock import KILLED
+
+END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLayout:
+    return RunLayout(tmp_path)
+
+
+def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLayout) -> None:
+    assert checkpoint_steps(run) == [] and not is_begun(run)
+    for step, names in ((100, (WEIGHTS, OPTIMIZER)), (20, (WEIGHTS,)), (3, (WEIGHTS, OPTIMIZER))):
+        with durable.new_directory(run.checkpoint(step)) as new:
+            for name in names:
+                (new / name).touch()
+    for name in ("step-new", "damaged-step-00000050", ".tmp-1"):
+        (run.checkpoints / name).mkdir()
+    (run.checkpoint(3) / "manifest.json").write_text("{")  # whoever loads it will tell
+    assert checkpoint_steps(run) == [3, 20, 100] and full_checkpoint_steps(run) == [3, 100] and is_begun(run)
+
+
+def test_a_run_means_its_model_directory_where_it_has_one(run: RunLayout) -> None:
+    assert model_directory(run.root) == run.root
+    run.model.mkdir()
+    assert model_directory(run.root) == run.model and model_directory(run.model) == run.model
+    with pytest.raises(UsageError, match="is not a run directory"):
+        require_run(run.root)
+
+
+def test_test_sets_are_translated_where_there_are_hypotheses(run: RunLayout) -> None:
+    assert translated_tests(run) == []
+    for name in ("b", "a", "half"):
+        (run.evaluation / name).mkdir(parents=True)
+        (run.evaluation / name / ("src.txt" if name == "half" else "hyp.txt")).touch()
+    assert translated_tests(run) == ["a", "b"]
+
+
+def test_where_a_run_stands(run: RunLayout) -> None:
+    assert run_state(run, []) == RunState("new")
+    run.data.mkdir()
+    durable.write_json(run.status, {"state": "failed", "reason": "no text"})
+    assert run_state(run, []) == RunState("prepared", "failed", "no text")
+    durable.write_json(run.status, {"state": "running", "reason": ""})
+    assert run_state(run, END) == RunState("stopped", "stopped", KILLED), "it is not scored"
+    run.model.mkdir()
+    durable.write_json(run.model / "scores.json", {"t": {"bleu": {"score": 30.0}}, "run": {"seed": 1}})
+    assert stored_scores(run) == {"t": {"bleu": {"score": 30.0}}}
+    assert is_finished(run, END) and run_state(run, END) == RunState("finished")
+    assert not is_finished(run, [*END, {"event": "start", "step": 9}]), "it is trained on"
+    with FileLock(run.lock):
+        assert run_state(run, END) == RunState("running") and is_finished(run, END)

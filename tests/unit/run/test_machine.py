@@ -1,0 +1,72 @@
+"""How many cores this process may use, and that everything that starts threads or processes asks for it."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtx.commands import doctor
+from mtx.config import settings
+from mtx.data.workers import Workers
+from mtx.decoding.translator import Translator
+from mtx.model import device
+from mtx.model.device import num_threads
+from mtx.run import machine
+from mtx.run.layout import RunLayout
+from mtx.run.machine import num_cores
+from mtx.training.runtime import choose
+from tests.exports import lively_bundle, small_tokenizer
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX there are no cgroups")
+
+
+@pytest.fixture
+def quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cgroup's file of a container on a machine of 64 cores; the test writes it."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(machine, "_CPU_QUOTA", tmp_path / "cpu.max")
+    return tmp_path / "cpu.max"
+
+
+@pytest.mark.parametrize("text, cores", [("max 100000", 64), ("150000 100000", 1), ("400000 100000", 4), ("", 64)])
+def test_the_quota_of_a_container_limits_the_cores(quota: Path, text: str, cores: int) -> None:
+    assert num_cores() == 64
+    quota.write_text(f"{text}\n")
+    assert num_cores() == cores
+
+
+def test_torch_starts_no_more_threads_than_there_are_cores(quota: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota.write_text("300000 100000\n")
+    assert num_threads() == 3
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)  # OMP_NUM_THREADS=2
+    assert num_threads() == 2
+
+
+def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
+    quota.write_text("300000 100000\n")
+    assert Workers()._num_workers == 3
+    assert device.machine(torch.device("cpu"))["cores"] == 3
+    assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
+    lively_bundle(small_tokenizer(), tmp_path / "model")
+    assert Translator.load(tmp_path / "model").num_workers == 3
+
+
+def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
+    quota.write_text("300000 100000\n")
+    config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
+    data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0})
+    assert choose(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
+
+
+def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+    from mtx.interop.ctranslate2 import write_ctranslate2
+
+    quota.write_text("3 1\n")
+    write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "float32")
+    assert CTranslate2Translator.load(tmp_path / "export").threads == 3

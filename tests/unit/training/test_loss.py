@@ -1,0 +1,124 @@
+"""The chunked loss is torch's label-smoothed cross entropy, with its gradients."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mtx.training import loss
+from mtx.training.loss import smoothed_loss
+
+N, D, V = 23, 6, 11
+PAD = V
+
+
+def inputs(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(N, D, dtype=dtype), torch.randn(V, D, dtype=dtype)
+    targets = torch.randint(0, V, (N,))
+    targets[[3, 4, 20, 21, 22]] = PAD
+    row = torch.randn(V, dtype=dtype).requires_grad_() if bias else None
+    return hidden.requires_grad_(), weight.requires_grad_(), row, targets
+
+
+def reference(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float) -> Tensor:
+    return F.cross_entropy(
+        F.linear(hidden, weight, bias), targets, ignore_index=PAD, label_smoothing=smoothing, reduction="sum"
+    )
+
+
+def gradients(loss: Tensor, *leaves: Tensor | None) -> list[Tensor]:
+    return list(torch.autograd.grad(loss, [leaf for leaf in leaves if leaf is not None]))
+
+
+@pytest.mark.parametrize("rows_a_chunk", [1, 5, 23, 1000])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype, bias", [(torch.float64, True), (torch.float32, False), (torch.float32, True)])
+def test_loss_and_gradients_are_those_of_torch(
+    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
+) -> None:
+    monkeypatch.setitem(loss._CHUNK_ELEMENTS, "cpu", rows_a_chunk * V)
+    *leaves, targets = inputs(dtype, bias)
+    got = smoothed_loss(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
+    expected = reference(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
+    close: Any = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(got.loss, expected, **close)
+    torch.testing.assert_close(got.nll, reference(leaves[0], leaves[1], leaves[2], targets, 0.0), **close)  # type: ignore[arg-type]
+    for a, b in zip(gradients(got.loss, *leaves), gradients(expected, *leaves), strict=True):
+        assert a.dtype == dtype
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_table_by_hand() -> None:
+    """V = 4, e = 0.1. Position 1: probabilities 1/2, 1/4, 1/8, 1/8, target 0. Position 2: uniform, target 3. Pad.
+
+    nll 1: ln 2;   mean of -log p: (1 + 2 + 3 + 3) ln 2 / 4 = 2.25 ln 2;   loss: 0.9 ln 2 + 0.1 * 2.25 ln 2 = 1.125 ln 2
+    nll 2: ln 4;   mean: ln 4;                                             loss: ln 4 = 2 ln 2
+    """
+    ln2 = math.log(2)
+    weight = torch.tensor([[3.0], [2.0], [1.0], [1.0]]) * ln2
+    hidden = torch.tensor([[1.0], [0.0], [7.0]], requires_grad=True)
+    sums = smoothed_loss(hidden, weight, None, torch.tensor([0, 3, 4]), 0.1, scale=0.5)
+    assert float(sums.nll.detach()) == pytest.approx(3 * ln2)
+    assert float(sums.loss.detach()) == pytest.approx(0.5 * 3.125 * ln2)
+    sums.loss.backward()  # type: ignore[no-untyped-call]
+    # d logits of position 1: p - 0.025 - 0.9 at the target: -0.425, 0.225, 0.1, 0.1; times the weights, times the scale
+    first = 0.5 * ln2 * (-0.425 * 3 + 0.225 * 2 + 0.1 + 0.1)
+    # of position 2: 0.225, 0.225, 0.225, -0.675
+    second = 0.5 * ln2 * (0.225 * (3 + 2 + 1) - 0.675)
+    assert hidden.grad is not None
+    torch.testing.assert_close(hidden.grad, torch.tensor([[first], [second], [0.0]]))
+
+
+def test_scaled_micro_batches_add_up_to_the_mean_of_the_step() -> None:
+    hidden, weight, _, targets = inputs(torch.float64, bias=False)
+    count = int((targets != PAD).sum())
+    whole = reference(hidden, weight, None, targets, 0.1) / count
+    parts = [
+        smoothed_loss(h, weight, None, y, 0.1, 1 / count).loss
+        for h, y in zip(hidden.split([9, 14]), targets.split([9, 14]), strict=True)
+    ]
+    torch.testing.assert_close(parts[0] + parts[1], whole, rtol=1e-6, atol=0, check_dtype=False)
+    for a, b in zip(gradients(parts[0] + parts[1], hidden, weight), gradients(whole, hidden, weight), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)
+
+
+def test_the_gradient_follows_what_comes_after_the_loss() -> None:
+    hidden, weight, _, targets = inputs(torch.float64, bias=False)
+    got = gradients(smoothed_loss(hidden, weight, None, targets, 0.1).loss * 3, hidden)
+    torch.testing.assert_close(
+        got, gradients(reference(hidden, weight, None, targets, 0.1) * 3, hidden), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_only_pad_is_no_loss_and_no_gradient() -> None:
+    hidden, weight, bias, _ = inputs(torch.float32, bias=True)
+    sums = smoothed_loss(hidden, weight, bias, torch.full((N,), PAD), 0.1)
+    assert (float(sums.loss.detach()), float(sums.nll.detach())) == (0.0, 0.0)
+    for grad in gradients(sums.loss, hidden, weight, bias):
+        assert (grad == 0).all()
+
+
+def test_without_gradients_the_sums_are_the_same() -> None:
+    hidden, weight, bias, targets = inputs(torch.float32, bias=True)
+    with_grad = smoothed_loss(hidden, weight, bias, targets, 0.1)
+    with torch.no_grad():
+        without = smoothed_loss(hidden, weight, bias, targets, 0.1)
+    assert torch.equal(with_grad.loss, without.loss)
+    assert torch.equal(with_grad.nll, without.nll)
+
+
+def test_bf16_keeps_the_loss_in_fp32_and_gradients_in_the_parameters_type() -> None:
+    hidden, weight, bias, targets = inputs(torch.float32, bias=True)
+    assert bias is not None
+    with torch.autocast("cpu", torch.bfloat16):
+        sums = smoothed_loss(hidden.bfloat16(), weight, bias, targets, 0.1)
+    expected = reference(hidden, weight, bias, targets, 0.1)
+    assert sums.loss.dtype == torch.float32
+    torch.testing.assert_close(sums.loss, expected, rtol=0.02, atol=0)
+    for a, b in zip(gradients(sums.loss, weight, bias), gradients(expected, weight, bias), strict=True):
+        assert a.dtype == torch.float32
+        torch.testing.assert_close(a, b, rtol=0, atol=0.03 * float(b.abs().max()))

@@ -1,0 +1,138 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from mtx.config import settings
+from mtx.errors import DamagedFileError, UsageError
+from mtx.files.durations import format_duration
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.lock import is_owned
+from mtx.run.status import read_status
+from mtx.training.metrics import MetricsLogger
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    resolved = settings.resolve(None, [f"run_dir={tmp_path}", "training.max_steps=100"])
+    (tmp_path / "config.yaml").write_text(settings.dump(resolved.config), encoding="utf-8")
+    return tmp_path
+
+
+def _write(run: Path, *events: dict[str, Any]) -> None:
+    (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+
+def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"event": "start"}\n{"event": "tr')
+    with MetricsLogger(path, done=0, max_steps=20, lost=DeferredErrors()) as monitor:
+        for step in range(1, 21):
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    lines = path.read_text().split("\n")
+    assert lines[1] == '{"event": "tr' and lines[-1] == ""
+    events = [json.loads(line) for line in lines[2:-1]]
+    assert [(event["event"], event["step"]) for event in events] == [("train", step) for step in range(1, 21)]
+    assert events[-1]["left_s"] == 0 and events[0]["tgt_tokens_per_s"] > 0
+
+
+def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    path = tmp_path / "metrics.jsonl"
+    with MetricsLogger(path, done=0, max_steps=40, lost=DeferredErrors()) as monitor:
+        for step in range(1, 41):
+            now += 4.0 if step % 4 == 1 else 1e-6
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    rates = [json.loads(line)["tgt_tokens_per_s"] for line in path.read_text().splitlines()]
+    assert all(50 < rate < 200 for rate in rates[8:])
+
+
+def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:
+    assert read_status(run).state == "new" and not (run / "run.lock").exists()
+    _write(
+        run,
+        {"event": "train", "step": 30, "left_s": 7.5},
+        {"event": "validation", "step": 40, "bleu": 21.5},
+        {"event": "validation", "step": 60, "bleu": 20.5},
+    )
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "train", "st')
+    status = read_status(run)
+    assert (status.state, status.step, status.max_steps) == ("stopped", 60, 100)
+    assert (status.best_bleu, status.best_step, status.left_s) == (21.5, 40, 7.5)
+    assert "best:      21.50 at step 40" in status.text()
+
+
+def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
+    _write(run, {"event": "start", "step": 0})
+    with FileLock(run / "run.lock"):
+        assert read_status(run).state == "running"
+
+
+def test_finished_means_scored_and_ended(run: Path) -> None:
+    scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}}, "run": {}}
+    (run / "model").mkdir()
+    (run / "model" / "scores.json").write_text(json.dumps(scores) + "\n")
+    _write(run, {"event": "end", "step": 100, "reason": "max_steps"})
+    assert read_status(run).state == "finished" and read_status(run).scores == {"t": 30.0}
+    _write(run, {"event": "end", "step": 100}, {"event": "start", "step": 100})
+    assert read_status(run).state == "stopped"
+    (run / "model" / "scores.json").write_text('{"format": 1, "t": 3}' + "\n")
+    with pytest.raises(DamagedFileError, match=r"scores\.json"):
+        read_status(run)
+
+
+def test_what_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is not a run directory"):
+        read_status(tmp_path)
+
+
+@pytest.mark.parametrize("seconds, text", [(0, "0 s"), (89, "89 s"), (600, "10 min"), (12000, "3 h 20 min")])
+def test_durations(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = iter(range(10_000))
+    monkeypatch.setattr("mtx.training.metrics.time.monotonic", lambda: next(clock))  # a second passes at every look
+    caplog.set_level("INFO")
+    with MetricsLogger(
+        tmp_path / "metrics.jsonl", done=0, max_steps=607, lost=DeferredErrors(), utilisation_per_rate=0.004
+    ) as monitor:
+        for step in range(1, 30):
+            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    said = [record.message for record in caplog.records if "will take" in record.message]
+    assert said == [
+        "100 target tokens/s, 40% of the GPU's peak: training will take about 10 min, and validation what it takes"
+    ]
+    event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
+    assert event["utilisation"] == pytest.approx(event["tgt_tokens_per_s"] * 0.004, abs=1e-3)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")
+def test_who_may_only_read_a_run_sees_that_it_runs(run: Path) -> None:
+    _write(run, {"event": "start", "step": 0})
+    for path in (run, *run.parents):
+        if path.owner() == "root" and str(path).startswith("/tmp/"):
+            path.chmod(0o755)
+    with FileLock(run / "run.lock"):
+        (run / "run.lock").chmod(0o644)
+        child = os.fork()
+        if not child:
+            os.setgid(65534)
+            os.setuid(65534)
+            os._exit(0 if is_owned(run / "run.lock") else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    child = os.fork()
+    if not child:
+        os.setuid(65534)
+        os._exit(1 if is_owned(run / "run.lock") else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

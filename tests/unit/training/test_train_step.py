@@ -1,0 +1,89 @@
+"""The training step compiles whole and once, and adds up what a plain forward and backward give."""
+
+import math
+import sys
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from mtx.training.loss import smoothed_loss
+from mtx.training.train_step import MicroStep
+from tests.models import random_batch, tiny_model
+
+NUM_IDS = 64
+LENGTHS = [([5, 3, 8], [4, 6, 2]), ([6, 6, 4], [2, 3, 7]), ([7, 5, 4], [6, 4, 2])]  # the same sums: one shape
+
+
+def dense_varlen_attn(
+    q: Tensor, k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, max_q: int, max_k: int, *,
+    window_size: tuple[int, int],
+) -> Tensor:  # fmt: skip
+    """What torch's varlen_attn computes, with a mask over everything."""
+    rows, columns = torch.arange(len(q)), torch.arange(len(k))
+    of_row, of_column = (
+        torch.searchsorted(o[1:], x.int(), right=True) for o, x in ((q_offsets, rows), (k_offsets, columns))
+    )
+    seen = of_row[:, None] == of_column
+    if window_size == (-1, 0):
+        seen = seen & (rows[:, None] >= columns)
+    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -math.inf).softmax(-1).to(v.dtype), v)
+
+
+@pytest.fixture
+def varlen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the kernel that needs CUDA."""
+    module: Any = ModuleType("torch.nn.attention.varlen")
+    module.varlen_attn = dense_varlen_attn
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def batches() -> list[Any]:
+    made = [random_batch(src, tgt, NUM_IDS, seed=i, tail=4) for i, (src, tgt) in enumerate(LENGTHS)]
+    return [replace(batch, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0, max_tokens=8) for batch in made]
+
+
+def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
+    model.kernel = "varlen"
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda f, **options: _compile(f, backend=counter, **options))
+    compiled, eager = MicroStep(model, 0.1, "bf16", compiled=True), MicroStep(model, 0.1, "bf16")
+    for batch in batches():
+        results = []
+        for micro_step in (compiled, eager):
+            micro_step.start_step()
+            micro_step(batch, 0.1)
+            results.append([micro_step.sums.clone(), *(p.grad for p in model.parameters())])
+        for got, expected in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+_compile = torch.compile
+
+
+def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
+    micro_step = MicroStep(model, 0.1, "fp32")
+    parts = [random_batch(src, tgt, NUM_IDS, seed=i, tail=4) for i, (src, tgt) in enumerate(LENGTHS)]
+    micro_step(parts[2], 1.0)
+    micro_step.start_step()
+    for batch in parts[:2]:
+        micro_step(batch, 0.05)
+    got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    loss, nll = torch.zeros(()), torch.zeros(())
+    for batch in parts[:2]:
+        hidden = model.decode(batch, model.encode(batch))
+        sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 0.05)
+        loss, nll = loss + sums.loss, nll + sums.nll
+    loss.backward()
+    torch.testing.assert_close(micro_step.sums, torch.stack([loss, nll]).detach())
+    for a, b in zip(got, [p.grad for p in model.parameters() if p.grad is not None], strict=True):
+        torch.testing.assert_close(a, b)
