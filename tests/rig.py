@@ -22,7 +22,7 @@ from typing import Any
 
 Prepare = Callable[[], object]
 ROOT = Path(__file__).parents[1]
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_STOPPING = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 
 
 class Start:

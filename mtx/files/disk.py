@@ -8,9 +8,12 @@ import contextlib
 import io
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+_PAUSES_S = (0.01, 0.1, 0.3, 1.0) if os.name == "nt" else ()  # between attempts to rename
 
 
 @contextlib.contextmanager
@@ -55,7 +58,16 @@ def sync(path: Path) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give a file or directory another name; a file of that name is replaced."""
+    """Give a file or directory another name; a file of that name is replaced.
+
+    Windows refuses while another program, such as a virus scanner or `mtx status`, reads either; it is tried again.
+    """
+    for pause_s in _PAUSES_S:
+        try:
+            old.replace(new)
+            return
+        except PermissionError:
+            time.sleep(pause_s)
     old.replace(new)
 
 

@@ -163,8 +163,11 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """A directory among the system's temporary ones, which is gone after the block, however it ends."""
-    with tempfile.TemporaryDirectory(prefix="mtx-") as name:
+    """A directory among the system's temporary ones, which is gone after the block, however it ends.
+
+    Windows removes no file that is still memory-mapped; there it may stay.
+    """
+    with tempfile.TemporaryDirectory(prefix="mtx-", ignore_cleanup_errors=os.name == "nt") as name:
         yield Path(name)
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 import platform
 import re
-import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -142,7 +141,7 @@ def make_deterministic() -> None:
 
 def keep_freed_memory() -> None:
     """Have this process's glibc keep what is freed: mapping it anew costs a CPU step up to a quarter."""
-    if sys.platform == "linux" and os.confstr("CS_GNU_LIBC_VERSION"):
+    if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         # M_MMAP_THRESHOLD, of which glibc takes 32 MB at most, and M_TRIM_THRESHOLD
         for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):

@@ -95,7 +95,7 @@ def nearest_directory(path: Path) -> Path:
 def _refuse_foreign(paths: RunLayout) -> None:
     """Refuse to overwrite a configuration that is not of a run: whoever writes one has signed the lock before."""
     if paths.config.exists() and not paths.lock.stat().st_size and not is_begun(paths):
-        paths.lock.unlink()
+        _unlink(paths.lock)
         raise UsageError(
             f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
         )
@@ -103,6 +103,8 @@ def _refuse_foreign(paths: RunLayout) -> None:
 
 def sign(lock: Path) -> None:
     """Tell others who holds a lock that is held."""
+    if os.name == "nt":  # Windows lets nobody write to a lock while it is held
+        return
     owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
     with disk.create(lock) as file:
         file.write(owner.encode())
@@ -124,11 +126,17 @@ def _leave_nothing(paths: RunLayout, new: list[Path]) -> None:
     paths.config.unlink(missing_ok=True)
     paths.status.unlink(missing_ok=True)
     if paths.lock in new or set(paths.root.iterdir()) <= {paths.lock}:
-        paths.lock.unlink(missing_ok=True)
+        _unlink(paths.lock)
     with contextlib.suppress(OSError):  # somebody else put something there
         for path in new:
             if path != paths.lock:
                 path.rmdir()
+
+
+def _unlink(lock: Path) -> None:
+    """Remove a lock that is held. Windows does not remove an open file; there filelock removes it on release."""
+    with contextlib.suppress(OSError):
+        lock.unlink()
 
 
 def _settle_config(paths: RunLayout, wanted: Config) -> None:

@@ -50,7 +50,7 @@ def write_sides(directory: Path, name: str, numbers: range) -> None:
 
 def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
     """Run one command to its end, in a process that is forked; with options of `subprocess.run`, in one that is not."""
-    if options:
+    if options or not hasattr(os, "fork"):
         options = {"env": ENVIRONMENT, "timeout": 120, **options}
         return subprocess.run([*MTX, *map(str, arguments)], input=stdin, capture_output=True, check=False, **options)
     started = rig().run(*arguments, stdin=stdin, timeout_s=120)

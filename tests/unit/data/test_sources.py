@@ -341,6 +341,7 @@ def test_nothing_to_train_on() -> None:
         ({"train": ["loop.tsv"]}, "was not found"),
     ],
 )
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and links")
 def test_what_is_missing_is_said_at_once(tmp_path: Path, keys: dict[str, Any], problem: str) -> None:
     write_sides(tmp_path, "train")
     write(tmp_path / "half.en", "a\n")
