@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-wheel test-reliability clean
+.PHONY: setup demo check test test-fast test-wheel test-reliability clean
 
 setup: .venv/installed
 
@@ -22,6 +22,9 @@ check: setup
 
 test: setup # in as many processes as there are cores, of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
+test-fast: setup # within a minute on two cores: the unit tests that take less than a second each
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/unit -m "not slow and not net and not seconds"
 
 test-wheel: setup # builds the wheel and installs it with its dependencies into a fresh environment
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m wheel tests/integration/test_wheel.py

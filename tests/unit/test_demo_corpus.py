@@ -280,6 +280,7 @@ def test_the_package_holds_this_corpus(corpus: GeneratedCorpus) -> None:
     assert gzip.decompress(DEMO.read_bytes()) == corpus.tsv()
 
 
+@pytest.mark.seconds
 def test_a_seed_determines_the_corpus(corpus: GeneratedCorpus) -> None:
     assert generate(SEED) == corpus
     other = generate(2)

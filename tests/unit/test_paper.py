@@ -27,6 +27,7 @@ def test_no_link_leads_nowhere() -> None:
     assert sum(bool(lines) for _, lines in targets) == len(LINK.findall(TEXT)), "a range goes with a name in backquotes"
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda found: f"line {TEXT[: found.start()].count(chr(10)) + 1}")
 def test_an_example_pasted_into_a_prompt_prints_what_is_shown(
     example: re.Match[str], capsys: pytest.CaptureFixture[str]

@@ -433,6 +433,7 @@ CONFIGS = st.builds(
 )
 
 
+@pytest.mark.seconds
 @given(config=CONFIGS)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_dumped_reads_back_equal(tmp_path: Path, config: Config) -> None:

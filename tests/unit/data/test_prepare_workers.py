@@ -13,7 +13,10 @@ from mtx.data import preprocess, readers, workers
 from mtx.errors import DataError
 from tests.unit.data.test_preprocess import GIVEN, Pair, make_config, pairs, write
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process")
+pytestmark = [
+    pytest.mark.seconds,
+    pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process"),
+]
 
 
 @pytest.fixture(autouse=True)

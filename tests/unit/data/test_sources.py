@@ -524,6 +524,7 @@ def load_from(endpoint: str, home: Path, *names: str) -> list[str]:
 CLOSED = "http://127.0.0.1:9"
 
 
+@pytest.mark.seconds
 def test_hub_that_cannot_be_reached_is_told_at_the_first_try(tmp_path: Path) -> None:
     error, sleeps = load_from(CLOSED, tmp_path, "train", "flickr", "news.tsv.gz")
     message, _, help = error.partition("|")
@@ -534,6 +535,7 @@ def test_hub_that_cannot_be_reached_is_told_at_the_first_try(tmp_path: Path) -> 
     assert sleeps == "0"
 
 
+@pytest.mark.seconds
 def test_hub_that_never_answers_is_asked_once(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hole:
         endpoint = f"http://127.0.0.1:{hole.getsockname()[1]}"
@@ -545,6 +547,7 @@ def test_hub_that_never_answers_is_asked_once(tmp_path: Path) -> None:
     assert f"{endpoint} cannot be reached (timed out), and it is not in the cache|" in error and sleeps == "0"
 
 
+@pytest.mark.seconds
 def test_what_is_in_the_cache_needs_no_hub(tmp_path: Path) -> None:
     dataset = tmp_path / "where"
     dataset.mkdir()

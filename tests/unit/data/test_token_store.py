@@ -42,6 +42,7 @@ def test_what_is_written_is_read(tmp_path: Path, num_ids: int, dtype: type) -> N
     assert store.src_texts()[499] == "s499" and store.tgt_texts()[0] == "tä0"
 
 
+@pytest.mark.seconds
 def test_several_batches_are_one_view_without_a_copy(tmp_path: Path) -> None:
     num_pairs = 2 * BATCH_PAIRS + 1000
     src, tgt = sentences(num_pairs, 5000, 1), sentences(num_pairs, 5000, 2)
@@ -56,6 +57,7 @@ def test_several_batches_are_one_view_without_a_copy(tmp_path: Path) -> None:
     assert store.src.tokens.nbytes == (tmp_path / "a.arrow").stat().st_size // 2 * 2
 
 
+@pytest.mark.seconds
 def test_one_large_block_is_cut(tmp_path: Path) -> None:
     src = sentences(BATCH_PAIRS * 2, 50, 3)
     assert read(write(tmp_path / "a.arrow", src, src, 50, block=10**6).tgt) == src
@@ -75,6 +77,7 @@ def test_no_pairs_are_legal(tmp_path: Path, num_ids: int) -> None:
     assert store.num_pairs == 0 and read(store.src) == [] and store.src_texts() == [] and store.corpus.shape == (0,)
 
 
+@pytest.mark.seconds
 def test_equal_pairs_give_equal_bytes(tmp_path: Path) -> None:
     src, tgt = sentences(70_000, 50, 1), sentences(70_000, 50, 2)
     write(tmp_path / "a.arrow", src, tgt, 50, block=999)

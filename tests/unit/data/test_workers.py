@@ -16,7 +16,10 @@ from mtx.data import workers as module
 from mtx.data.workers import Workers
 from mtx.errors import DataError, MtxError
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process")
+pytestmark = [
+    pytest.mark.seconds,
+    pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process"),
+]
 
 
 @pytest.fixture(autouse=True)

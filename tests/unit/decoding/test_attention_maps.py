@@ -109,6 +109,7 @@ def test_what_is_too_long_is_refused(translator: Translator) -> None:
         translator.attention_maps(["ab"], ["ab " * 80])
 
 
+@pytest.mark.seconds
 def test_an_imported_model(tmp_path: Path) -> None:
     marian = pytest.importorskip("tests.unit.interop.test_import_marian")
     from mtx.interop.marian_import import import_marian

@@ -42,6 +42,7 @@ def sources(tokenizer: Tokenizer, count: int = 60, seed: int = 1) -> list[list[i
     return random_ids(lengths, tokenizer.num_ids, seed)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("number", range(len(VARIANTS)))

@@ -51,6 +51,7 @@ def one_line(text: str) -> bool:
     return len(f"a{text}a".splitlines()) == 1 and "\x00" not in text
 
 
+@pytest.mark.seconds
 def test_as_many_lines_come_out_as_go_in(translator: Translator) -> None:
     out = translator.translate(NASTY)
     assert len(out) == len(NASTY)
@@ -65,6 +66,7 @@ def test_no_lines_are_no_lines(translator: Translator) -> None:
     assert translator.translate(["", ""]) == ["", ""]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tokenizer, beam_size: int) -> None:
     lines = sentences(30, seed=5)
@@ -190,6 +192,7 @@ def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) 
         translator.log_probs(["ab", "ab"], ["ab", longer], 7, ("in.en: line", "out.de: line"))
 
 
+@pytest.mark.seconds
 def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     lines = [sentences(8, seed) for seed in range(4)]
     expected = [translator.translate(part) for part in lines]

@@ -42,6 +42,7 @@ def good(references: list[str]) -> list[str]:
     return changed(references, 0.3, 2)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("paired", ["ar", "bs"])
 def test_the_numbers_are_those_of_the_sacrebleu_command(
     paired: str, references: list[str], good: list[str], tmp_path: Path
@@ -69,6 +70,7 @@ def test_the_numbers_are_those_of_the_sacrebleu_command(
                 assert number == 0 or f"{measured.p_value:.4f}" in printed
 
 
+@pytest.mark.seconds
 def test_equal_systems_do_not_differ_and_broken_words_do(references: list[str], good: list[str]) -> None:
     systems = [System("first", good), System("same", list(good)), System("broken", broken(good, 5))]
     for paired, metrics in (("bs", ("bleu", "chrf")), ("ar", ("bleu",))):
@@ -82,6 +84,7 @@ def test_equal_systems_do_not_differ_and_broken_words_do(references: list[str], 
         assert worse.startswith("broken is worse than first by ") and "BLEU, and not by chance (p = 0.0" in worse
 
 
+@pytest.mark.seconds
 def test_chance_is_called_chance(references: list[str]) -> None:
     systems = [System("a", changed(references, 0.3, 6)), System("b", changed(references, 0.3, 7))]
     found = compare(systems, references, "bs", ["bleu"])

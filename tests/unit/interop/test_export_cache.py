@@ -71,6 +71,7 @@ def test_an_unfinished_one_is_made_again(model: Path) -> None:
     durable.verify(kept_export(model), ("mtx.json", "model.bin"))
 
 
+@pytest.mark.seconds
 def test_two_processes_at_once_make_one(model: Path) -> None:
     processes = [keep_elsewhere(model) for _ in range(2)]
     results = [process.communicate(timeout=120) for process in processes]

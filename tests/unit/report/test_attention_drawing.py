@@ -55,6 +55,7 @@ def test_long_and_short_texts_fit(num_src: int, num_tgt: int) -> None:
     assert max(size_of(overview)) <= 8001
 
 
+@pytest.mark.seconds
 def test_a_map_of_a_long_text_is_drawn_coarser() -> None:
     assert 7990 < max(size_of(draw_map(maps_of(("a",) * 220, ("b",)), "cross", 1, 1))) <= 8001
 
