@@ -12,7 +12,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -27,9 +27,9 @@ from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
 from mtx.files.text_files import printable
+from mtx.run.machine import package_version
 
 app = typer.Typer(
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
@@ -49,8 +49,19 @@ _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or 
 _SPIN_COUNT = "2000"
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"mtx {package_version() or '(not installed, from a checkout)'}")  # noqa: T201
+        raise typer.Exit
+
+
 @app.callback()
-def _check_stdout(context: typer.Context) -> None:
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     if context.invoked_subcommand in _PRINTING:
         require_stdout()
 
@@ -174,6 +185,8 @@ def _ignore_signals() -> None:
 def main() -> None:
     """The `mtx` command."""
     _hold_closed_streams()
+    if "_MTX_COMPLETE" in os.environ:  # a shell asks for completions: Typer answers and exits
+        app(prog_name="mtx")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)  # read when torch is loaded
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

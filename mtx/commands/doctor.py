@@ -1,6 +1,5 @@
 """`mtx doctor`: what this machine has for mtx, and what stands in its way."""
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -12,7 +11,7 @@ import typer
 
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
-from mtx.run.machine import num_cores
+from mtx.run.machine import num_cores, package_version
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
 _EXTRAS = {
@@ -46,15 +45,9 @@ def doctor(
 
 
 def _versions() -> dict[str, str]:
-    def version(name: str) -> str | None:
-        try:
-            return importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    found = {name: version(name) or "missing" for name in _PACKAGES}
-    extras = {name: version(name) or f"missing (extra {extra!r})" for name, extra in _EXTRAS.items()}
-    return {"mtx": version("mtx-translate") or "not installed", **found, **extras}
+    found = {name: package_version(name) or "missing" for name in _PACKAGES}
+    extras = {name: package_version(name) or f"missing (extra {extra!r})" for name, extra in _EXTRAS.items()}
+    return {"mtx": package_version() or "not installed", **found, **extras}
 
 
 def _cpu() -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
 
 import ctypes
-import importlib.metadata
 import logging
 import os
 import platform
@@ -15,7 +14,7 @@ import torch
 
 from mtx.errors import UsageError
 from mtx.model.attention import Kernel
-from mtx.run.machine import num_cores
+from mtx.run.machine import num_cores, package_version
 
 logger = logging.getLogger(__name__)
 
@@ -73,11 +72,9 @@ def cpu_name() -> str:
 def machine(device: torch.device) -> dict[str, Any]:
     """What a run is made on: the name of the device, the system, and versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    try:
-        own = importlib.metadata.version("mtx-translate")
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
-        own = "unknown"
-    versions = {"mtx": own, "torch": torch.__version__, "python": platform.python_version()}
+    versions = {
+        "mtx": package_version() or "unknown", "torch": torch.__version__, "python": platform.python_version(),
+    }  # fmt: skip
     return {"machine": name, "cores": num_cores(), "platform": platform.platform(), **versions}
 
 

@@ -1,6 +1,7 @@
 """What this process may use of the machine. No torch here: worker processes and the CTranslate2 engine ask too."""
 
 import contextlib
+import importlib.metadata
 import os
 from pathlib import Path
 
@@ -14,3 +15,11 @@ def num_cores() -> int:
         quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
         cores = min(cores, max(1, quota // period))
     return cores
+
+
+def package_version(distribution: str = "mtx-translate") -> str | None:
+    """The version of an installed package, by default mtx's own; None if it is not installed."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
