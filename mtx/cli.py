@@ -39,13 +39,13 @@ for command in (
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
-_PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose result is what they print
+_PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
-_LONGEST_LINE = 5000  # characters of a message
+_MAX_MESSAGE_CHARS = 5000
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
-# How long torch's idle CPU threads spin before they sleep. With the default (300,000) a step is half as fast as this
-# whenever another program takes a core; on a quiet machine this costs about 5% (docs/benchmarks.md).
+# How long torch's idle CPU threads spin before they sleep. With the default (300,000) a training step takes twice as
+# long whenever another program uses a core; on a quiet machine this setting costs about 5% (docs/decisions.md).
 _SPIN_COUNT = "2000"
 
 
@@ -78,41 +78,41 @@ def _set_up_logging() -> None:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
-    logging.getLogger().addHandler(logging.NullHandler())  # what libraries log and warn of is not for users
+    logging.getLogger().addHandler(logging.NullHandler())  # the logs and warnings of libraries are not for users
     warnings.simplefilter("ignore")
 
 
-def _fail(error: MtxError) -> int:
-    text = f"error: {_shown(str(error))}\n" + (f"help: {_shown(error.help)}\n" if error.help else "")
-    with contextlib.suppress(OSError):  # nobody reads it any more, such as a `tee` that the same Ctrl-C ended
+def _report_error(error: MtxError) -> int:
+    text = f"error: {_one_line(str(error))}\n" + (f"help: {_one_line(error.help)}\n" if error.help else "")
+    with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
         sys.stderr.write(text)
     return error.exit_code
 
 
-def _shown(text: str) -> str:
-    """On one line of bounded length, without the control characters that a stranger's file can bring to a terminal."""
+def _one_line(text: str) -> str:
+    """The text on one line of bounded length, with the control characters of a stranger's file escaped."""
     line = " ".join(text.split())
-    if len(line) > _LONGEST_LINE:
-        line = f"{line[: _LONGEST_LINE // 2]} ... {line[-_LONGEST_LINE // 2 :]}"
+    if len(line) > _MAX_MESSAGE_CHARS:
+        line = f"{line[: _MAX_MESSAGE_CHARS // 2]} ... {line[-_MAX_MESSAGE_CHARS // 2 :]}"
     return printable(line)
 
 
 def _usage_error(error: Any) -> UsageError:
-    """The parser's complaint in our words; a setting written as an option is shown in its right form."""
+    """The parser's error in our words; for a setting written as an option, the help shows its right form."""
     from mtx.config.messages import nearest
     from mtx.config.schema import key_names
 
     option = getattr(error, "option_name", "")
-    wanted = option.lstrip("-").split("=")[0].replace("-", "_")
+    key = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
-    if takes_settings and (near := nearest(wanted, key_names())):
+    if takes_settings and (near := nearest(key, key_names())):
         return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
     command = error.ctx.command_path if error.ctx else "mtx"
     return UsageError(" ".join(error.format_message().split()).rstrip("."), f"{command} --help")
 
 
-def _explained(error: BaseException) -> MtxError:
-    """Any error as a line, an exit code, and what to do."""
+def _as_mtx_error(error: BaseException) -> MtxError:
+    """Any error as one of ours: a line, an exit code, and what to do."""
     match error:
         case MtxError():
             return error
@@ -127,13 +127,13 @@ def _explained(error: BaseException) -> MtxError:
             return MtxError(f"{where}{error.strerror or error}")
     text = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
-        smaller = "training.micro_batch_tokens=N in a new run_dir needs less to train, --batch-tokens N to translate"
+        smaller = "use a smaller training.micro_batch_tokens in a new run_dir, or a smaller --batch-tokens to translate"
         return MtxError(f"out of memory: {text}"[:300], smaller)
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
 
 
 def _discard_stdout() -> None:
-    """Where what is still buffered cannot be written, let the interpreter not try again at exit."""
+    """If the buffered output cannot be written, keep the interpreter from trying again at exit."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -151,8 +151,8 @@ def run(arguments: list[str]) -> int:
             sys.stdout.flush()
         return 0
     except typer.Exit as error:  # a command's own exit code, or 0 after --help
-        is_unread = error.exit_code == 0 and sys.stdout is None
-        return _fail(UsageError("stdout is closed")) if is_unread else error.exit_code
+        nobody_reads = error.exit_code == 0 and sys.stdout is None
+        return _report_error(UsageError("stdout is closed")) if nobody_reads else error.exit_code
     except BrokenPipeError:
         _discard_stdout()
         return 128 + 13  # SIGPIPE
@@ -160,7 +160,7 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("MTX_DEBUG"):
             raise
         _discard_stdout()
-        return _fail(_explained(error))
+        return _report_error(_as_mtx_error(error))
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
@@ -168,7 +168,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _hold_closed_streams() -> None:
-    """Keep the numbers of closed standard streams from files that are opened later: messages would go into them."""
+    """Occupy the numbers of closed standard streams, or messages would go into a file that is opened later."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)
@@ -177,7 +177,7 @@ def _hold_closed_streams() -> None:
 
 
 def _ignore_signals() -> None:
-    """All is told: the exit code stays, whatever comes while the interpreter ends."""
+    """The outcome has been reported: no signal may change the exit code while the interpreter ends."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -196,7 +196,7 @@ def main() -> None:
     try:
         code = run(sys.argv[1:])
         _ignore_signals()
-    except KeyboardInterrupt as error:  # a second signal, before the first was told
+    except KeyboardInterrupt as error:  # a second signal before the first was reported
         _ignore_signals()
         if os.environ.get("MTX_DEBUG"):
             raise

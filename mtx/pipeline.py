@@ -1,7 +1,7 @@
-"""The stages of `mtx train` in order: open the run, prepare, train, average, score. A stage that is done is skipped.
+"""The stages of `mtx train` in order: open the run, prepare, train, average, score. Finished stages are skipped.
 
 Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same
-command goes on where it was interrupted.
+command continues an interrupted run.
 """
 
 import hashlib
@@ -48,41 +48,41 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished run shows, and what could not be written on the way."""
+    """What `mtx train` shows of a finished run, and the errors that it deferred to the end."""
 
     paths: RunLayout
     scores: dict[str, Scores]
     samples: list[Sample]
-    lost: DeferredErrors
+    deferred_errors: DeferredErrors
 
 
-def train(wanted: Config) -> Result:
-    """Everything from text to a scored model, or what of it is not done yet."""
+def train(config: Config) -> Result:
+    """Everything from text to a scored model; stages that are done are skipped."""
     started = time.monotonic()
-    device = find_device(wanted.device)
-    if wanted.training.tensorboard:
+    device = find_device(config.device)
+    if config.training.tensorboard:
         require_tensorboard()
-    lost = DeferredErrors()
-    with open_run(wanted) as paths:
-        if _is_finished(paths, wanted):
+    deferred_errors = DeferredErrors()
+    with open_run(config) as paths:
+        if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _report_again(wanted, paths, lost)
-            return finished(paths, lost)
-        with reporting(paths.status, lost) as status:
-            trainer = _trainer(wanted, paths, device, lost)
+            _report_again(config, paths, deferred_errors)
+            return finished(paths, deferred_errors)
+        with reporting(paths.status, deferred_errors) as status:
+            trainer = _trainer(config, paths, device, deferred_errors)
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)
-            _write_model(wanted, paths, trainer.data)
-            _score(wanted, paths, trainer)
-        return finished(paths, lost)
+            _write_model(config, paths, trainer.data)
+            _score(config, paths, trainer)
+        return finished(paths, deferred_errors)
 
 
-def _trainer(wanted: Config, paths: RunLayout, device: torch.device, lost: DeferredErrors) -> Trainer:
-    """All that comes before the first step, or the next one."""
-    initial = initial_of(wanted, paths)
-    data = prepared_data(wanted, paths, initial)
-    trainer = new_trainer(wanted, paths, paths, device, data, lost)
+def _trainer(config: Config, paths: RunLayout, device: torch.device, deferred_errors: DeferredErrors) -> Trainer:
+    """A trainer that stands before its next step: the data is prepared and the state is restored."""
+    initial = initial_of(config, paths)
+    data = prepared_data(config, paths, initial)
+    trainer = new_trainer(config, paths, paths, device, data, deferred_errors)
     trainer.resume(initial)
     checkpoint.check_space(paths, trainer.space_needed())
     _announce(trainer)
@@ -90,98 +90,103 @@ def _trainer(wanted: Config, paths: RunLayout, device: torch.device, lost: Defer
 
 
 def new_trainer(
-    wanted: Config, paths: RunLayout, records: RunLayout, device: torch.device, data: PreparedData, lost: DeferredErrors
+    config: Config,
+    paths: RunLayout,
+    records: RunLayout,
+    device: torch.device,
+    data: PreparedData,
+    deferred_errors: DeferredErrors,
 ) -> Trainer:
-    """A trainer before its first step, on a device that is made ready for it.
+    """A trainer before its first step; the device is set up for it.
 
     Args:
-        records: where chosen.json is, or is written to.
+        records: the run whose chosen.json is read or written.
     """
-    if device.type == "cuda" and wanted.training.deterministic:
+    if device.type == "cuda" and config.training.deterministic:
         make_deterministic()
-    chosen = choose(records, wanted, device, data)
-    torch.set_num_threads(chosen.threads)
+    runtime = choose(records, config, device, data)
+    torch.set_num_threads(runtime.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    return Trainer(wanted, chosen, data, paths, lost)
+    return Trainer(config, runtime, data, paths, deferred_errors)
 
 
-def prepare_only(wanted: Config) -> RunLayout:
-    """The first stage alone: text to token ids."""
-    with open_run(wanted) as paths:
-        prepared_data(wanted, paths, initial_of(wanted, paths))
+def prepare_only(config: Config) -> RunLayout:
+    """The first stage alone: from text to token ids."""
+    with open_run(config) as paths:
+        prepared_data(config, paths, initial_of(config, paths))
     return paths
 
 
-def initial_of(wanted: Config, paths: RunLayout) -> LoadedModel | None:
-    """The model that the first step starts from; a run with a checkpoint needs it no more."""
-    return None if full_checkpoint_steps(paths) else init_from.load(wanted)
+def initial_of(config: Config, paths: RunLayout) -> LoadedModel | None:
+    """The model of `training.init_from`, as long as the run has no checkpoint; else None."""
+    return None if full_checkpoint_steps(paths) else init_from.load(config)
 
 
-def prepared_data(wanted: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
-    """The token ids of a run, prepared where they are not yet.
+def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
+    """The token ids of a run; they are prepared first if they do not exist yet.
 
     Raises:
-        DamagedFileError: where they are damaged, or gone from a run with checkpoints.
+        DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
     """
     if not is_prepared(paths.data):
-        if checkpoint_steps(paths):  # of other token ids, perhaps
+        if checkpoint_steps(paths):  # which may stand for other token ids
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        preprocess.prepare(wanted, paths.data, tokenizer=initial.tokenizer if initial else None)
+        preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
     data = preprocess.load_prepared(paths.data)
     if initial:
-        init_from.check_tokenizer(wanted, initial.tokenizer, data.tokenizer)
+        init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
     return data
 
 
 def _announce(trainer: Trainer) -> None:
-    config, chosen, train = trainer.config, trainer.runtime, trainer.data.train
+    config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     steps, tokens = config.training.max_steps - trainer.state.step, config.training.batch_tokens
     epochs = steps * tokens / max(1, int(train.tgt.lengths.sum()))
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
-        f"{config.data.src}-{config.data.tgt} into {config.run_dir}", chosen.device, chosen.precision, chosen.threads,
-        f"{size:,}", f"{train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{tokens:,}",
+        f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,
+        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{tokens:,}",
     )  # fmt: skip
     if note := export_note(config.model):
         logger.info("note: %s", note)
 
 
-def _write_model(wanted: Config, paths: RunLayout, data: PreparedData) -> None:
+def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
     """Average the last checkpoints into model/."""
-    steps = checkpoint.averaged_steps(paths, wanted.training.checkpoint_every, wanted.training.average_last)
+    steps = checkpoint.averaged_steps(paths, config.training.checkpoint_every, config.training.average_last)
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    storage.write(paths.model, checkpoint.average(paths, steps), wanted.model, data.tokenizer, storage.describe(wanted))
+    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, storage.describe(config))
 
 
-def _score(wanted: Config, paths: RunLayout, trainer: Trainer) -> None:
-    """Translate and score the test sets with the model as it was written, and put the scores beside it."""
-    chosen, data = trainer.runtime, trainer.data
-    translator = Translator.load(paths.model, device=chosen.device, batch_tokens=wanted.decoding.batch_tokens)
-    scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, wanted.data.tgt).items()}
+def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+    """Translate and score the test sets with the written model, and store the scores beside it."""
+    runtime, data = trainer.runtime, trainer.data
+    translator = Translator.load(paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens)
+    scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config.data.tgt).items()}
     run: dict[str, Any] = {
-        "precision": "fp32", "training_precision": chosen.precision, "device": chosen.device,
-        "torch": torch.__version__, "seed": wanted.seed, "config": _fingerprint(wanted), "data": data.sha256,
+        "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
+        "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
         "code": _code_hash(),
     }  # fmt: skip
     state = trainer.state
     if state.init_sha256:
-        run["init_from"] = {"path": wanted.training.init_from, "sha256": state.init_sha256}
-    card = run_card(wanted, data.report, scores, run, state.step, format_duration(state.elapsed_s))
+        run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
+    card = run_card(config, data.report, scores, run, state.step, format_duration(state.elapsed_s))
     storage.add_scores(paths.model, {**scores, "run": run}, card)
-    ReportFile(paths, wanted, data.tokenizer, trainer.lost).finish(translator)
+    ReportFile(paths, config, data.tokenizer, trainer.lost).finish(translator)
 
 
-def _report_again(wanted: Config, paths: RunLayout, lost: DeferredErrors) -> None:
-    """Write the report where the process that scored a run ended before it did."""
+def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
+    """Write the report if the process that scored the run ended before it could."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
         translator = Translator.load(paths.model)
-        ReportFile(paths, wanted, translator.tokenizer, lost).finish(translator)
+        ReportFile(paths, config, translator.tokenizer, deferred_errors).finish(translator)
 
 
 def evaluate_tests(
@@ -198,23 +203,23 @@ def evaluate_tests(
 
 
 def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
-    """`evaluate_tests` for a run directory; what is in its model directory stays as it is.
+    """`evaluate_tests` for a run directory; its model directory does not change.
 
     Raises:
-        MtxError: where another process works on the run.
+        MtxError: if another process works on the run.
     """
     paths = RunLayout(root)
-    wanted = settings.load(paths.config)
+    config = settings.load(paths.config)
     with owned(paths):
         sign(paths.lock)
         durable.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), wanted.data.tgt, protocol)
+        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config.data.tgt, protocol)
 
 
-def _fingerprint(wanted: Config) -> str:
-    """A hash of all settings that the finished model depends on; of a model to start from, it is the weights."""
+def _fingerprint(config: Config) -> str:
+    """A hash of all settings that the finished model depends on. The model to start from counts by its weights."""
     exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from", "tensorboard"}}
-    values = wanted.model_dump(mode="json", exclude=exclude)
+    values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
@@ -226,26 +231,26 @@ def _code_hash() -> str:
     return digest.hexdigest()
 
 
-def _is_finished(paths: RunLayout, wanted: Config) -> bool:
+def _is_finished(paths: RunLayout, config: Config) -> bool:
     try:
-        if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(wanted):
+        if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(config):
             return False
         durable.verify(paths.model, (WEIGHTS, SCORES))
-    except DamagedFileError as error:  # no model yet, or one that can be made again from the checkpoints
+    except DamagedFileError as error:  # no model yet, or one that the checkpoints can make again
         if paths.model.exists():
             logger.info("%s; the model is written again", error)
         return False
     return True
 
 
-def finished(paths: RunLayout, lost: DeferredErrors) -> Result:
-    """The scores and five test translations of a finished run, as they lie on the disk."""
+def finished(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
+    """The scores and five sample translations of a finished run, read from its files."""
     scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
-    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), lost)
+    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), deferred_errors)
 
 
 def _samples(directory: Path) -> list[Sample]:
-    """Five translations of a test set, evenly spread; none where its files were removed."""
+    """Five translations of a test set, evenly spread; none if its files were removed."""
     texts = [directory / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)]
     if not all(path.is_file() for path in texts):
         return []

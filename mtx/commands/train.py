@@ -54,7 +54,7 @@ def train(
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     program, root = program_name(), result.paths.root
     logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
-    result.lost.check()
+    result.deferred_errors.check()
 
 
 def program_name() -> str:
