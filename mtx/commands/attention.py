@@ -1,4 +1,4 @@
-"""`mtx attention`: what a model attends to while it translates, as a page to look around in or as a picture."""
+"""`mtx attention`: what a model attends to while it translates, as an interactive page or as a picture."""
 
 import logging
 from enum import StrEnum
@@ -24,17 +24,17 @@ class Kind(StrEnum):
 
 def attention(
     model: Model,
-    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="What to translate.")],
+    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences to translate.")],
     target: Annotated[
         list[str] | None,
-        typer.Option(help="A translation to look at, once for each sentence; the model's own by default."),
+        typer.Option(help="Your translation, one for each sentence; the model's own by default."),
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="An .html page, or a .png picture.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="An .html page or a .png picture.")] = Path(
         "attention.html"
     ),
-    kind: Annotated[Kind | None, typer.Option(help="Of one map in a .png; cross by default.")] = None,
-    layer: Annotated[int | None, typer.Option(min=1, help="Draw one map into the .png, of this layer.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="And of this head.")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Attention of the map in a .png; cross by default.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Draw one map in the .png: its layer.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="Draw one map in the .png: its head.")] = None,
     device: Device = "auto",
 ) -> None:
     """Draw the attention weights of every layer and head for one or several sentences."""
@@ -47,8 +47,8 @@ def attention(
         if output.suffix.lower() == ".png":
             from mtx.report.attention_drawing import draw_map, draw_overview
 
-            one = kind.value if kind else "cross"
-            file.write(draw_map(maps[0], one, layer, head) if layer and head else draw_overview(maps[0]))
+            kind_name = kind.value if kind else "cross"
+            file.write(draw_map(maps[0], kind_name, layer, head) if layer and head else draw_overview(maps[0]))
         else:
             from mtx.report.attention_page import attention_page
 
@@ -62,7 +62,7 @@ def attention(
 def _check(
     sentences: list[str], target: list[str] | None, output: Path, kind: Kind | None, layer: int | None, head: int | None
 ) -> None:
-    """Refuse what does not go together before a model is loaded."""
+    """Refuse options that do not go together before a model is loaded."""
     from mtx.data.cleaning import clean_text
 
     is_picture = output.suffix.lower() == ".png"
@@ -74,9 +74,7 @@ def _check(
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one for each")
     if (layer is None) != (head is None) or (kind is not None and layer is None):
-        raise UsageError(
-            "one map is named by --layer and --head together, and --kind", "--kind cross --layer 1 --head 1"
-        )
+        raise UsageError("one map needs --layer and --head together", "--kind cross --layer 1 --head 1")
     if layer is not None and not is_picture:
         raise UsageError(f"--layer and --head choose the map of a .png, got -o {output}", "the page shows them all")
     if is_picture and len(sentences) > 1:

@@ -1,4 +1,4 @@
-"""`mtx compare`: which run, model or file of hypotheses is better, and is it an accident?"""
+"""`mtx compare`: which run, model or file of hypotheses is better, and may that be chance?"""
 
 import json
 from enum import StrEnum
@@ -20,7 +20,7 @@ _WORSE = 3  # exit code of --fail-if-worse
 
 
 class Metric(StrEnum):
-    """What is measured."""
+    """The metrics to compare by."""
 
     bleu = "bleu"
     chrf = "chrf"
@@ -38,15 +38,15 @@ def compare(
     systems: Annotated[
         list[Path], typer.Argument(help="Runs, model directories, files of hypotheses; the first is the baseline.")
     ],
-    ref: Annotated[Path | None, typer.Option(help="Reference translations, where the text is no run's.")] = None,
-    src: Annotated[Path | None, typer.Option(help="Source text, to be translated by models.")] = None,
-    direction: Annotated[str | None, typer.Option(help="Languages of files, such as en-de.")] = None,
+    ref: Annotated[Path | None, typer.Option(help="Reference translations, if no run has the text.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Source text for models to translate.")] = None,
+    direction: Annotated[str | None, typer.Option(help="Languages of the files, such as en-de.")] = None,
     test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
     metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
     protocol: Published = None,
     paired: Annotated[Test, typer.Option(help="Paired bootstrap resampling, or approximate randomisation.")] = Test.bs,
     fail_if_worse: Annotated[
-        bool, typer.Option("--fail-if-worse", help="Exit with 3 where another is worse than the first, not by chance.")
+        bool, typer.Option("--fail-if-worse", help="Exit with 3 if another is significantly worse than the first.")
     ] = False,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -59,21 +59,23 @@ def compare(
     translators = {path: load_translator(str(path), device=device) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     published = find_protocol(protocol, tgt)
-    found = {}
+    comparisons = {}
     for text in texts:
         contest = compared_systems.contest(text, systems, translators)
-        found[text.name] = comparison.compare(
+        comparisons[text.name] = comparison.compare(
             contest.systems, contest.references, paired.value, metrics or comparison.METRICS, tgt, published
         )
     keys, groups = compared_systems.differing_keys(systems), compared_systems.same_but_for_seed(systems)
     if as_json:
         values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
-        print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in found.items()}}))  # noqa: T201
+        print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in comparisons.items()}}))  # noqa: T201
     else:
         _print_keys(keys, [str(path) for path in compared_systems.runs(systems)])
-        for name, each in found.items():
-            _print(name, each, groups)
-    if fail_if_worse and any(m.is_worse(n) for c in found.values() for m in c.metrics for n in range(1, len(systems))):
+        for name, result in comparisons.items():
+            _print(name, result, groups)
+    if fail_if_worse and any(
+        m.is_worse(n) for c in comparisons.values() for m in c.metrics for n in range(1, len(systems))
+    ):
         raise typer.Exit(_WORSE)
 
 
@@ -100,18 +102,18 @@ def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
         return
     print("what differs:")  # noqa: T201
     for key, values in keys.items():
-        told = ", ".join(f"{v} ({n})" for v, n in zip(values, names, strict=True))
-        print(printable(f"  {key}: {told}"))  # noqa: T201
+        listed = ", ".join(f"{v} ({n})" for v, n in zip(values, names, strict=True))
+        print(printable(f"  {key}: {listed}"))  # noqa: T201
 
 
-def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
+def _print(name: str, result: "Comparison", groups: list[list[int]]) -> None:
     from mtx.evaluation.comparison import mean_and_deviation
 
-    width = max(map(len, found.names))
-    lines = [f"{name}, {found.num_lines:,} sentences"]
-    for metric in found.metrics:
+    width = max(map(len, result.names))
+    lines = [f"{name}, {result.num_lines:,} sentences"]
+    for metric in result.metrics:
         lines += ["", f"{metric.name}  {metric.signature}"]
-        for system, measured in zip(found.names, metric.systems, strict=True):
+        for system, measured in zip(result.names, metric.systems, strict=True):
             about = "" if measured.ci is None else f"  95%: {measured.mean:.2f} ± {measured.ci:.2f}"
             chance = "" if measured.p_value is None else f"  p = {measured.p_value:.4f}"
             lines.append(f"  {system:{width}}  {measured.score:6.2f}{about}{chance}")
@@ -119,13 +121,13 @@ def _print(name: str, found: "Comparison", groups: list[list[int]]) -> None:
             if len(group) > 1:
                 mean, deviation = mean_and_deviation([metric.systems[number].score for number in group])
                 lines.append(f"  {len(group)} runs that differ in their seeds: {mean:.2f} ± {deviation:.2f}")
-    lines += ["", *found.verdicts(), "", f"BLEU by {found.length_unit} of the reference:"]
-    for each in found.lengths:
-        scores = "  ".join(f"{score:6.2f}" for score in each.bleu)
-        lines.append(f"  {each.length:12} {each.count:6,} sentences  {scores}")
-    if found.sentences:
-        lines += ["", f"where {found.names[1]} differs most from {found.names[0]}:"]
-    for row in found.sentences:
+    lines += ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
+    for bucket in result.lengths:
+        scores = "  ".join(f"{score:6.2f}" for score in bucket.bleu)
+        lines.append(f"  {bucket.length:12} {bucket.count:6,} sentences  {scores}")
+    if result.sentences:
+        lines += ["", f"where {result.names[1]} differs most from {result.names[0]}:"]
+    for row in result.sentences:
         lines.append(f"  line {row.line}: {row.reference}")
         lines += [f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True)]
     print("\n".join(map(printable, lines)))  # noqa: T201

@@ -1,4 +1,4 @@
-"""`mtx doctor`: what this machine has for mtx, and what stands in its way."""
+"""`mtx doctor`: what this machine offers mtx, and what is missing."""
 
 import json
 import os
@@ -20,34 +20,34 @@ _EXTRAS = {
 
 
 def doctor(
-    run_dir: Annotated[Path, typer.Argument(help="Where runs go; its disk is looked at.")] = Path("runs"),
+    run_dir: Annotated[Path, typer.Argument(help="Folder of runs, to check its disk.")] = Path("runs"),
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Tell what this machine has: packages, CPU, GPU, memory, disk, and try a product on the device."""
-    found: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
-    found["disk"], found["device"] = _disk(run_dir), _device(device)
+    """Report packages, CPU, GPU, memory and disk, and try a matrix product on the device."""
+    facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
+    facts["disk"], facts["device"] = _disk(run_dir), _device(device)
     if as_json:
-        print(json.dumps(found))  # noqa: T201
+        print(json.dumps(facts))  # noqa: T201
         return
-    cpu, gpu, disk, chosen = found["cpu"], found["gpu"], found["disk"], found["device"]
+    cpu, gpu, disk, trial = facts["cpu"], facts["gpu"], facts["disk"], facts["device"]
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     lines = [
-        f"mtx:      {found['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {version}' for name, version in found['versions'].items())}",
+        f"mtx:      {facts['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
         f"CPU:      {cpu['name']}, {cpu['cores']} cores, {cpu['threads']} threads, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
-        f"memory:   {found['memory_gb'] or 'unknown'} GB",
+        f"memory:   {facts['memory_gb'] or 'unknown'} GB",
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",
-        f"device:   {chosen['name']}, {chosen['precision']}: a product gave {chosen['gflops']:,} GFLOP/s",
+        f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
     ]
     print("\n".join(lines))  # noqa: T201
 
 
 def _versions() -> dict[str, str]:
-    found = {name: package_version(name) or "missing" for name in _PACKAGES}
+    packages = {name: package_version(name) or "missing" for name in _PACKAGES}
     extras = {name: package_version(name) or f"missing (extra {extra!r})" for name, extra in _EXTRAS.items()}
-    return {"mtx": package_version() or "not installed", **found, **extras}
+    return {"mtx": package_version() or "not installed", **packages, **extras}
 
 
 def _cpu() -> dict[str, Any]:
@@ -84,7 +84,7 @@ def _disk(run_dir: Path) -> dict[str, Any]:
 
 
 def _device(name: str) -> dict[str, Any]:
-    """The device that training would take, tried."""
+    """The device that training would use, with the speed of a matrix product on it."""
     import time
 
     import torch
@@ -96,12 +96,12 @@ def _device(name: str) -> dict[str, Any]:
     a = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
         if float((a @ a)[0, 0]) != 1024:
-            raise MtxError(f"{device}: a product of two matrices gave a wrong result", "device=cpu does without it")
+            raise MtxError(f"{device}: a matrix product gave a wrong result", "device=cpu avoids this device")
         started = time.perf_counter()
         for _ in range(10):
             product = a @ a
         assert float(product[0, 0]) == 1024  # waits for the device
     except RuntimeError as error:
-        raise MtxError(f"{device}: {error}", "device=cpu does without it") from None
+        raise MtxError(f"{device}: {error}", "device=cpu avoids this device") from None
     gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     return {"name": str(device), "precision": precision, "gflops": gflops}

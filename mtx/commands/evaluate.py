@@ -15,7 +15,7 @@ def evaluate(
     model: Annotated[str | None, typer.Argument(help="Run directory or model directory.")] = None,
     hyp: Annotated[Path | None, typer.Option(help="Score this file instead of a model.")] = None,
     ref: Annotated[Path | None, typer.Option(help="Reference translations.")] = None,
-    src: Annotated[Path | None, typer.Option(help="Source text, to be translated by MODEL.")] = None,
+    src: Annotated[Path | None, typer.Option(help="Source text for MODEL to translate.")] = None,
     testset: Annotated[str | None, typer.Option(help="One of sacreBLEU's test sets, such as wmt14/full.")] = None,
     direction: Annotated[
         str | None, typer.Option(help="Its direction, such as en-de; the model's own by default.")
@@ -35,13 +35,15 @@ def evaluate(
     if hyp is not None:
         if ref is not None and testset is None:
             tgt = metrics.target_language(direction)
-            found = metrics.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))
-            print_scores({hyp.name: found}, as_json)
+            scores = {hyp.name: metrics.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))}
+            print_scores(scores, as_json)
         elif testset is not None and ref is None:
             named = metrics.named_test_set(testset, direction or "")
             print_scores(metrics.score_test_set(hyp, named, find_protocol(protocol, named.tgt)), as_json)
         else:
-            raise UsageError("--hyp needs what to compare with", "--ref FILE, or --testset NAME --direction en-de")
+            raise UsageError(
+                "--hyp needs references to compare with", "--ref FILE, or --testset NAME --direction en-de"
+            )
         return
     from mtx import pipeline
 
@@ -49,9 +51,11 @@ def evaluate(
     if (src is None) != (ref is None):
         raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
     if src is not None and testset is not None:
-        raise UsageError("--testset has its own text, so --src and --ref have no place beside it")
+        raise UsageError("--testset has its own text; leave out --src and --ref")
     if direction is not None and testset is None:
-        raise UsageError("--direction is that of a --testset; the model's own holds here", f"mtx evaluate {model}")
+        raise UsageError(
+            "--direction belongs to --testset; here the model's own direction counts", f"mtx evaluate {model}"
+        )
     own = src is None and testset is None
     if own and Path(model).is_dir() and not is_run(Path(model)):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""`mtx export` and `mtx import`: models for other programs, and from them."""
+"""`mtx export` and `mtx import`: models for other programs, and models from them."""
 
 import json
 import logging
@@ -21,11 +21,11 @@ def export(
     ] = None,
     precision: Annotated[str, typer.Option(help="float32, float16 or int8; the last two for ctranslate2.")] = "float32",
     text: Annotated[
-        Path | None, typer.Option(help="Lines to compare translations of; the run's validation text by default.")
+        Path | None, typer.Option(help="Lines to compare translations on; the run's validation text by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model for CTranslate2 or transformers, and prove that it translates as mtx does."""
+    """Write a model for CTranslate2 or transformers, and verify that it translates as mtx does."""
     from mtx.interop import export as exchange
 
     path = Path(model)

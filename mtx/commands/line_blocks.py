@@ -1,4 +1,4 @@
-"""Lines as they come: from a file in large blocks, from a program at once, from a terminal one by one at a prompt."""
+"""Input lines in blocks: large blocks from a file, small ones at once from a program, single lines from a terminal."""
 
 import itertools
 import os
@@ -14,15 +14,15 @@ from mtx.errors import DataError
 from mtx.files import text_files
 
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
-_PAUSE_S = 0.01  # a program that writes no further line for so long waits for an answer
+_PAUSE_S = 0.01  # a program that pauses for so long waits for an answer
 
 
 def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
     """The lines of `source` in blocks that are translated together.
 
     Args:
-        file: its name, None for stdin.
-        prompt: what somebody is asked with who types.
+        file: its name; None for stdin.
+        prompt: the prompt on a terminal.
     """
     from tqdm import tqdm
 
@@ -39,30 +39,30 @@ def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[s
 
 
 def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Blocks of lines, each with as many lines of another file; without one, None.
+    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
 
     Raises:
-        DataError: where the file has fewer or more lines.
+        DataError: if the file has fewer or more lines.
     """
     if path is None:
         yield from ((block, None) for block in lines)
         return
     others, total = text_files.read_lines(path), 0
     for block in lines:
-        with_it = list(itertools.islice(others, len(block)))
-        if len(with_it) < len(block):
-            raise DataError(f"{path} has {total + len(with_it)} lines, the text has more")
+        partners = list(itertools.islice(others, len(block)))
+        if len(partners) < len(block):
+            raise DataError(f"{path} has {total + len(partners)} lines, the text has more")
         total += len(block)
-        yield block, with_it
+        yield block, partners
     if next(others, None) is not None:
         raise DataError(f"{path} has more lines than the text, which has {total}")
 
 
 def _typed(prompt: str) -> Iterator[str]:
-    """What somebody types, until Ctrl-D; the prompt never goes where the translations go."""
+    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
     import contextlib
 
-    with contextlib.suppress(ImportError):  # its import gives `input` a history and editing
+    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
         import readline  # noqa: F401
     on_terminal = sys.stdout is not None and sys.stdout.isatty()
     while True:
@@ -84,7 +84,7 @@ def _in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
-    """The lines that are there, as soon as no further one follows at once: a thread reads ahead."""
+    """The lines that have arrived, as soon as no further one follows at once: a thread reads ahead."""
     ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * _BLOCK_LINES)
 
     def read() -> None:
@@ -92,7 +92,7 @@ def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
             for line in lines:
                 ready.put(line)
             ready.put(None)
-        except BaseException as error:  # it is raised again by the thread that consumes
+        except BaseException as error:  # the consuming thread raises it again
             ready.put(error)
 
     threading.Thread(target=read, name="mtx-reader", daemon=True).start()

@@ -1,4 +1,4 @@
-"""What several commands share: the types of their options, settings of a command line, input and output, scores."""
+"""What commands share: types of options, settings on a command line, opening input and output, printing scores."""
 
 import contextlib
 import itertools
@@ -24,7 +24,7 @@ logger = logging.getLogger("mtx")
 
 
 class ProtocolName(StrEnum):
-    """Published ways to BLEU."""
+    """Published ways to compute BLEU."""
 
     aiayn = "aiayn"
     multi30k_lc = "multi30k-lc"
@@ -39,28 +39,28 @@ Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to wr
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
 Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the run's own by default.")]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded at once.")]
+BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded together.")]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def resolve(arguments: list[str] | None) -> "Resolved":
-    """CONFIG and overrides of a command line, told apart, with what a model brings that training starts from."""
+    """The configuration that CONFIG and the overrides give, with the settings that `training.init_from` brings."""
     from mtx.config import settings
     from mtx.config.schema import FILE_ENDING, key_names
 
-    given = arguments or []
-    overrides = [argument for argument in given if settings.is_override(argument)]
-    names = [argument for argument in given if argument not in overrides]
+    words = arguments or []
+    overrides = [argument for argument in words if settings.is_override(argument)]
+    names = [argument for argument in words if argument not in overrides]
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
         if FILE_ENDING.search(name):
             raise UsageError(
-                f"{name}: names text, not a configuration",
+                f"{name}: is a text file, expected a configuration",
                 f"mtx train own-text data.train={name} data.src=en data.tgt=de",
             )
-    for override, value in itertools.pairwise(given):
+    for override, value in itertools.pairwise(words):
         if override.endswith("=") and override in overrides and value in names:
             raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
     if len(names) > 1:
@@ -77,27 +77,27 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
-
+    """stdin, or a file of text."""
     from mtx.files import text_files
 
     if path is None:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "mtx translate MODEL FILE, or < FILE")
-        # A buffer of its own: a thread that still waits in stdin's would let the interpreter fail at exit.
+        # It needs its own buffer: if a thread still waits in that of sys.stdin, the interpreter fails at exit.
         yield os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
     else:
         with text_files.open_binary(path) as file:
             yield file
 
 
-def require_stdout(help: str = "> FILE writes what it prints to a file") -> None:
-    """Refuse to start what would print its result into a closed stdout."""
+def require_stdout(help: str = "> FILE writes the output to a file") -> None:
+    """Refuse to start a command that would print its result to a closed stdout."""
     if sys.stdout is None:
         raise UsageError("stdout is closed", help)
 
 
 def can_print(path: Path) -> bool:
-    """Whether a result that also lies in `path` can be printed; warns where stdout is closed."""
+    """Whether a result that is also stored in `path` can be printed; warns if stdout is closed."""
     if sys.stdout is None:
         logger.warning("stdout is closed, so the result is not printed: see %s", path)
     return sys.stdout is not None
@@ -105,23 +105,23 @@ def can_print(path: Path) -> bool:
 
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
-    """stdout, or a file that appears whole when the block ends well."""
+    """stdout, or a file that appears whole when the block ends without an error."""
     from mtx.files import disk, durable
 
     if path is None:
         require_stdout("-o FILE writes a file")
         yield sys.stdout.buffer
         return
-    path = path.resolve()  # through a link, whose target is what should change
+    path = path.resolve()  # a link stays, and its target changes
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
-    is_special = path.exists() and not path.is_file()  # a pipe or a device is written to, never replaced
+    is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
 
 
 def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
-    """The protocol that `--protocol` names, for a target language; None where it was not given."""
+    """The protocol that `--protocol` names, for a target language; None if the option is absent."""
     from mtx.evaluation import protocols
 
     return None if name is None else protocols.find(name.value, tgt)

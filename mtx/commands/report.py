@@ -1,4 +1,4 @@
-"""`mtx report`: what a run learned, how well and from what, as one page; several runs laid over each other."""
+"""`mtx report`: a page about one run, or a page that compares several runs."""
 
 import logging
 from pathlib import Path
@@ -21,10 +21,10 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; the first is the baseline.")],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="By default report.html in the run, or here for several runs."),
+        typer.Option("-o", "--output", help="Default: report.html in the run; for several runs, in this folder."),
     ] = None,
 ) -> None:
-    """Write the report of a run again, or one that lays several runs over each other."""
+    """Write the report of a run again, or one report of several runs."""
     for run in runs:
         require_run(run)
     from mtx.report import run_page
@@ -36,7 +36,7 @@ def report(
 
 
 def _translator(run: Path) -> "Translator | None":
-    """With the model of a run, or with its best checkpoint; None where it has neither, or what it has is damaged."""
+    """A translator with the run's model or best checkpoint; None if the run has neither, or if they are damaged."""
     if model_directory(run) == run and not checkpoint_steps(RunLayout(run)):
         return None
     from mtx.decoding.translator import Translator

@@ -13,20 +13,20 @@ from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
-    from mtx.decoding.text_translator import Hypothesis, Splitter, TextTranslator
+    from mtx.decoding.text_translator import Hypothesis, TextTranslator
 
 logger = logging.getLogger("mtx")
 
 
 class Engine(StrEnum):
-    """What computes."""
+    """The program that computes the translations."""
 
     torch = "torch"
     ctranslate2 = "ctranslate2"
 
 
 class Precision(StrEnum):
-    """What the weights are kept in."""
+    """Number formats of the weights."""
 
     fp32 = "fp32"
     bf16 = "bf16"
@@ -34,7 +34,7 @@ class Precision(StrEnum):
     int8 = "int8"
 
 
-# which of them each engine has, its own name for it, and first what it takes by default
+# the precisions of each engine, the default first, with the engine's own name for each
 _PRECISIONS = {
     Engine.torch: {Precision.fp32: "fp32", Precision.bf16: "bf16"},
     Engine.ctranslate2: {Precision.int8: "int8", Precision.fp32: "float32", Precision.fp16: "float16"},
@@ -52,20 +52,22 @@ def translate(
     beam: Beam = None,
     length_penalty: Alpha = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of a translation; those of the source + 50 by default.")
+        int | None, typer.Option(min=1, help="Maximum tokens of a translation; those of the source + 50 by default.")
     ] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Hypotheses of each line, as JSON; at most the beam size.")] = 1,
+    n_best: Annotated[int, typer.Option(min=1, help="Hypotheses for each line, as JSON; at most the beam size.")] = 1,
     prefix: Annotated[
-        Path | None, typer.Option(help="File with what each line's translation begins with, one line for one line.")
+        Path | None, typer.Option(help="File with the words that each translation must begin with, line by line.")
     ] = None,
     split_sentences: Annotated[
         bool, typer.Option("--split-sentences", help="Translate the sentences of a line one by one.")
     ] = False,
-    temperature: Annotated[float | None, typer.Option(min=0.01, help="Sample instead of searching.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, help="Sample translations instead of searching.")
+    ] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of samples; 1 by default.")] = None,
-    engine: Annotated[Engine, typer.Option(help="ctranslate2 is for production on CPUs.")] = Engine.torch,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the samples; 1 by default.")] = None,
+    engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
@@ -101,7 +103,7 @@ def _sampling(
 
     if temperature is None and top_k is None and top_p is None:
         if seed is not None:
-            raise UsageError("--seed is of samples", "--temperature 1 samples")
+            raise UsageError("--seed is only for samples", "--temperature 1 samples")
         return None
     if beam is not None:
         raise UsageError("--beam searches, --temperature, --top-k and --top-p sample", "--n-best N draws N samples")
@@ -112,11 +114,11 @@ def _sampling(
 
 
 def _written(hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
-    """A line's translation as text, or as one line of JSON."""
-    shown = [{"text": found.text, "score": found.score} for found in hypotheses[:n_best]]
+    """The translation of a line as text or as one line of JSON."""
+    values = [{"text": hypothesis.text, "score": hypothesis.score} for hypothesis in hypotheses[:n_best]]
     if n_best > 1:
-        return json.dumps({"hypotheses": shown}, ensure_ascii=False)
-    return json.dumps(shown[0], ensure_ascii=False) if as_json else hypotheses[0].text
+        return json.dumps({"hypotheses": values}, ensure_ascii=False)
+    return json.dumps(values[0], ensure_ascii=False) if as_json else hypotheses[0].text
 
 
 def logprob(
@@ -141,31 +143,31 @@ def logprob(
         for block, translations in line_blocks.paired(line_blocks.blocks(source, src, ""), tgt):
             scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
             number += len(block)
-            for one in scores:
-                value = {"log_prob": one.log_prob, "tokens": one.num_tokens, "score": one.score}
-                sink.write((json.dumps(value) if as_json else f"{one.log_prob:.6f}").encode() + b"\n")
+            for score in scores:
+                value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
+                sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
 
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: Precision | None = None, *, device: str = "auto",
     threads: int | None = None, split_sentences: bool = False, batch_tokens: int = 4096, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
-    """Load a model for the engine that is asked for; nothing of the other engine is imported.
+    """Load a model for an engine; the libraries of the other engine are not imported.
 
     Args:
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
-    known = _PRECISIONS[engine]
-    if precision is not None and precision not in known:
-        raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(known)}")
-    wanted = known[precision or next(iter(known))]
+    names = _PRECISIONS[engine]
+    if precision is not None and precision not in names:
+        raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(names)}")
+    precision_name = names[precision or next(iter(names))]
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     if engine is Engine.ctranslate2:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
         from mtx.interop.export_cache import kept_export
 
-        path = kept_export(Path(model), wanted)
+        path = kept_export(Path(model), precision_name)
         translator: TextTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
     else:
         import torch
@@ -178,15 +180,11 @@ def load_translator(
             torch.set_num_threads(threads)
         keep_freed_memory()
         translator = Translator.load(
-            model, device=str(find_device(device)), precision=wanted, threads=threads, batch_tokens=batch_tokens,
-            **options,
+            model, device=str(find_device(device)), precision=precision_name, threads=threads,
+            batch_tokens=batch_tokens, **options,
         )  # fmt: skip
     if split_sentences:
-        translator.splitter = _splitter(translator.src)
+        from mtx.data.sentence_splitter import sentence_splitter
+
+        translator.splitter = sentence_splitter(translator.src)
     return translator
-
-
-def _splitter(language: str) -> "Splitter":
-    from mtx.data.sentence_splitter import sentence_splitter
-
-    return sentence_splitter(language)
