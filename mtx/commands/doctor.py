@@ -1,7 +1,6 @@
 """`mtx doctor`: what this machine offers mtx, and what is missing."""
 
 import json
-import os
 import platform
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ import typer
 
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
+from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
@@ -72,10 +72,8 @@ def _gpu() -> dict[str, Any]:
 
 
 def _memory_gb() -> float | None:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
-    except (AttributeError, ValueError, OSError):
-        return None
+    total = system_memory.total_bytes()
+    return None if total is None else round(total / 1e9, 1)
 
 
 def _disk(run_dir: Path) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def translate(
         )  # fmt: skip
         if sampling is None and n_best > translator.options.beam_size:
             size = translator.options.beam_size
-            raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", f"--beam {n_best}")
+            is_possible = n_best <= translator.tokenizer.num_ids
+            help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
+            raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
         for block, prefixes in line_blocks.paired(line_blocks.blocks(source, file, f"{translator.src}> "), prefix):
             bad += sum("\ufffd" in line for line in block)
             for hypotheses in translator.hypotheses(block, prefixes):
@@ -157,6 +159,8 @@ def load_translator(
     Args:
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
+    from mtx.decoding.memory_check import ORDINARY, check_vocabulary
+
     names = _PRECISIONS[engine]
     if precision is not None and precision not in names:
         raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(names)}")
@@ -183,6 +187,9 @@ def load_translator(
             model, device=str(find_device(device)), precision=precision_name, threads=threads,
             batch_tokens=batch_tokens, **options,
         )  # fmt: skip
+    check_vocabulary(options.get("beam_size") or 1, translator.tokenizer.num_ids)
+    values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
+    translator.is_checked = any(values) or batch_tokens > ORDINARY["--batch-tokens"]
     if split_sentences:
         from mtx.data.sentence_splitter import sentence_splitter
 

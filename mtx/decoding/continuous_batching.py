@@ -22,7 +22,7 @@ from mtx.errors import MtxError
 _PLAIN_STEPS = 2  # before a step is recorded: libraries allocate in the first what they keep
 _LAG = 2  # steps that the host is behind CUDA
 _REFILL = 8  # on CUDA slots are filled again when an eighth of them is free
-_ENCODED = 16  # sentences that a CPU encodes together: enough rows for its products, and of nearly one length
+ENCODED = 16  # sentences that a CPU encodes together: enough rows for its products, and of nearly one length
 _SHRINK = 0.75  # with nothing waiting, slots are given up when at most so many are in use
 
 
@@ -163,7 +163,7 @@ class _Search:
         admitted = 0
         while admitted < len(free):
             if not self.encoded:
-                taken = self.requests.take(len(self.slots) if self.on_cuda else _ENCODED)
+                taken = self.requests.take(len(self.slots) if self.on_cuda else ENCODED)
                 if not taken:
                     break
                 sources = self.model.encode([request.source for request in taken])

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
+from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.model_directory import description
+from mtx.run import system_memory
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
 from mtx.run.machine import num_cores
 
@@ -26,6 +29,7 @@ _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 # Its own length penalty, score / |Y|^this. With 0 it would stop as soon as the first hypothesis is the best one, before
 # beam_size have finished; this is not 0, and yet |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+_STEPS = 12  # of a translation that the estimate of memory counts: nearly all have as many tokens
 
 
 def library() -> Any:
@@ -60,15 +64,17 @@ class CTranslate2Translator(TextTranslator):
         num_positions: most tokens of a translation that the model has positions for.
         threads: batches that `runtime` translates at the same time.
         batch_tokens: source tokens of a batch.
+        config: the architecture of the model.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
     def __init__(
         self, runtime: Any, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_positions: int,
-        threads: int, batch_tokens: int, src: str = "src", tgt: str = "tgt", splitter: Splitter | None = None,
+        threads: int, batch_tokens: int, config: ModelConfig, src: str = "src", tgt: str = "tgt",
+        splitter: Splitter | None = None,
     ):  # fmt: skip
         super().__init__(tokenizer, max_tokens, options, src=src, tgt=tgt, splitter=splitter)
-        self.runtime, self.num_positions = runtime, num_positions
+        self.runtime, self.num_positions, self.config = runtime, num_positions, config
         self.threads, self.batch_tokens = threads, batch_tokens
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
@@ -110,7 +116,7 @@ class CTranslate2Translator(TextTranslator):
         return cls(
             _open(path, kind, index, workers, precision or "default"), described.tokenizer, int(info["max_tokens"]),
             options, num_positions=int(info["num_positions"]), threads=workers, batch_tokens=_BATCH_TOKENS[kind],
-            src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
+            config=described.config, src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
         )  # fmt: skip
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -118,6 +124,8 @@ class CTranslate2Translator(TextTranslator):
 
         A batch has one limit, its largest. A beam that went beyond its own searches again, among those of the same.
         """
+        if self.is_checked:
+            check_memory(self, sources, prefixes)
         limits = [self._limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True)]
         rows = range(len(sources))
         results = self._translate(self._batches(rows, sources, prefixes), sources, prefixes, limits)
@@ -129,6 +137,19 @@ class CTranslate2Translator(TextTranslator):
         found = [self._hypotheses(results[row], prefixes[row], limits[row]) for row in rows]
         self._score(sources, found)
         return [self._candidates(hypotheses) for hypotheses in found]
+
+    def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
+        """See `mtx.decoding.memory_check.Engine`; a hypothesis has a cache of its own, of as many steps as it has."""
+        sizes = [len(rows) for rows in self._batches(range(len(sources)), sources, prefixes)]
+        sampling = self.options.sampling
+        beams = self.options.beam_size if sampling is None else sampling.num_samples
+        rows = min(self.threads, len(sizes)) * max(sizes, default=0) * beams
+        search = search_bytes(self.config, self.tokenizer.num_ids, rows, _STEPS, 4, 0)
+        return search + hypothesis_bytes(self.options, len(sources))
+
+    def bytes_available(self) -> int | None:
+        """See `mtx.decoding.memory_check.Engine`; nothing but torch tells what is free on a GPU."""
+        return system_memory.available_bytes() if self.runtime.device == "cpu" else None
 
     def _translate(
         self, batches: Iterable[list[int]], sources: Sequence[list[int]], prefixes: Sequence[list[int]],

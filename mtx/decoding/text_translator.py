@@ -33,7 +33,12 @@ class TextTranslator(ABC):
         max_tokens: longest source, in pieces with `</s>`, that goes through the model in one piece.
         src, tgt: the languages, for messages and scores.
         splitter: cuts a line into sentences that are translated one by one and joined again; None leaves lines whole.
+
+    Attributes:
+        is_checked: a search for which memory would be short is refused, see `mtx.decoding.memory_check`.
     """
+
+    is_checked = False
 
     def __init__(
         self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, src: str = "src", tgt: str = "tgt",

@@ -16,13 +16,15 @@ import torch
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.continuous_batching import ENCODED, Request, RequestQueue, search
+from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs
 from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DataError, UsageError
-from mtx.model.device import attention_kernel, num_threads
+from mtx.model.device import attention_kernel, available_bytes, num_threads
 from mtx.model.inference import IncrementalModel
+from mtx.model.kv_cache import COLUMNS_AT_A_TIME
 from mtx.model.transformer import Transformer
 from mtx.model_directory import storage
 from mtx.run.contents import model_directory
@@ -83,13 +85,44 @@ class Translator(TextTranslator):
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
+        if self.is_checked:
+            check_memory(self, sources, prefixes)
+        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
-            found = self._search(self._engine, self._requests(sources, prefixes, self._engine.max_positions))
-        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
+            found = self._search(self._engine, self._requests(sources, prefixes, samples))
         results = [found[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
+
+    def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
+        """See `mtx.decoding.memory_check.Engine`; samples are counted as they are handed back."""
+        requests = self._requests(sources, prefixes, 1)
+        num_searches = self.num_workers if len(requests) >= 2 * self.num_workers else 1
+        largest = max((self._group_bytes(group) for group in self._groups(requests)), default=0)
+        positions = (
+            0 if self.model.tgt_positions is not None else max((request.limit for request in requests), default=0)
+        )
+        table = 16 * self.model.config.d_model * positions  # it is computed in fp64
+        return num_searches * largest + table + hypothesis_bytes(self.options, len(sources))
+
+    def bytes_available(self) -> int | None:
+        """See `mtx.decoding.memory_check.Engine`."""
+        return available_bytes(self.model.output_weight.device)
+
+    def _group_bytes(self, group: RequestQueue) -> int:
+        """What a worker takes at least that decodes sentences of this group."""
+        config, on_cuda = self.model.config, self.model.output_weight.device.type == "cuda"
+        value_bytes, steps = _DTYPES[self.precision].itemsize, COLUMNS_AT_A_TIME[on_cuda]
+        beams = self.options.beam_size if self.options.sampling is None else 1
+        rows, length = group.num_slots * beams, len(group.waiting[0].source)
+        sources = 2 * config.num_decoder_layers * group.num_slots * length * config.d_model * value_bytes
+        seen = beams * steps if beams > 1 else 0
+        search = search_bytes(config, len(self.model.output_weight), rows, steps, value_bytes, seen)
+        encoded = group.num_slots // 2 if on_cuda else min(group.num_slots, ENCODED)  # at once
+        encoder = encoded * length * (2 * config.num_heads * length + config.d_ff) * value_bytes
+        history = 8 * rows * group.max_length
+        return sources + history + max(search, encoder)
 
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
@@ -149,14 +182,11 @@ class Translator(TextTranslator):
         finally:
             self.model.train(was_training)
 
-    def _requests(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], max_positions: int | None
-    ) -> list[Request]:
+    def _requests(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], samples: int) -> list[Request]:
         """The sentences to translate, longest first; each as often as it is sampled."""
-        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
         requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            limit = min(self.options.limit(source, prefix), max_positions or 1 << 30)
+            limit = min(self.options.limit(source, prefix), self._num_tgt_positions())
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -len(request.source))
 

@@ -3,12 +3,13 @@
 On CUDA torch counts what it hands out; on Linux the kernel tells what the process holds, and elsewhere nobody does.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
+
+from mtx.model.device import total_bytes
 
 _PROCESS = Path("/proc/self/status")
 
@@ -63,7 +64,7 @@ class MemoryGauge:
             highest = peak if self._device.type == "cuda" or peak != self._peak_before else now
             activations = max(0, highest - self._before - 4 * weights)
         program = 0 if self._device.type == "cuda" else self._before or 0
-        return Memory(program, weights, weights, 2 * weights, 3 * weights, activations, device_bytes(self._device))
+        return Memory(program, weights, weights, 2 * weights, 3 * weights, activations, total_bytes(self._device))
 
 
 def _held(device: torch.device) -> tuple[int | None, int | None]:
@@ -76,13 +77,3 @@ def _held(device: torch.device) -> tuple[int | None, int | None]:
     values = {name: value for name, _, value in (line.partition(":") for line in lines)}
     now, peak = (int(values[key].split()[0]) * 1024 if key in values else None for key in ("VmRSS", "VmHWM"))
     return now, peak
-
-
-def device_bytes(device: torch.device) -> int | None:
-    """The memory that a device has in all; None where it cannot be told."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -14,6 +14,7 @@ import torch
 
 from mtx.errors import UsageError
 from mtx.model.attention import Kernel
+from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,21 @@ def unusable_gpu() -> str | None:
             reason = str(error)
     reason = reason or " ".join(str(warning.message) for warning in caught)
     return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
+
+
+def total_bytes(device: torch.device) -> int | None:
+    """The memory that a device has in all; None where it cannot be told."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    return system_memory.total_bytes()
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """The memory of a device that this process can still take; None where it cannot be told."""
+    if device.type == "cuda":
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch gives it again
+        return torch.cuda.mem_get_info(device)[0] + reserved
+    return system_memory.available_bytes()
 
 
 def cpu_name() -> str:

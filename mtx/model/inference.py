@@ -187,7 +187,6 @@ class IncrementalModel:
     """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects.
 
     Attributes:
-        max_positions: the longest target, where positions are learned.
         is_static: see `Cache`.
     """
 
@@ -195,7 +194,6 @@ class IncrementalModel:
         config = model.config
         self.pad_id, self.device = model.pad_id, model.embedding.device
         self.is_static = self.device.type == "cuda"
-        self.max_positions = None if model.tgt_positions is None else len(model.tgt_positions)
         self._model, self._dtype, self._scale = model, dtype, math.sqrt(config.d_model)
         self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
         self._encoder = InferenceEncoder(model, dtype)

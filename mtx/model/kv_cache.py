@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+COLUMNS_AT_A_TIME = {False: 12, True: 32}  # that are allocated, by `Cache.is_static`
 _HIDDEN = -math.inf
 
 
@@ -53,7 +54,7 @@ class Cache:
     ):  # fmt: skip
         layers, heads, size = shape
         self.beam_size, self.is_static = beam_size, is_static
-        self._more_columns, self._more_sources = (32, 16) if is_static else (12, 4)  # what is allocated at a time
+        self._more_columns, self._more_sources = COLUMNS_AT_A_TIME[is_static], 16 if is_static else 4
         self._size = size
         self._memory = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # keys and values of the source
         self._memory_mask = like.new_zeros(num_slots, 1, 1, 0)

@@ -9,6 +9,7 @@ import torch
 
 from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import Sampling, SearchOptions
+from mtx.model.device import available_bytes, total_bytes
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
@@ -48,3 +49,12 @@ def test_bf16_and_samples_run() -> None:
     drawn = [found("cuda", "fp32", SearchOptions(1, 0.0, sampling=Sampling(seed=3)), n, []) for n in (16, 64)]
     same = sum(a[0].ids == b[0].ids for a, b in zip(*drawn, strict=True))
     assert same >= 0.97 * len(drawn[0])
+
+
+def test_what_is_free_is_less_than_what_there_is() -> None:
+    device = torch.device("cuda")
+    held = torch.zeros(1 << 28, device=device)
+    available, total = available_bytes(device), total_bytes(device)
+    assert available is not None and total is not None and 0 < available <= total - held.nbytes
+    del held
+    assert (available_bytes(device) or 0) >= available + (1 << 30), "what torch keeps for itself is free too"

@@ -1,5 +1,6 @@
 """What people expect of translate: n-best lists, prefixes, samples, sentences, streams, a prompt; and logprob."""
 
+import importlib.util
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtx import cli
 from mtx.model_directory import storage
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, start
 from tests.models import tiny_model
@@ -143,6 +145,34 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(1, [str(long), "line 4", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
     assert not (tmp_path / "out").exists()
+
+
+def test_more_than_there_is_memory_for(  # type: ignore[no-untyped-def]
+    refused, run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(TEXT)
+    too_large = ["--beam 10000 is more than the", "tokens of the vocabulary", "help: --beam 10"]
+    refused(2, too_large, "translate", run_copy, text, "--beam", 10_000)
+    refused(2, too_large, "evaluate", run_copy, "--beam", 10_000)
+    refused(2, ["--n-best 10000 is more", "help: --n-best 4"], "translate", run_copy, text, "--n-best", 10_000)
+
+    monkeypatch.setattr("mtx.decoding.memory_check._NEVER_REFUSED", 1)
+    monkeypatch.setattr("mtx.run.system_memory.available_bytes", lambda: 10**6)
+    needs = "of memory here, and 0.0 GB are free"
+    out = ("-o", tmp_path / "out")
+    refused(2, ["--beam 200", needs, "help: --beam 1"], "translate", run_copy, text, "--beam", 200, *out)
+    refused(2, ["--beam 200", needs, "help: --beam 1"], "evaluate", run_copy, "--beam", 200)
+    refused(
+        2, ["--max-length 5000", needs, "help: --max-length "], "translate", run_copy, text, "--max-length", 5000, *out
+    )
+    samples = ("translate", run_copy, text, "--temperature", 1, "--n-best", 900, *out)
+    refused(2, ["--n-best 900", needs, "help: --n-best "], *samples)
+    if importlib.util.find_spec("ctranslate2"):
+        refused(2, too_large, "translate", run_copy, text, "--beam", 10_000, "--engine", "ctranslate2")
+        refused(2, ["--n-best 900", needs, "help: --n-best "], *samples, "--engine", "ctranslate2")
+    assert not (tmp_path / "out").exists()
+    assert cli.run(["translate", str(run_copy), str(text), "--beam", "10", "-o", str(tmp_path / "out")]) == 0
 
 
 def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
