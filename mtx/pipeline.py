@@ -35,7 +35,7 @@ from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import open_run, owned, sign
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
-from mtx.run.status import reporting
+from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.report_writer import ReportFile
@@ -69,7 +69,7 @@ def train(config: Config) -> Result:
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
-        with reporting(paths.status, deferred_errors) as status:
+        with track_status(paths.status, deferred_errors) as status:
             trainer = _trainer(config, paths, device, deferred_errors)
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)

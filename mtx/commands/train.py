@@ -109,7 +109,7 @@ def config(
         description, default = configuration.describe_key(name)
         print(f"{name}: {description}\ndefault: {default}")  # noqa: T201
     else:
-        print(configuration.explain(resolve([name, *(settings or [])])))  # noqa: T201
+        print(configuration.dump_with_origins(resolve([name, *(settings or [])])))  # noqa: T201
 
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:

@@ -34,7 +34,7 @@ class Resolved:
     config: Config
     origins: dict[str, str]
 
-    def is_given(self, key: str) -> bool:
+    def is_explicit(self, key: str) -> bool:
         """Whether a recipe, a file or the command line gives a key, and not a default or the preset."""
         return self.origins[key] not in ("default", f"preset {self.config.model.preset}")
 
@@ -72,7 +72,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     return Resolved(config, origins)
 
 
-def replaced(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
+def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
     """The configuration with other values of some keys, which come from `origin`.
 
     Raises:
@@ -108,7 +108,7 @@ def _on_one_line(value: Any) -> str:
     return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
 
 
-def explain(resolved: Resolved) -> str:
+def dump_with_origins(resolved: Resolved) -> str:
     """The resolved configuration as YAML, with where each value comes from behind it."""
     values = dict(leaves(resolved.config.model_dump(mode="json")))
     lines: list[str] = []

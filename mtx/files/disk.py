@@ -17,7 +17,7 @@ _PAUSES_S = (0.01, 0.1, 0.3, 1.0) if os.name == "nt" else ()  # between attempts
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
+def name_in_errors(path: Path) -> Iterator[None]:
     """Name `path` in an OSError of the block: the system names no file that is already open."""
     try:
         yield
@@ -51,7 +51,7 @@ def sync(path: Path) -> None:
         return
     fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
-        with naming(path):
+        with name_in_errors(path):
             os.fsync(fd)
     finally:
         os.close(fd)
@@ -80,7 +80,7 @@ def remove_directory(path: Path) -> None:
     path.rmdir()
 
 
-def forget(path: Path) -> None:
+def drop_from_cache(path: Path) -> None:
     """Have a file that was synced read from the disk the next time, where the system can be asked to."""
     if hasattr(os, "posix_fadvise"):
         with path.open("rb") as file:
@@ -111,7 +111,7 @@ class _File(io.RawIOBase):
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         done = 0
-        with naming(self._path):
+        with name_in_errors(self._path):
             while done < len(view):
                 done += write(self._fd, view[done:])
         return done

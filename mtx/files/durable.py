@@ -44,7 +44,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
-        name_final(error, temporary, path)
+        name_destination(error, temporary, path)
         raise
     disk.sync(path.parent)
 
@@ -53,7 +53,7 @@ def _temporary(directory: Path) -> Path:
     return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
 
 
-def name_final(error: BaseException, temporary: Path, path: Path) -> None:
+def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
     """Let an OSError name what was to become `path`, not the temporary, which is removed."""
     if isinstance(error, OSError) and error.filename is not None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
@@ -157,7 +157,7 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
         _remove_tree(temporary)
         if replace:
             _put_back(old)
-        name_final(error, temporary, path)
+        name_destination(error, temporary, path)
         raise
 
 
@@ -174,7 +174,7 @@ def scratch_directory() -> Iterator[Path]:
 def _read_back(directory: Path) -> None:
     """Verify a directory that was synced by what lies on the disk, before it takes the place of anything."""
     for path in directory.iterdir():
-        disk.forget(path)
+        disk.drop_from_cache(path)
     verify(directory)
 
 
@@ -224,7 +224,7 @@ def write_manifest(directory: Path) -> None:
     write_json(directory / MANIFEST, {"files": entries})
 
 
-def listed(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> dict[str, Any]:
     """What the manifest of `directory` lists: file name to size and sha256."""
     entries = read_json(directory / MANIFEST).get("files")
     if not (directory / MANIFEST).read_bytes().endswith(b"\n"):
@@ -240,7 +240,7 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
     Raises:
         DamagedFileError: naming the first file that is missing or differs.
     """
-    manifest, entries = directory / MANIFEST, listed(directory)
+    manifest, entries = directory / MANIFEST, read_manifest(directory)
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -290,7 +290,7 @@ def check_space(path: Path, num_bytes: int) -> None:
 
 def remove_member(directory: Path, name: str) -> None:
     """Take a file out of a directory and of its manifest, the manifest first."""
-    entries = listed(directory)
+    entries = read_manifest(directory)
     entries.pop(name, None)
     write_json(directory / MANIFEST, {"files": entries})
     _remove_tree(directory / name)

@@ -48,7 +48,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, sour
     spec.validate()
     spec.optimize(quantization=precision)
     with durable.new_directory(directory, replace=True) as new:
-        with disk.naming(new):
+        with disk.name_in_errors(new):
             spec.save(str(new))
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)

@@ -70,7 +70,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
             else:
                 export_huggingface(loaded, new, durable.read_json(root / SCORES) if (root / SCORES).is_file() else None)
         except OSError as error:
-            durable.name_final(error, new, directory)
+            durable.name_destination(error, new, directory)
             raise
         proof = None if lines is None else prove(root, to, new, lines)
         if proof is not None:

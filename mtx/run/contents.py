@@ -36,7 +36,7 @@ def is_prepared(data_dir: Path) -> bool:
     return (data_dir / MANIFEST).is_file()
 
 
-def is_begun(paths: RunLayout) -> bool:
+def has_begun(paths: RunLayout) -> bool:
     """Whether a run holds what was made with its configuration, which it is then bound to."""
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
@@ -55,7 +55,7 @@ def full_checkpoint_steps(paths: RunLayout) -> list[int]:
 def is_full_checkpoint(path: Path) -> bool:
     """Whether a checkpoint has the optimizer's state; also where its manifest is damaged, which `load` will tell."""
     try:
-        return OPTIMIZER in durable.listed(path)
+        return OPTIMIZER in durable.read_manifest(path)
     except DamagedFileError:
         return True
 

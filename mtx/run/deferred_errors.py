@@ -14,11 +14,11 @@ class DeferredErrors:
     """Collects failures that cost no more than the file that was to be written.
 
     Attributes:
-        told: a sentence for each.
+        messages: a sentence for each.
     """
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self._help = ""  # what to do about the first of them
 
     def add(self, what: str, error: Exception) -> None:
@@ -26,18 +26,18 @@ class DeferredErrors:
         reason = error.strerror or error if isinstance(error, OSError) else error
         self._tell(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
 
-    def add_undrawn(self, page: Path, error: Exception) -> None:
+    def add_drawing_error(self, page: Path, error: Exception) -> None:
         """Tell that a page could not be drawn, which is no fault of the disk."""
-        self._tell(undrawn(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
+        self._tell(drawing_error(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
 
     def _tell(self, text: str, help: str) -> None:
-        if text not in self.told:
+        if text not in self.messages:
             logger.warning("%s; training goes on", text)
             self._help = self._help or help
-            self.told.append(text)
+            self.messages.append(text)
 
     @contextlib.contextmanager
-    def telling(self, what: str) -> Iterator[None]:
+    def defer(self, what: str) -> Iterator[None]:
         """Go on where `what` cannot be written in the block, and tell it."""
         try:
             yield
@@ -50,11 +50,11 @@ class DeferredErrors:
         Raises:
             MtxError: where anything was.
         """
-        if self.told:
-            others = f" (and {len(self.told) - 1} more)" if len(self.told) > 1 else ""
-            raise MtxError(f"all is done, but {self.told[0]}{others}", self._help)
+        if self.messages:
+            others = f" (and {len(self.messages) - 1} more)" if len(self.messages) > 1 else ""
+            raise MtxError(f"all is done, but {self.messages[0]}{others}", self._help)
 
 
-def undrawn(page: Path, error: Exception) -> str:
+def drawing_error(page: Path, error: Exception) -> str:
     """That a page could not be drawn, and why, as a sentence."""
     return f"{page} could not be drawn: {type(error).__name__}: {error}"

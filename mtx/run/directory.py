@@ -19,7 +19,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, differences, may_change
 from mtx.errors import MtxError, UsageError
 from mtx.files import disk, durable, text_files
-from mtx.run.contents import is_begun
+from mtx.run.contents import has_begun
 from mtx.run.layout import RunLayout
 
 _ATTEMPTS = 100  # each of which another start can spoil by tidying up
@@ -46,7 +46,7 @@ def open_run(wanted: Config) -> Iterator[RunLayout]:
                 durable.remove_temporaries(directory)
             yield paths
         except BaseException:
-            if not is_begun(paths):
+            if not has_begun(paths):
                 _leave_nothing(paths, new)
             raise
 
@@ -94,7 +94,7 @@ def nearest_directory(path: Path) -> Path:
 
 def _refuse_foreign(paths: RunLayout) -> None:
     """Refuse to overwrite a configuration that is not of a run: whoever writes one has signed the lock before."""
-    if paths.config.exists() and not paths.lock.stat().st_size and not is_begun(paths):
+    if paths.config.exists() and not paths.lock.stat().st_size and not has_begun(paths):
         _unlink(paths.lock)
         raise UsageError(
             f"{paths.config}: is not of a run, and would be overwritten", "run_dir=DIR names another place"
@@ -151,7 +151,7 @@ def check_settings(paths: RunLayout, wanted: Config) -> None:
     Raises:
         UsageError: naming the settings that differ and may not.
     """
-    if paths.config.exists() and is_begun(paths):
+    if paths.config.exists() and has_begun(paths):
         fixed = [d for d in differences(settings.load(paths.config), wanted) if not may_change(d[0])]
         if fixed:
             listed = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)

@@ -37,7 +37,7 @@ class StatusFile:
             "state": state, "stage": stage, "step": self._told_step() if step is None else step, "reason": reason,
             "exit_code": exit_code, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
         }  # fmt: skip
-        with self._lost.telling(str(self._path)):
+        with self._lost.defer(str(self._path)):
             durable.write_json(self._path, value)
 
     def _told_step(self) -> int:
@@ -48,7 +48,7 @@ class StatusFile:
 
 
 @contextlib.contextmanager
-def reporting(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
+def track_status(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
     """Tell in status.json that a run is worked on, and in the end how that went."""
     status = StatusFile(path, lost)
     status.write("running", "preparing")
@@ -59,7 +59,7 @@ def reporting(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
         reason = str(error) or type(error).__name__
         status.write("stopped" if stopped else "failed", "", exit_code=exit_code(error), reason=reason)
         raise
-    status.write("finished", "", exit_code=1 if lost.told else 0, reason="finished")
+    status.write("finished", "", exit_code=1 if lost.messages else 0, reason="finished")
 
 
 @dataclass(frozen=True)

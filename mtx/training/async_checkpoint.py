@@ -83,7 +83,7 @@ class AsyncCheckpointer:
         if state.step and state != self.saved:
             steps = full_checkpoint_steps(self._paths)
             older = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
-            raise MtxError(f"step {state.step} could not be saved: {self._lost.told[-1]}", older)
+            raise MtxError(f"step {state.step} could not be saved: {self._lost.messages[-1]}", older)
 
     def close(self) -> None:
         """End the thread when it is done."""

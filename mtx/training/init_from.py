@@ -18,7 +18,7 @@ from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.model_directory import description
-from mtx.run.contents import checkpoint_steps, is_begun, is_run, model_directory
+from mtx.run.contents import checkpoint_steps, has_begun, is_run, model_directory
 from mtx.run.layout import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def inherit(wanted: Resolved) -> Resolved:
     """
     name, run = wanted.config.training.init_from, RunLayout(Path(wanted.config.run_dir))
     assert name is not None
-    if settings.exists(run.config) and is_begun(run) and (own := settings.load(run.config)).training.init_from == name:
+    if settings.exists(run.config) and has_begun(run) and (own := settings.load(run.config)).training.init_from == name:
         values = dict(leaves(own.model_dump()))
         return _with(wanted, {key: values[key] for key in (*_FIXED, *_FREE)})
     values = describe(name)
@@ -100,14 +100,16 @@ def _is_typed(wanted: Resolved, key: str) -> bool:
 
 def _with(wanted: Resolved, values: Mapping[str, Any]) -> Resolved:
     """A configuration with the values of a model where it has none that stay."""
-    stay = {key for key in values if _is_typed(wanted, key) or (key in _FREE and wanted.is_given(key))}
-    return settings.replaced(wanted, {key: value for key, value in values.items() if key not in stay}, "init_from")
+    stay = {key for key in values if _is_typed(wanted, key) or (key in _FREE and wanted.is_explicit(key))}
+    return settings.replace_values(
+        wanted, {key: value for key, value in values.items() if key not in stay}, "init_from"
+    )
 
 
 def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
     """Refuse what the command line says against the model; tell what of a file gives way."""
     asked = dict(leaves(wanted.config.model_dump()))
-    different = [key for key in _FIXED if asked[key] != values[key] and wanted.is_given(key)]
+    different = [key for key in _FIXED if asked[key] != values[key] and wanted.is_explicit(key)]
     refused = [f"{key} is {asked[key]}, the model's is {values[key]}" for key in different if _is_typed(wanted, key)]
     if refused:
         raise UsageError(

@@ -67,7 +67,7 @@ class MetricsLogger:
         if self._board_dir is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            with self._lost.telling(str(self._board_dir)):  # what earlier starts told of later steps is not shown
+            with self._lost.defer(str(self._board_dir)):  # what earlier starts told of later steps is not shown
                 self._board = SummaryWriter(str(self._board_dir), purge_step=self._done + 1, flush_secs=10)
         self.restart_window()
         self._bar = tqdm(
@@ -79,21 +79,21 @@ class MetricsLogger:
         self._bar.close()
         self._file.close()
         if self._board is not None:
-            with self._lost.telling(str(self._board_dir)):
+            with self._lost.defer(str(self._board_dir)):
                 self._board.close()
 
     def event(self, name: str, **values: Any) -> None:
         """Append one object to metrics.jsonl, and its numbers to what TensorBoard shows."""
         self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
         if self._board is not None and "step" in values:
-            with self._lost.telling(f"{self._board_dir}: an event"):
+            with self._lost.defer(f"{self._board_dir}: an event"):
                 for key, value in values.items():
                     if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
                         self._board.add_scalar(f"{name}/{key}", value, values["step"])
 
     def _write(self, text: str) -> None:
         """Training is worth more than its figures: where they cannot be written, it goes on."""
-        with self._lost.telling(f"{self._metrics}: an event"):
+        with self._lost.defer(f"{self._metrics}: an event"):
             self._file.write(text.encode())
 
     def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:

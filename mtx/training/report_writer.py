@@ -10,7 +10,7 @@ from mtx.decoding.translator import Translator
 from mtx.files import durable
 from mtx.model.transformer import Transformer
 from mtx.report.run_page import report
-from mtx.run.deferred_errors import DeferredErrors, undrawn
+from mtx.run.deferred_errors import DeferredErrors, drawing_error
 from mtx.run.layout import RunLayout
 
 logger = logging.getLogger(__name__)
@@ -37,14 +37,14 @@ class ReportFile:
         options = SearchOptions(beam_size=1)
         error = self._write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
         if error is not None:
-            logger.warning("%s; the next one is tried", undrawn(self._paths.report, error))
+            logger.warning("%s; the next one is tried", drawing_error(self._paths.report, error))
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _SHARE
 
     def finish(self, translator: Translator) -> None:
         """Write it when all is done; that it is not there is told at the end once more."""
         if (error := self._write(translator)) is not None:
-            self._lost.add_undrawn(self._paths.report, error)
+            self._lost.add_drawing_error(self._paths.report, error)
 
     def _write(self, translator: Translator) -> Exception | None:
         """Write it with the attention of this translator's model; returns why it could not be drawn."""

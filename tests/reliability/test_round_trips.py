@@ -197,7 +197,7 @@ def nested(keys: dict[str, Any]) -> dict[str, Any]:
 
 def come_back(resolved: settings.Resolved, directory: Path) -> None:
     """Check that a run's file and what `mtx config` prints are read as the same configuration."""
-    for text in (settings.dump(resolved.config), settings.explain(resolved)):
+    for text in (settings.dump(resolved.config), settings.dump_with_origins(resolved)):
         durable.write_text(directory / "written.yaml", text)
         assert settings.load(directory / "written.yaml") == resolved.config
 

@@ -68,7 +68,7 @@ def test_every_key_is_in_one_table() -> None:
 
 @pytest.mark.parametrize("key", FIXED)
 def test_a_fixed_key_is_refused_with_both_values(key: str, begun: settings.Resolved) -> None:
-    wanted = settings.replaced(begun, {key: FIXED[key]}, "test").config
+    wanted = settings.replace_values(begun, {key: FIXED[key]}, "test").config
     old, new = value_of(begun.config, key), value_of(wanted, key)
     before = tree(Path())
     with pytest.raises(UsageError) as error, open_run(wanted):
@@ -81,7 +81,7 @@ def test_a_fixed_key_is_refused_with_both_values(key: str, begun: settings.Resol
 
 @pytest.mark.parametrize("key", MAY_CHANGE)
 def test_a_key_that_may_change_is_taken(key: str, begun: settings.Resolved) -> None:
-    wanted = settings.replaced(begun, {key: MAY_CHANGE[key]}, "test").config
+    wanted = settings.replace_values(begun, {key: MAY_CHANGE[key]}, "test").config
     assert value_of(wanted, key) != value_of(begun.config, key)
     Path("run").rename(wanted.run_dir)
     with open_run(wanted) as paths:
@@ -91,5 +91,5 @@ def test_a_key_that_may_change_is_taken(key: str, begun: settings.Resolved) -> N
 
 def test_a_run_that_made_nothing_yet_may_change_in_every_key(begun: settings.Resolved) -> None:
     Path("run", "chosen.json").unlink()
-    with open_run(settings.replaced(begun, {"seed": 2, "model.d_ff": 64}, "test").config) as paths:
+    with open_run(settings.replace_values(begun, {"seed": 2, "model.d_ff": 64}, "test").config) as paths:
         assert settings.load(paths.config).seed == 2

@@ -12,7 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mtx.config.schema import PRESETS, Config, TrainText, differences, key_names
-from mtx.config.settings import describe_key, dump, explain, find_config, is_override, load, replaced, resolve
+from mtx.config.settings import (
+    describe_key,
+    dump,
+    dump_with_origins,
+    find_config,
+    is_override,
+    load,
+    replace_values,
+    resolve,
+)
 from mtx.config.yaml_text import read_yaml
 from mtx.errors import UsageError
 
@@ -380,24 +389,26 @@ def test_origins(tmp_path: Path) -> None:
 
 def test_replaced_values_are_validated_and_have_their_origin() -> None:
     before = resolve("multi30k-en-de", ["data.dir=d", "data.test=a,b", "training.time_limit=2h"])
-    after = replaced(before, {"model.d_ff": 99, "data.src": "nl"}, "elsewhere")
+    after = replace_values(before, {"model.d_ff": 99, "data.src": "nl"}, "elsewhere")
     assert [key for key, *_ in differences(before.config, after.config)] == ["data.src", "model.d_ff"]
     assert (after.config.data.src, after.config.model.d_ff) == ("nl", 99)
     changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
     assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
     assert list(after.origins) == list(before.origins)
     with pytest.raises(UsageError, match="model.d_model 256 is not even and divisible by model.num_heads 3"):
-        replaced(before, {"model.num_heads": 3}, "elsewhere")
+        replace_values(before, {"model.num_heads": 3}, "elsewhere")
 
 
 def test_what_is_given_is_no_default() -> None:
     resolved = resolve("multi30k-en-de", ["seed=1", "model.d_ff=1024"])
     given = ("seed", "model.d_ff", "model.preset", "data.src")
-    assert [key for key in (*given, "model.d_model", "model.norm", "device") if resolved.is_given(key)] == list(given)
+    assert [key for key in (*given, "model.d_model", "model.norm", "device") if resolved.is_explicit(key)] == list(
+        given
+    )
 
 
 def test_explain_is_the_configuration_with_origins() -> None:
-    text = explain(resolve("multi30k-en-de", ["data.test="]))
+    text = dump_with_origins(resolve("multi30k-en-de", ["data.test="]))
     assert "  test: []                                    # command line" in text.splitlines()
     assert "    test: [test]                              # recipe multi30k-en-de" in text.splitlines()
 
@@ -408,7 +419,7 @@ def test_explain_and_dump_read_back(name: str | None, tmp_path: Path) -> None:
     overrides = [*local, "training.time_limit=1h30m", "training.learning_rate=1e-7", "run_dir=x"]
     resolved = resolve(name, overrides)
     assert load(write(tmp_path / "a.yaml", dump(resolved.config))) == resolved.config
-    assert load(write(tmp_path / "b.yaml", explain(resolved))) == resolved.config
+    assert load(write(tmp_path / "b.yaml", dump_with_origins(resolved))) == resolved.config
 
 
 LINES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)

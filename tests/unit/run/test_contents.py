@@ -12,7 +12,7 @@ from mtx.run.contents import (
     RunState,
     checkpoint_steps,
     full_checkpoint_steps,
-    is_begun,
+    has_begun,
     is_finished,
     model_directory,
     require_run,
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> RunLayout:
 
 
 def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLayout) -> None:
-    assert checkpoint_steps(run) == [] and not is_begun(run)
+    assert checkpoint_steps(run) == [] and not has_begun(run)
     for step, names in ((100, (WEIGHTS, OPTIMIZER)), (20, (WEIGHTS,)), (3, (WEIGHTS, OPTIMIZER))):
         with durable.new_directory(run.checkpoint(step)) as new:
             for name in names:
@@ -40,7 +40,7 @@ def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLay
     for name in ("step-new", "damaged-step-00000050", ".tmp-1"):
         (run.checkpoints / name).mkdir()
     (run.checkpoint(3) / "manifest.json").write_text("{")  # whoever loads it will tell
-    assert checkpoint_steps(run) == [3, 20, 100] and full_checkpoint_steps(run) == [3, 100] and is_begun(run)
+    assert checkpoint_steps(run) == [3, 20, 100] and full_checkpoint_steps(run) == [3, 100] and has_begun(run)
 
 
 def test_a_run_means_its_model_directory_where_it_has_one(run: RunLayout) -> None:

@@ -297,7 +297,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
             saver.finish(State(10))
     assert saver.save(*fresh(1), State(20), State(20)) and not saver.save(*fresh(1), State(20), State(20))
     saver.finish(State(20))
-    assert saver._lost.told == ["the checkpoint of step 10 could not be written: No space left on device"]
+    assert saver._lost.messages == ["the checkpoint of step 10 could not be written: No space left on device"]
     assert checkpoint_steps(paths) == [20]
 
 

@@ -193,7 +193,7 @@ def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
 
 
 def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
-    config = settings.replaced(resolve(model), {"model.activation": "relu"}, "").config
+    config = settings.replace_values(resolve(model), {"model.activation": "relu"}, "").config
     with pytest.raises(UsageError, match="its architecture is not that of this run"):
         init_from.load(config)
     config = resolve(model).config

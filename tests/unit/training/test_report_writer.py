@@ -65,14 +65,14 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     lost = DeferredErrors()
     file = _file(tmp_path, lost)
     file.renew(None)  # type: ignore[arg-type]
-    assert "no page; the next one is tried" in told[0] and lost.told == []
+    assert "no page; the next one is tried" in told[0] and lost.messages == []
     file.finish(None)  # type: ignore[arg-type]
-    assert lost.told == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
+    assert lost.messages == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
     monkeypatch.setattr(report_writer, "report", lambda *_: "page")
     monkeypatch.setattr(disk, "write", fail)
     file.renew(None)  # type: ignore[arg-type]
-    assert lost.told[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
+    assert lost.messages[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
 
 
 @pytest.mark.parametrize("fails, words", [
