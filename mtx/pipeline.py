@@ -32,9 +32,10 @@ from mtx.model_directory import storage
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import open_run, owned, sign
+from mtx.run.directory import open_run
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
+from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
@@ -210,8 +211,8 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
     """
     paths = RunLayout(root)
     config = settings.load(paths.config)
-    with owned(paths):
-        sign(paths.lock)
+    with hold_lock(paths):
+        write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
         return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config.data.tgt, protocol)
 

@@ -4,6 +4,8 @@ What the run directory holds is read and never changed; what it does not hold ye
 Flow: configuration -> data, trainer (by `mtx.pipeline`'s own pieces) -> figures -> `Report`.
 """
 
+import os
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +25,9 @@ from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import check_settings, check_writable, nearest_directory
+from mtx.run.directory import check_settings
 from mtx.run.layout import STATE, RunLayout
+from mtx.run.lock import check_writable
 from mtx.training import checkpoint
 from mtx.training.metrics import require_tensorboard
 from mtx.training.stopping import StoppingCriteria
@@ -42,8 +45,8 @@ def rehearse(wanted: Config) -> Report:
         require_tensorboard()
     check_writable(paths)
     check_settings(paths, wanted)
-    with durable.scratch_directory() as directory:
-        scratch = RunLayout(directory)
+    with tempfile.TemporaryDirectory(prefix="mtx-", ignore_cleanup_errors=os.name == "nt") as directory:
+        scratch = RunLayout(Path(directory))
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         started = time.monotonic()
         data = pipeline.prepared_data(wanted, paths if was_prepared else scratch, pipeline.initial_of(wanted, paths))
@@ -109,7 +112,7 @@ def _of_data(data: PreparedData) -> dict[str, Any]:
 
 
 def _disk(trainer: Trainer, num_data: int) -> Disk:
-    return Disk(trainer.space_needed() + num_data, disk.free_bytes(nearest_directory(trainer.paths.root)))
+    return Disk(trainer.space_needed() + num_data, disk.free_bytes(durable.nearest_directory(trainer.paths.root)))
 
 
 def _num_bytes(directory: Path) -> int:

@@ -1,4 +1,7 @@
-"""What could not be written or drawn while training went on: told at once, and again at the end."""
+"""Failures that must not end a training: each is logged at once, and raised together when all else is done.
+
+They cost no more than the file that could not be written or drawn: a checkpoint, an event, a page of the report.
+"""
 
 import contextlib
 import logging
@@ -11,10 +14,10 @@ logger = logging.getLogger(__name__)
 
 
 class DeferredErrors:
-    """Collects failures that cost no more than the file that was to be written.
+    """Collects failures while training goes on.
 
     Attributes:
-        messages: a sentence for each.
+        messages: one sentence for each failure.
     """
 
     def __init__(self) -> None:
@@ -22,39 +25,39 @@ class DeferredErrors:
         self._help = ""  # what to do about the first of them
 
     def add(self, what: str, error: Exception) -> None:
-        """Tell that `what` could not be written; the same failure of the same thing is told once."""
+        """Log that `what` could not be written; the same message is logged once only."""
         reason = error.strerror or error if isinstance(error, OSError) else error
-        self._tell(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
+        self._add(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
 
     def add_drawing_error(self, page: Path, error: Exception) -> None:
-        """Tell that a page could not be drawn, which is no fault of the disk."""
-        self._tell(drawing_error(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
+        """Log that a page could not be drawn; this is no fault of the disk."""
+        self._add(drawing_error(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
 
-    def _tell(self, text: str, help: str) -> None:
-        if text not in self.messages:
-            logger.warning("%s; training goes on", text)
+    def _add(self, message: str, help: str) -> None:
+        if message not in self.messages:
+            logger.warning("%s; training goes on", message)
             self._help = self._help or help
-            self.messages.append(text)
+            self.messages.append(message)
 
     @contextlib.contextmanager
     def defer(self, what: str) -> Iterator[None]:
-        """Go on where `what` cannot be written in the block, and tell it."""
+        """Add an OSError of the block, which writes `what`, instead of raising it."""
         try:
             yield
         except OSError as error:
             self.add(what, error)
 
     def check(self) -> None:
-        """Raise what was told, now that all else is done.
+        """Call this when all else is done.
 
         Raises:
-            MtxError: where anything was.
+            MtxError: if anything failed, with the first message.
         """
         if self.messages:
-            others = f" (and {len(self.messages) - 1} more)" if len(self.messages) > 1 else ""
-            raise MtxError(f"all is done, but {self.messages[0]}{others}", self._help)
+            more = f" (and {len(self.messages) - 1} more)" if len(self.messages) > 1 else ""
+            raise MtxError(f"all is done, but {self.messages[0]}{more}", self._help)
 
 
 def drawing_error(page: Path, error: Exception) -> str:
-    """That a page could not be drawn, and why, as a sentence."""
+    """The message that a page could not be drawn, and why."""
     return f"{page} could not be drawn: {type(error).__name__}: {error}"

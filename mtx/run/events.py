@@ -1,4 +1,4 @@
-"""What a run has told of itself so far: the events of metrics.jsonl, which `training.monitor` writes."""
+"""Reads metrics.jsonl, the events of a run so far, one JSON object a line. `training.metrics` writes it."""
 
 import contextlib
 import json
@@ -10,11 +10,12 @@ from mtx.files.durable import require_file
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:
-    """The events of a run so far, without the half-written line that a killed process can leave."""
+    """The events in a metrics.jsonl; lines that hold none are skipped, since a killed process can leave half a line."""
+    if not metrics.exists():
+        return []
+    require_file(metrics)
     events = []
-    if metrics.exists():
-        require_file(metrics)
-    for line in text_files.read_lines(metrics) if metrics.exists() else ():
+    for line in text_files.read_lines(metrics):
         with contextlib.suppress(ValueError, RecursionError):
             event = json.loads(line)
             if isinstance(event, dict) and "event" in event:

@@ -1,8 +1,10 @@
 """Every file name in a run directory and in a model directory. Nothing here touches the disk."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+# In a model directory; a checkpoint has the first three, a data directory the tokenizer's
 WEIGHTS = "model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
@@ -12,81 +14,59 @@ TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL = "tokenizer.src.model", "tokenizer.tgt
 TOKENIZER_JSON = "tokenizer.json"
 SCORES = "scores.json"
 CARD = "README.md"
+# In a data directory
 TRAIN_STORE = "train.arrow"
 VALID_STORE = "valid.arrow"
 REPORT = "report.json"
+# In evaluation/NAME
 SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
+# In an export to CTranslate2
 EXPORT_CONFIG = "mtx.json"
 EXPORT_EXAMPLE = "example.py"
-KEPT_EXPORT_PREFIX = "ctranslate2-"  # before the precision: the directory of an export that a model directory keeps
+KEPT_EXPORT_PREFIX = "ctranslate2-"  # and the precision: the name of an export that a model directory keeps
 CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
 CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 
 
 def test_store(name: str) -> str:
-    """Name of the store that holds the test set `name`, inside a data directory."""
+    """The file name of the token store of the test set `name`, inside a data directory."""
     return f"test.{name}.arrow"
+
+
+def _entry(name: str) -> cached_property[Path]:
+    """The path of a file or directory directly inside a run directory."""
+
+    def path(layout: "RunLayout") -> Path:
+        return layout.root / name
+
+    return cached_property(path)
 
 
 @dataclass(frozen=True)
 class RunLayout:
-    """The names inside one run directory (DESIGN: "A run directory")."""
+    """The paths inside the run directory `root`."""
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "config.yaml"
-
-    @property
-    def chosen(self) -> Path:
-        return self.root / "chosen.json"
-
-    @property
-    def lock(self) -> Path:
-        return self.root / "run.lock"
-
-    @property
-    def status(self) -> Path:
-        return self.root / "status.json"
-
-    @property
-    def refused(self) -> Path:
-        return self.root / "refused.tsv"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.root / "tensorboard"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.html"
-
-    @property
-    def data(self) -> Path:
-        return self.root / "data"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        return self.root / "model"
-
-    @property
-    def evaluation(self) -> Path:
-        return self.root / "evaluation"
+    config = _entry("config.yaml")
+    chosen = _entry("chosen.json")  # what `auto` settings became on this machine
+    lock = _entry("run.lock")
+    status = _entry("status.json")
+    refused = _entry("refused.tsv")  # sentence pairs of a step whose loss was not finite
+    metrics = _entry("metrics.jsonl")
+    tensorboard = _entry("tensorboard")
+    report = _entry("report.html")
+    data = _entry("data")
+    checkpoints = _entry("checkpoints")
+    model = _entry("model")
+    evaluation = _entry("evaluation")
 
     def checkpoint(self, step: int) -> Path:
+        """The directory of the checkpoint of `step`."""
         return self.checkpoints / f"step-{step:08d}"
 
 
 def checkpoint_step(path: Path) -> int | None:
-    """The step of a checkpoint directory, or None where the name is not one."""
+    """The step of a checkpoint directory; None if the directory has another name."""
     prefix, _, digits = path.name.partition("-")
     return int(digits) if prefix == "step" and digits.isdecimal() else None

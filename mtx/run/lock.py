@@ -1,28 +1,101 @@
-"""Whether a process works on a run, as its lock tells; the lock is the kernel's, and free when its owner is dead."""
+"""The lock of a run directory (run.lock): taking it, naming its owner, and asking whether a process holds it.
 
+The kernel holds the lock, so it is free again as soon as its owner is dead, however it died. The file stays; its text
+names the last owner.
+"""
+
+import contextlib
+import errno
+import os
+import socket
+import tempfile
+import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-KILLED = "killed, or its machine went down"  # why a run stopped that had no time to tell
-_LOOK_TIMEOUT_S = 0.1  # somebody else may look, too
+from mtx.errors import MtxError, UsageError
+from mtx.files import disk, durable, text_files
+from mtx.run.layout import RunLayout
+
+_ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
+_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # failures of the disk; all others come from the run_dir that was named
+_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
+_PROBE_TIMEOUT_S = 0.1  # another `mtx status` may probe the lock at the same moment
 
 
-def is_owned(lock: Path) -> bool:
-    """Whether a process holds the lock of a run, this one included."""
+def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
+    """Take the lock of a run until the context ends; a missing run directory is made.
+
+    Raises:
+        MtxError: if another process holds the lock, or the disk fails.
+        UsageError: if the run directory cannot be made or written.
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            durable.make_directories(paths.root)
+            return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
+        except Timeout:
+            raise MtxError(
+                f"{paths.root}: another process works on this run{_owner(paths.lock)}",
+                "wait for it, or use another run_dir",
+            ) from None
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and attempt < _ATTEMPTS - 1:
+                continue  # a start that failed has just removed the directory that it had made
+            raise _not_writable(paths, error) from None
+    raise AssertionError("the last attempt returns or raises")
+
+
+def check_writable(paths: RunLayout) -> None:
+    """Check that `hold_lock` could make and write the run directory, by making a nameless temporary file.
+
+    Raises:
+        MtxError: as `hold_lock` does.
+    """
+    try:
+        tempfile.TemporaryFile(dir=durable.nearest_directory(paths.root)).close()
+    except OSError as error:
+        raise _not_writable(paths, error) from None
+
+
+def _not_writable(paths: RunLayout, error: OSError) -> MtxError:
+    kind = MtxError if error.errno in _DISK_FAILURES else UsageError
+    return kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}")
+
+
+def write_owner(lock: Path) -> None:
+    """Write this process into the lock file that it holds, for the messages of other processes."""
+    if os.name == "nt":  # Windows lets nobody write to a lock while it is held
+        return
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+    with disk.create(lock) as file:
+        file.write(owner.encode())
+
+
+def _owner(lock: Path) -> str:
+    """What `write_owner` wrote into a lock file, as the end of a message; empty if it cannot be read."""
+    with contextlib.suppress(OSError):
+        return "".join(f": {line}" for line in text_files.read_lines(lock) if line.isprintable())[:200]
+    return ""
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether any process, this one included, holds the lock of a run."""
     if not lock.exists():
         return False
     try:
-        with FileLock(lock).acquire(timeout=_LOOK_TIMEOUT_S, poll_interval=_LOOK_TIMEOUT_S / 20):
+        with FileLock(lock).acquire(timeout=_PROBE_TIMEOUT_S, poll_interval=_PROBE_TIMEOUT_S / 20):
             return False
     except Timeout:
         return True
-    except OSError:  # a run that this user may only read
-        return _is_held(lock)
+    except OSError:  # this user may only read the run, and FileLock opens for writing
+        return _is_locked_read_only(lock)
 
 
-def _is_held(lock: Path) -> bool:
-    """Whether somebody holds a lock that one may only read."""
+def _is_locked_read_only(lock: Path) -> bool:
+    """`is_locked` for a lock file that this user may only read."""
     try:
         import fcntl
 
@@ -31,5 +104,5 @@ def _is_held(lock: Path) -> bool:
     except BlockingIOError:
         return True
     except (ImportError, OSError):
-        return False
+        pass
     return False

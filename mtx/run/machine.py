@@ -1,17 +1,17 @@
-"""What this process may use of the machine. No torch here: worker processes and the CTranslate2 engine ask too."""
+"""The CPU cores that this process may use. No torch here: worker processes and the CTranslate2 engine ask too."""
 
 import contextlib
 import importlib.metadata
 import os
 from pathlib import Path
 
-_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", of a container under cgroup v2
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", in a container under cgroup v2
 
 
 def num_cores() -> int:
-    """How many cores this process may use: those it may run on, and no more than its container has."""
+    """The number of cores that this process may run on, but no more than the quota of its container."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # no such file; or no quota, which reads "max"
+    with contextlib.suppress(OSError, ValueError):  # no such file, or no quota ("max")
         quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
         cores = min(cores, max(1, quota // period))
     return cores

@@ -1,4 +1,4 @@
-"""The state of a run as others see it: status.json for a scheduler, and what `mtx status` tells."""
+"""The state of a run as others see it: status.json, for schedulers, and the output of `mtx status`."""
 
 import contextlib
 import math
@@ -22,25 +22,26 @@ from mtx.run.layout import SCORES
 class StatusFile:
     """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
 
-    def __init__(self, path: Path, lost: DeferredErrors):
-        self._path, self._lost = path, lost
+    def __init__(self, path: Path, errors: DeferredErrors):
+        self._path, self._errors = path, errors
 
     def write(
         self, state: str, stage: str, step: int | None = None, exit_code: int | None = None, reason: str = ""
     ) -> None:
-        """Replace the file; the step that it tells stays where none is given.
+        """Replace the file.
 
         Args:
-            exit_code: of the process, where it is about to end.
+            step: by default the one that the file has.
+            exit_code: of the process, if it is about to end.
         """
         value = {
-            "state": state, "stage": stage, "step": self._told_step() if step is None else step, "reason": reason,
+            "state": state, "stage": stage, "step": self._last_step() if step is None else step, "reason": reason,
             "exit_code": exit_code, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
         }  # fmt: skip
-        with self._lost.defer(str(self._path)):
+        with self._errors.defer(str(self._path)):
             durable.write_json(self._path, value)
 
-    def _told_step(self) -> int:
+    def _last_step(self) -> int:
         with contextlib.suppress(OSError, DamagedFileError):
             step = durable.read_json(self._path).get("step")
             return step if isinstance(step, int) else 0
@@ -48,28 +49,27 @@ class StatusFile:
 
 
 @contextlib.contextmanager
-def track_status(path: Path, lost: DeferredErrors) -> Iterator[StatusFile]:
-    """Tell in status.json that a run is worked on, and in the end how that went."""
-    status = StatusFile(path, lost)
+def track_status(path: Path, errors: DeferredErrors) -> Iterator[StatusFile]:
+    """Record in status.json that the run is being worked on, and how that ended."""
+    status = StatusFile(path, errors)
     status.write("running", "preparing")
     try:
         yield status
     except BaseException as error:
-        stopped = isinstance(error, StoppedError | KeyboardInterrupt)
-        reason = str(error) or type(error).__name__
-        status.write("stopped" if stopped else "failed", "", exit_code=exit_code(error), reason=reason)
+        state = "stopped" if isinstance(error, StoppedError | KeyboardInterrupt) else "failed"
+        status.write(state, "", exit_code=exit_code(error), reason=str(error) or type(error).__name__)
         raise
-    status.write("finished", "", exit_code=1 if lost.messages else 0, reason="finished")
+    status.write("finished", "", exit_code=1 if errors.messages else 0, reason="finished")
 
 
 @dataclass(frozen=True)
 class Status:
-    """What `mtx status` tells of a run.
+    """What `mtx status` prints of a run.
 
     Attributes:
         state: running, finished, stopped (training can go on), prepared, or new.
-        left_s: seconds of training that are left, as last measured; None where nothing was.
-        reason: why it does not run, where that is known.
+        left_s: seconds of training that are left, by the last estimate; None before the first one.
+        reason: why it does not run; None if unknown.
     """
 
     run: str
@@ -83,6 +83,7 @@ class Status:
     reason: str | None
 
     def text(self) -> str:
+        """The lines that `mtx status` prints."""
         best = "none yet"
         if self.best_bleu is not None:
             best = f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
@@ -99,7 +100,12 @@ class Status:
 
 
 def read_status(root: Path) -> Status:
-    """Read a run's state from its files, without disturbing it."""
+    """Read the status of a run from its files, without disturbing a process that works on it.
+
+    Raises:
+        UsageError: if `root` is not a run directory.
+        DamagedFileError: naming the file that cannot be read.
+    """
     paths = require_run(root)
     events = read_events(paths.metrics)
     step = next((event["step"] for event in reversed(events) if "step" in event), 0)
@@ -109,7 +115,7 @@ def read_status(root: Path) -> Status:
     try:
         scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
     except (KeyError, TypeError):
-        raise DamagedFileError(f"{paths.model / SCORES}: does not hold scores") from None
+        raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
     max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
     return Status(
         str(root), state.name, step, max_steps, best["bleu"], best["step"], left, scores, state.reason or None

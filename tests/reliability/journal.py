@@ -5,7 +5,6 @@ the names in a directory any of the changes, until that file or that directory i
 """
 
 import itertools
-import os
 import random
 import sys
 from collections.abc import Iterator
@@ -35,8 +34,8 @@ class Recorder:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.ops = root, list[Op]()
         self._paths: dict[int, Path] = {}
-        for name in ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "_open"):
-            monkeypatch.setattr(disk, name, getattr(self, name.lstrip("_"))(getattr(disk, name)))
+        for name in ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "create"):
+            monkeypatch.setattr(disk, name, getattr(self, name)(getattr(disk, name)))
 
     def mark(self, kind: str, step: int) -> None:
         """Note what the test does."""
@@ -62,21 +61,20 @@ class Recorder:
     def remove_directory(self, real: Any) -> Any:
         return lambda path: (real(path), self._add("unlink", path))
 
-    def open(self, real: Any) -> Any:
-        def call(path: Path, flags: int) -> int:
-            fd: int = real(path, flags)
-            self._paths[fd] = path
-            if flags & os.O_TRUNC:
-                self._add("create", path)
-            return fd
+    def create(self, real: Any) -> Any:
+        def call(path: Path) -> Any:
+            file = real(path)
+            self._paths[file.fileno()] = path
+            self._add("create", path)
+            return file
 
         return call
 
     def write(self, real: Any) -> Any:
         def call(fd: int, data: memoryview) -> int:
-            taken: int = real(fd, data)
-            self._add("write", self._paths[fd], data=bytes(data[:taken]))
-            return taken
+            num_written: int = real(fd, data)
+            self._add("write", self._paths[fd], data=bytes(data[:num_written]))
+            return num_written
 
         return call
 

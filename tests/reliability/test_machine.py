@@ -22,7 +22,7 @@ from mtx.training.checkpoint import State
 from tests.reliability.conftest import size
 from tests.reliability.test_crashes import fresh
 
-_OPERATIONS = ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "_open")
+_OPERATIONS = ("make_directory", "sync", "rename", "unlink", "remove_directory", "write", "create")
 
 
 class Killed(BaseException):

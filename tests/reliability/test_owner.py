@@ -19,7 +19,7 @@ from tests.reliability.conftest import size
 from tests.reliability.marks import mark_calls, num_marks, slow
 from tests.rig import Rig
 
-OPENED = "mtx.run.directory:_settle_config"
+OPENED = "mtx.run.directory:_record_config"
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from filelock import FileLock
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.contents import (
+    KILLED,
     RunState,
     checkpoint_steps,
     full_checkpoint_steps,
@@ -21,7 +22,6 @@ from mtx.run.contents import (
     translated_tests,
 )  # fmt: skip
 from mtx.run.layout import OPTIMIZER, WEIGHTS, RunLayout
-from mtx.run.lock import KILLED
 
 END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
 

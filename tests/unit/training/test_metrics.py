@@ -10,7 +10,7 @@ from mtx.config import settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files.durations import format_duration
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.lock import is_owned
+from mtx.run.lock import is_locked
 from mtx.run.status import read_status
 from mtx.training.metrics import MetricsLogger
 
@@ -129,10 +129,10 @@ def test_who_may_only_read_a_run_sees_that_it_runs(run: Path) -> None:
         if not child:
             os.setgid(65534)
             os.setuid(65534)
-            os._exit(0 if is_owned(run / "run.lock") else 1)
+            os._exit(0 if is_locked(run / "run.lock") else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     child = os.fork()
     if not child:
         os.setuid(65534)
-        os._exit(1 if is_owned(run / "run.lock") else 0)
+        os._exit(1 if is_locked(run / "run.lock") else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
