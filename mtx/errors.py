@@ -1,14 +1,14 @@
-"""The few error types that users meet, and the exit code of each.
+"""The few types of error that users see, and the exit code of each.
 
-User input raises one of these with what went wrong, where (path:line or key), what was got and what was expected.
-Only `cli.py` turns one into an `error:` line and an exit code; `assert` is for mtx's own invariants.
+A message says what went wrong, where (path:line or key), what was expected and what was found instead. Only `cli.py`
+turns an error into an `error:` line and an exit code; `assert` is for mtx's own invariants.
 """
 
 import signal
 
 
 class MtxError(Exception):
-    """A failure while running; its text is the `error:` line, `help` what to type next."""
+    """A failure while running. Its text is the `error:` line; `help` says what to type next."""
 
     exit_code = 1
 
@@ -18,21 +18,21 @@ class MtxError(Exception):
 
 
 class UsageError(MtxError):
-    """It was asked wrongly and nothing was started."""
+    """A wrong request: nothing was started."""
 
     exit_code = 2
 
 
 class DataError(MtxError):
-    """Text or a data file that cannot be used as it is."""
+    """A text or a data file that cannot be used as it is."""
 
 
 class DamagedFileError(MtxError):
-    """A file whose content is not what its manifest or its format says."""
+    """A file whose content differs from its manifest or its format."""
 
 
 class StoppedError(MtxError):
-    """A signal ended the work after its state was saved; `exit_code` is 128 + the signal's number."""
+    """A signal ended training after its state was saved; `exit_code` is 128 plus the number of the signal."""
 
     def __init__(self, message: str, signal_number: int, help: str | None = None):
         super().__init__(message, help)
@@ -40,11 +40,11 @@ class StoppedError(MtxError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM where nothing has to be saved first: like SIGINT, it unwinds, so that no half-written file is left."""
+    """SIGTERM outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
 
 
 def exit_code(error: BaseException) -> int:
-    """What a process exits with that ends by this error."""
+    """The exit code of a process that this error ends."""
     match error:
         case MtxError():
             return error.exit_code
@@ -56,6 +56,6 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory was short: Python's, torch's for a GPU, or torch's for a CPU."""
+    """Whether an error means out of memory: Python's own error, or torch's for a GPU or a CPU."""
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text

@@ -1,10 +1,10 @@
-"""Durations in words."""
+"""Durations for messages and reports."""
 
 import math
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 12 min, 3 h 20 min."""
+    """A number of seconds as 45 s, 12 min or 3 h 20 min; "unknown" if it is not finite."""
     if not math.isfinite(seconds):
         return "unknown"
     if seconds < 90:
