@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, in words: unknown keys with the nearest one, and pydantic's errors key by key."""
+"""Messages about a wrong configuration: unknown keys with the most similar one, and pydantic's errors key by key."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ from mtx.config.yaml_text import kind_of
 
 
 def nearest(name: str, names: list[str]) -> str | None:
-    """The most similar of `names`, compared whole and by the part after the last dot."""
+    """The most similar of `names`, compared as a whole and by the part after the last dot; None if none is similar."""
     short = {other.rpartition(".")[2]: other for other in names}
     close = difflib.get_close_matches(name, names, 1, 0.6) or [
         short[match] for match in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1, 0.75)
@@ -21,16 +21,16 @@ def nearest(name: str, names: list[str]) -> str | None:
 
 
 def unknown_key(key: str, names: list[str] | None = None) -> str:
-    """The problem of a key that is none of `names`, by default of all keys."""
+    """The message that `key` is none of `names`, by default none of all keys."""
     return f"{key}: unknown key{did_you_mean(nearest(key, names or key_names()))}"
 
 
 def did_you_mean(near: str | None) -> str:
-    """The end of a message about a name that there is not."""
+    """The end of a message about an unknown name, if there is a similar one."""
     return f", did you mean {near}?" if near else ""
 
 
-# What each of pydantic's errors means here: what was expected, with the limit from its context.
+# The expectation that each type of pydantic error stands for; limits come from the context of the error.
 _EXPECTED = {
     "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
     "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
@@ -42,18 +42,16 @@ _EXPECTED = {
 
 
 def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:
-    """pydantic's errors as `key: expected ..., got ...`, one for each key, after its path:line in `lines`."""
-    found: dict[str, list[str]] = {}
+    """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`."""
+    texts: dict[str, dict[str, None]] = {}  # by key, without duplicates and in order
     for item in error.errors():
         key, text = _describe(item)
-        texts = found.setdefault(key, [])
-        if text not in texts:
-            texts.append(text)
-    return [_with_place(key, _merge(texts), lines) for key, texts in found.items()]
+        texts.setdefault(key, {})[text] = None
+    return [_with_place(key, _merge(list(of_key)), lines) for key, of_key in texts.items()]
 
 
 def _describe(item: ErrorDetails) -> tuple[str, str]:
-    """One error as its key ("" where it concerns several, and names them) and what is wrong."""
+    """The key of an error ("" if its text names several keys) and what is wrong."""
     key, kind = _key_at(item["loc"]), item["type"]
     if kind == "extra_forbidden":
         return _unknown_in(key, item["input"])
@@ -68,12 +66,12 @@ def _describe(item: ErrorDetails) -> tuple[str, str]:
 
 
 def _merge(texts: list[str]) -> str:
-    """What the members of a union say: `expected auto or a whole number, got 'x'`; other problems one by one."""
+    """The errors of the members of a union in one: `expected auto or a whole number, got 'x'`; others in a row."""
     if len(texts) == 1 or not all(text.startswith("expected ") for text in texts):
         return "; ".join(texts)
     got = texts[0].rpartition(", got ")[2]
-    wanted = [text.removeprefix("expected ").removesuffix(f", got {got}") for text in texts]
-    return f"expected {' or '.join(wanted)}, got {got}"
+    alternatives = [text.removeprefix("expected ").removesuffix(f", got {got}") for text in texts]
+    return f"expected {' or '.join(alternatives)}, got {got}"
 
 
 def _with_place(key: str, text: str, lines: dict[str, str]) -> str:
@@ -83,7 +81,7 @@ def _with_place(key: str, text: str, lines: dict[str, str]) -> str:
 
 
 def _key_at(location: Iterable[str | int]) -> str:
-    """The key of a pydantic location: `data.train[0].weight`; the members of a union stand beyond it."""
+    """The key of a pydantic location, such as `data.train[0].weight`; parts after it name members of a union."""
     keys, key = key_names(), ""
     for part in location:
         if isinstance(part, int):
@@ -96,17 +94,17 @@ def _key_at(location: Iterable[str | int]) -> str:
 
 
 def _unknown_in(key: str, value: object) -> tuple[str, str]:
-    """The problem of an unknown key, or of an unknown section, of which a single key in it says more."""
+    """An unknown key and its message. If it is a section with a single key, the message is about that key."""
     names = [*Config.model_fields, *key_names()]
     if "[" in key:
         names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
-    elif isinstance(value, dict) and len(inside := [name for name, _ in leaves(value)]) == 1:
-        key, names = f"{key}.{inside[0]}", key_names()
+    elif isinstance(value, dict) and len(inner := dict(leaves(value))) == 1:
+        key, names = f"{key}.{next(iter(inner))}", key_names()
     return key, unknown_key(key, names).removeprefix(f"{key}: ")
 
 
 def _shown(value: object) -> str:
-    """A number that a limit refuses is shown as it was written, other text in quotes."""
+    """A value in a message: numbers as they were written, other text in quotes."""
     if not isinstance(value, str):
         return kind_of(value)
     return value if re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value) else repr(value)

@@ -1,7 +1,7 @@
-"""The configuration tree: its sections, the default of each key, the presets, and which keys may change on resume.
+"""The configuration tree: its sections, the default of each key, the presets, and the keys that may change on resume.
 
-Defaults live here and nowhere else. A value may be text, as YAML and the command line give it: its field's type reads
-it. Not for: files, overrides and error messages, which are `settings`. This module imports no torch and opens no file.
+Defaults live here and nowhere else. YAML files and the command line give every value as text; the type of the key's
+field reads it. `settings` handles files and overrides, `messages` the error messages. No torch, and no file is opened.
 """
 
 import re
@@ -10,8 +10,9 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.fields import FieldInfo
 
-# A local name that ends so is one file; any other means two files, one a language.
+# A local name with such an ending is one file; any other name means two files, one for each language.
 FILE_ENDING = re.compile(r"\.(tsv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
 
 
@@ -30,7 +31,7 @@ _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 def _read_seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    match = _DURATION.fullmatch(f"{value}s" if re.fullmatch(_NUMBER, value) else value)  # seconds only where alone
+    match = _DURATION.fullmatch(f"{value}s" if re.fullmatch(_NUMBER, value) else value)  # a bare number is in seconds
     if not value or match is None:
         raise ValueError("expected a duration such as 2h, 90m, 1h30m or 600s")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -46,32 +47,33 @@ def _matching(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-MAX_TOKENS = 4096  # of a sentence
+MAX_TOKENS = 4096  # in a sentence
 MAX_BEAM_SIZE = 1000
-MAX_LENGTH_PENALTY = 50.0  # with more, the penalty of a long sentence is no number any more
-LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # it becomes the ending of file names
+MAX_LENGTH_PENALTY = 50.0  # above it, the penalty of a long sentence overflows
+LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(ge=1)]
-NumLayers = Annotated[int, Field(ge=1, le=1000)]  # as deep as Transformers for translation have been trained
+PositiveFloat = Annotated[float, Field(gt=0)]
+NumLayers = Annotated[int, Field(ge=1, le=1000)]  # the deepest Transformers trained for translation have 1000
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
-    """A frozen part of the configuration that refuses unknown keys and reads text values by the field's type."""
+    """A frozen part of the configuration. It refuses unknown keys and reads text by the type of the field."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(),
-        str_min_length=0,  # text with any limit has to be UTF-8: a name that is not could not be recorded
+        str_min_length=0,  # with any limit, pydantic refuses text that is not UTF-8, which could not be written back
     )  # fmt: skip
 
     @model_validator(mode="before")
     @classmethod
     def _read_text(cls, values: Any) -> Any:
-        if values == "":  # a section of a YAML file with nothing in it
+        if values == "":  # an empty section of a YAML file
             return {}
         if not isinstance(values, Mapping):
             raise ValueError("expected a section with keys")
@@ -92,10 +94,10 @@ class Section(BaseModel):
 class HubConfig(Section):
     """A dataset on the Hugging Face hub and its splits."""
 
-    name: str = Field(description="dataset id, a dataset that holds plain files (no loading script)")
-    subset: str | None = Field(None, description="the dataset's configuration, such as de-en")
+    name: str = Field(description="id of a dataset that consists of plain files (no loading script)")
+    subset: str | None = Field(None, description="configuration of the dataset, such as de-en")
     revision: str | None = Field(None, description="commit, tag or branch, such as refs/convert/parquet")
-    train: str = Field("train", description="split, in the notation of `datasets` (train[:100000] works)")
+    train: str = Field("train", description="split for training, in the notation of `datasets`, such as train[:100000]")
     valid: str | None = Field(None, description="split for validation")
     test: tuple[str, ...] = Field((), description="splits for testing")
 
@@ -103,10 +105,10 @@ class HubConfig(Section):
 class TrainText(Section):
     """One part of the training text."""
 
-    name: str = Field(description="local name or file")
-    weight: Annotated[float, Field(gt=0)] = Field(1.0, description="how often each pair is seen per epoch")
+    name: str = Field(description="local name or file, as in data.train")
+    weight: PositiveFloat = Field(1.0, description="how often each pair is used per epoch")
     tag: Annotated[str, _matching(TAG.pattern, "letters, digits and _")] | None = Field(
-        None, description="a mark put before each source sentence, such as BT"
+        None, description="mark before each source sentence, such as BT"
     )
 
 
@@ -114,7 +116,7 @@ def _form_of_train(value: object) -> str:
     return NAME_ONLY if isinstance(value, str) else WITH_KEYS
 
 
-# One part of data.train. The labels of the two forms stand in pydantic's locations, from which `settings` drops them.
+# The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
 NAME_ONLY, WITH_KEYS = "<name>", "<keys>"
 TrainItem = Annotated[
     Annotated[str, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)], Discriminator(_form_of_train)
@@ -122,21 +124,21 @@ TrainItem = Annotated[
 
 
 class DataConfig(Section):
-    """What the text is and where it comes from."""
+    """The text and where it comes from."""
 
     src: Language = Field("src", description="source language; the ending of local file names")
     tgt: Language = Field("tgt", description="target language")
-    dir: str | None = Field(None, description="where local names are looked up; null means the current folder")
-    hub: HubConfig | None = Field(None, description="dataset on the hub, used when data.dir is not given")
-    generator: Literal["grammar"] | None = Field(None, description="the demo's synthetic text, which is in the package")
+    dir: str | None = Field(None, description="directory of local names; null: the current directory")
+    hub: HubConfig | None = Field(None, description="dataset on the hub, used if data.dir is null")
+    generator: Literal["grammar"] | None = Field(None, description="grammar: the demo's synthetic text")
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
-    valid: str | None = Field(None, description="local name or file; none holds out a part of the training text")
-    test: tuple[str, ...] = Field((), description="local names or files; none holds out a part of the training text")
+    valid: str | None = Field(None, description="local name or file; null: a part of the training text")
+    test: tuple[str, ...] = Field((), description="local names or files; none: a part of the training text")
     max_tokens: Annotated[int, Field(ge=8, le=MAX_TOKENS)] = Field(
-        256, description="longest sentence, in pieces, </s> included"
+        256, description="longest sentence in tokens, </s> included"
     )
     max_length_ratio: Annotated[float, Field(gt=1)] = Field(
-        4.0, description="longest side over shortest, in UTF-8 bytes plus 10"
+        4.0, description="longer side over shorter, in UTF-8 bytes plus 10"
     )
 
     @model_validator(mode="after")
@@ -152,17 +154,17 @@ class DataConfig(Section):
 
 
 class TokenizerConfig(Section):
-    """How text becomes pieces."""
+    """How text becomes tokens (SentencePiece pieces)."""
 
     vocab_size: Auto | Annotated[int, Field(ge=270)] = Field(
-        "auto", description="SentencePiece pieces; auto: by corpus size, or the model's with training.init_from"
+        "auto", description="number of pieces; auto: by corpus size, or that of training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
-        "nfc", description="Unicode form of the text the model sees"
+        "nfc", description="Unicode normalization before splitting"
     )
 
 
-# Layers, width, heads and dropout: tiny from Wu et al. 2021 (Multi30k), base and big from table 3 of the paper.
+# tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need".
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": dict(zip(_PRESET_KEYS, (4, 4, 128, 256, 4, 0.3), strict=True)),
@@ -171,29 +173,29 @@ PRESETS: dict[str, dict[str, Any]] = {
     "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
 }
 
-MAX_LEARNED_POSITIONS = 1024  # rows of the tables of model.positions=learned
+MAX_LEARNED_POSITIONS = 1024  # rows of each table of learned position embeddings
 
 
 class ModelConfig(Section):
-    """The architecture; the keys without a default get theirs from the preset."""
+    """The architecture. The six keys without a default take it from the preset."""
 
-    preset: Literal["tiny", "small", "base", "big"] = Field("base", description="fills the six keys below it")
-    num_encoder_layers: NumLayers = Field(description="layers of the encoder")
-    num_decoder_layers: NumLayers = Field(description="layers of the decoder")
-    d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="width of the model")
-    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner width of the feed-forward layers")
-    num_heads: PositiveInt = Field(description="attention heads")
-    dropout: Probability = Field(description="on sub-layer outputs and embedding sums (5.4)")
+    preset: Literal["tiny", "small", "base", "big"] = Field("base", description="default of the six keys below")
+    num_encoder_layers: NumLayers = Field(description="number of encoder layers")
+    num_decoder_layers: NumLayers = Field(description="number of decoder layers")
+    d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="size of embeddings and hidden states")
+    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner size of the feed-forward layers")
+    num_heads: PositiveInt = Field(description="number of attention heads")
+    dropout: Probability = Field(description="rate on sub-layer outputs and embedding sums (paper 5.4)")
     norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each residual sum (the paper) or before")
-    activation: Literal["relu", "swish", "gelu"] = Field("relu", description="in the feed-forward layers")
-    tie: Literal["all", "target", "none"] = Field("all", description="which embedding matrices are one")
-    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding (3.5)")
-    output_bias: Bool = Field(False, description="a bias on the output layer")
+    activation: Literal["relu", "swish", "gelu"] = Field("relu", description="of the feed-forward layers")
+    tie: Literal["all", "target", "none"] = Field("all", description="embeddings with the weights of the output layer")
+    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding (paper 3.5)")
+    output_bias: Bool = Field(False, description="add a bias to the output layer")
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, values: Any) -> Any:
-        if values == "":  # as in `_read_text`, which comes later
+        if values == "":  # as in `_read_text`, which runs later
             values = {}
         if not isinstance(values, Mapping):
             return values
@@ -209,55 +211,53 @@ class ModelConfig(Section):
 
 
 class TrainingConfig(Section):
-    """How a model learns."""
+    """How a model is trained."""
 
     init_from: str | None = Field(
         None,
         min_length=1,
-        description="model or run directory to train on from, with its tokenizer and architecture; wants a smaller "
-        "training.learning_rate than a new model, such as 0.0002",
+        description="model or run directory to start from, with its tokenizer and architecture; use a smaller "
+        "training.learning_rate than for a new model, such as 0.0002",
     )
-    max_steps: PositiveInt = Field(100_000, description="optimizer updates")
-    time_limit: Seconds | None = Field(None, gt=0, description="ends within it, averaged and scored: 2h, 90m, 600s")
-    batch_tokens: PositiveInt = Field(25_000, description="target tokens that one step learns from (5.1)")
+    max_steps: PositiveInt = Field(100_000, description="number of optimizer updates")
+    time_limit: Seconds | None = Field(None, gt=0, description="the run ends within it, averaged and scored: 2h, 90m")
+    batch_tokens: PositiveInt = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
     micro_batch_tokens: Auto | PositiveInt = Field(
-        "auto", description="target tokens that go through the model at once"
+        "auto", description="target tokens per forward and backward pass; auto: what memory allows"
     )
-    learning_rate: Annotated[float, Field(gt=0)] | None = Field(
+    learning_rate: PositiveFloat | None = Field(
         None, description="peak, at warmup_steps; null: d_model^-0.5 * warmup_steps^-0.5 (Eq. 3)"
     )
-    warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (5.3)")
-    label_smoothing: Probability = Field(0.1, description="5.4")
-    clip_norm: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="largest gradient norm; null: no clipping"
-    )
-    deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, more slowly")
+    warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (paper 5.3)")
+    label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
+    clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
+    deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, but slower")
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
-    average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (6.1)")
-    patience: PositiveInt | None = Field(None, description="validations without a better BLEU after which to stop")
-    tensorboard: Bool = Field(False, description="write the figures for TensorBoard too (extra tensorboard)")
+    average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (paper 6.1)")
+    patience: PositiveInt | None = Field(None, description="validations without a better BLEU before training stops")
+    tensorboard: Bool = Field(False, description="write metrics for TensorBoard (extra tensorboard)")
 
 
 class DecodingConfig(Section):
     """How a model translates."""
 
-    beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = Field(4, description="1 is greedy search")
+    beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = Field(4, description="beam size; 1 is greedy search")
     length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = Field(
-        0.6, description="alpha of ((5+|Y|)/6)^alpha (6.1)"
+        0.6, description="alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"
     )
-    batch_tokens: PositiveInt = Field(4096, description="source tokens that are decoded at once")
+    batch_tokens: PositiveInt = Field(4096, description="source tokens that are translated at once")
 
 
 class Config(Section):
-    """All that a run is."""
+    """The whole configuration of a run."""
 
-    run_dir: str = Field("", description="where everything goes; by default runs/ and the recipe's name")
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="of everything random")
+    run_dir: str = Field("", description="directory of the run; by default runs/ and the recipe's name")
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
     device: Annotated[str, _matching(r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
-        "auto", description="auto, cpu, cuda, cuda:1 or mps"
+        "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"
     )
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of the products while training")
+    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of matrix products in training")
     data: DataConfig = Field(default_factory=lambda: DataConfig.model_validate({}))
     tokenizer: TokenizerConfig = Field(default_factory=lambda: TokenizerConfig.model_validate({}))
     model: ModelConfig = Field(default_factory=lambda: ModelConfig.model_validate({}))
@@ -279,8 +279,8 @@ class Config(Section):
     def _check_positions(self) -> "Config":
         if self.model.positions == "learned" and self.data.max_tokens > MAX_LEARNED_POSITIONS:
             raise ValueError(
-                f"data.max_tokens {self.data.max_tokens} is above the {MAX_LEARNED_POSITIONS} positions that a model "
-                "with model.positions=learned knows"
+                f"data.max_tokens {self.data.max_tokens} is above the {MAX_LEARNED_POSITIONS} positions of "
+                "model.positions=learned"
             )
         return self
 
@@ -291,27 +291,32 @@ MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.t
 
 
 def may_change(key: str) -> bool:
-    """Whether `key` may differ when a run is gone on with; every other key is fixed."""
+    """Whether a key may change between two starts of a run; every other key is fixed."""
     return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
 
 
-def key_names(section: type[Section] = Config, prefix: str = "") -> list[str]:
-    """Every key, dotted."""
-    names = []
+def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
+    """Every key, in dotted form, with its field."""
+    by_key: dict[str, FieldInfo] = {}
     for name, field in section.model_fields.items():
         inner = section_of(field.annotation)
-        names += key_names(inner, f"{prefix}{name}.") if inner else [prefix + name]
-    return names
+        by_key |= fields(inner, f"{prefix}{name}.") if inner else {prefix + name: field}
+    return by_key
+
+
+def key_names() -> list[str]:
+    """Every key, in dotted form."""
+    return list(fields())
 
 
 def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a field holds, also where it may be null; None for a field that is a key."""
+    """The section that a field holds, even if it may be null; None for a field that holds a value."""
     types = (annotation, *get_args(annotation))
     return next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys of nested dictionaries, dotted, with their values."""
+    """The dotted keys of nested dictionaries, with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")
@@ -320,6 +325,6 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """The keys with their two values in which two configurations differ."""
+    """The keys in which two configurations differ, each with its old and its new value."""
     a, b = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
     return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]

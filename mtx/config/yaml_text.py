@@ -1,7 +1,7 @@
-"""Reads YAML with every scalar as text, and remembers the line of each key.
+"""Reads YAML with every scalar as text, and records the line of each key.
 
-YAML's own rules turn `no` into False and 12:30 into 750 and leave 1e-4 text; here the field that a value is for reads
-it. No object is ever constructed. Equal keys and aliases are refused.
+YAML's own rules turn `no` into False and 12:30 into 750, but leave 1e-4 as text. Here every scalar stays text, and the
+type of the configuration key reads it. No objects are constructed; duplicate keys and aliases are refused.
 """
 
 from pathlib import Path
@@ -12,18 +12,18 @@ import yaml
 from mtx.errors import UsageError
 from mtx.files.text_files import read_lines
 
-_MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML takes 10 s for a megabyte
+_MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of a YAML file, and for each key (`""` is the file itself) where it stands, as path:line.
+    """The values of a YAML file, and the path:line of each key; the key `""` stands for the whole file.
 
     Raises:
-        UsageError: at path:line, where the file is no YAML, a key stands twice, or an alias is used.
+        UsageError: if the file is too large or not YAML, has a key twice, or uses an alias; with path:line.
     """
     lines: dict[str, str] = {}
     if path.exists() and (size := path.stat().st_size) > _MAX_BYTES:
-        raise UsageError(f"{path}: {size:,} bytes are too many for a configuration")
+        raise UsageError(f"{path}: a configuration of {size:,} bytes, expected at most {_MAX_BYTES:,}")
     try:
         root = yaml.compose("\n".join(read_lines(path)), Loader=yaml.SafeLoader)
         values = _text_of(root, "", str(path), lines, set()) if root is not None else {}
@@ -40,9 +40,9 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _text_of(node: yaml.Node, key: str, path: str, lines: dict[str, str], seen: set[int]) -> Any:
-    """A YAML node as text, list or dictionary, with the place of each key in `lines`."""
+    """A YAML node as text, list or dictionary; adds the path:line of each key to `lines`."""
     where = f"{path}:{node.start_mark.line + 1}"
-    if id(node) in seen:  # also: a node inside itself, or one that grows a thousandfold
+    if id(node) in seen:  # aliases could put a node inside itself, or grow it a thousandfold
         raise UsageError(f"{where}: an alias (*name), which mtx does not read")
     seen.add(id(node))
     lines.setdefault(key, where)
@@ -64,5 +64,5 @@ def _text_of(node: yaml.Node, key: str, path: str, lines: dict[str, str], seen: 
 
 
 def kind_of(value: object) -> str:
-    """What a value is called in a message."""
+    """A value in a message: a section, a list, or the text itself in quotes."""
     return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)
