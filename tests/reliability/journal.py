@@ -1,7 +1,7 @@
-"""What mtx does to the disk, recorded at its one seam, and the disks that a crash or a power cut can leave of it.
+"""Records every disk operation of mtx, and builds the disks that a crash or a power cut can leave.
 
-A killed process leaves what it did so far. A power cut also loses what was not synced: of a file's content any part, of
-the names in a directory any of the changes, until that file or that directory is synced.
+A killed process leaves everything it did so far. A power cut can also lose what was not synced: any part of the content
+of a file, and any change of the names in a directory, until that file or directory is synced.
 """
 
 import itertools
@@ -19,7 +19,7 @@ from mtx.files import disk
 
 @dataclass(frozen=True)
 class Op:
-    """One operation on paths below the recorded root; `site` is the function that asked for it."""
+    """One operation on paths below the recorded root; `site` is the function and line that called it."""
 
     kind: str
     path: Path
@@ -29,7 +29,7 @@ class Op:
 
 
 class Recorder:
-    """Records every operation of `mtx.files.disk` below `root` into `ops` and carries it out."""
+    """Records every operation of `mtx.files.disk` below `root` in `ops`, and carries it out."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.ops = root, list[Op]()
@@ -38,7 +38,7 @@ class Recorder:
             monkeypatch.setattr(disk, name, getattr(self, name)(getattr(disk, name)))
 
     def mark(self, kind: str, step: int) -> None:
-        """Note what the test does."""
+        """Record a step of the test itself."""
         self.ops.append(Op(kind, Path(str(step))))
 
     def _add(self, kind: str, path: Path, other: Path | None = None, data: bytes = b"") -> None:
@@ -85,7 +85,7 @@ class File:
     synced: bytes = b""
 
     def after_power_cut(self) -> list[bytes]:
-        """What may be left of its content."""
+        """The contents that a power cut can leave."""
         if self.data == self.synced:
             return [self.data]
         return [self.data, self.synced, self.data[: len(self.data) // 2], bytes(len(self.data))]
@@ -93,36 +93,36 @@ class File:
 
 @dataclass
 class Directory:
-    """Names now, names that are safe, and the changes between the two: (name that goes, name that comes, what)."""
+    """Its names now, its synced names, and the changes between: (old name, new name, file or directory)."""
 
     names: dict[str, "File | Directory"] = field(default_factory=dict)
     synced: dict[str, "File | Directory"] = field(default_factory=dict)
     changes: list[tuple[str | None, str | None, Any]] = field(default_factory=list)
 
-    def change(self, goes: str | None, comes: str | None, what: Any) -> None:
-        self.changes.append((goes, comes, what))
-        _apply(self.names, goes, comes, what)
+    def change(self, old: str | None, new: str | None, what: Any) -> None:
+        self.changes.append((old, new, what))
+        _apply(self.names, old, new, what)
 
-    def after_power_cut(self, kept: tuple[bool, ...]) -> dict[str, "File | Directory"]:
+    def after_power_cut(self, is_kept: tuple[bool, ...]) -> dict[str, "File | Directory"]:
         names = dict(self.synced)
-        for (goes, comes, what), is_kept in zip(self.changes, kept, strict=True):
-            if is_kept:
-                _apply(names, goes, comes, what)
+        for (old, new, what), keep in zip(self.changes, is_kept, strict=True):
+            if keep:
+                _apply(names, old, new, what)
         return names
 
     def everything(self) -> Iterator["File | Directory"]:
-        """Itself and all below it that now or safely has a name."""
+        """Itself and everything below it that has a name, now or when it was synced."""
         yield self
         below = {id(x): x for x in (*self.names.values(), *self.synced.values(), *(c[2] for c in self.changes))}
         for inner in below.values():
             yield from inner.everything() if isinstance(inner, Directory) else [inner]
 
 
-def _apply(names: dict[str, Any], goes: str | None, comes: str | None, what: Any) -> None:
-    if goes is not None and names.get(goes) is what:
-        del names[goes]
-    if comes is not None:
-        names[comes] = what
+def _apply(names: dict[str, Any], old: str | None, new: str | None, what: Any) -> None:
+    if old is not None and names.get(old) is what:
+        del names[old]
+    if new is not None:
+        names[new] = what
 
 
 def replayed(ops: list[Op]) -> Directory:
@@ -157,14 +157,14 @@ def replayed(ops: list[Op]) -> Directory:
 
 
 def _at(root: Directory, path: Path) -> Any:
-    found: Any = root
+    node: Any = root
     for name in path.parts:
-        found = found.names[name]
-    return found
+        node = node.names[name]
+    return node
 
 
 def killed(ops: list[Op]) -> Iterator[Directory]:
-    """The disks that a kill after the last of these operations leaves, or in its middle."""
+    """The disks that a kill leaves after the last of these operations, or in the middle of it."""
     yield replayed(ops)
     if ops and ops[-1].kind == "write":
         half = ops[-1].data[: len(ops[-1].data) // 2]
@@ -172,12 +172,12 @@ def killed(ops: list[Op]) -> Iterator[Directory]:
 
 
 def write_out(directory: Directory, path: Path) -> None:
-    """Make a disk that a kill leaves."""
+    """Write a disk that a kill leaves to `path`."""
     _write(directory.names, path, lambda inner: inner.names, lambda file: file.data)
 
 
 def cut(ops: list[Op], most: int, rng: random.Random) -> Iterator[Any]:
-    """The disks that a power cut after these operations can leave, all or `most`; each writes itself to a path."""
+    """Writers of the disks that a power cut after these operations can leave: all, or `most` drawn at random."""
     root = replayed(ops)
     parts = list(root.everything())
     directories = [p for p in parts if isinstance(p, Directory)]
@@ -191,14 +191,14 @@ def cut(ops: list[Op], most: int, rng: random.Random) -> Iterator[Any]:
     if total > most:
         first, last = [c[0] for c in choices], [c[-1] for c in choices]
         drawn = [first, last, *([rng.choice(c) for c in choices] for _ in range(most - 2))]
-    for chosen in drawn:
-        data = {id(f): f.after_power_cut()[i] for f, i in zip(files, chosen, strict=False)}
-        kept, at = {}, len(files)
+    for indices in drawn:
+        data = {id(f): f.after_power_cut()[i] for f, i in zip(files, indices, strict=False)}
+        names, at = {}, len(files)
         for directory in directories:
-            kept[id(directory)] = directory.after_power_cut(tuple(chosen[at : at + len(directory.changes)]))
+            names[id(directory)] = directory.after_power_cut(tuple(indices[at : at + len(directory.changes)]))
             at += len(directory.changes)
-        yield lambda path, kept=kept, data=data: _write(
-            kept[id(root)], path, lambda inner: kept[id(inner)], lambda file: data[id(file)]
+        yield lambda path, names=names, data=data: _write(
+            names[id(root)], path, lambda inner: names[id(inner)], lambda file: data[id(file)]
         )
 
 

@@ -1,4 +1,4 @@
-"""What runs first in a start, so that a test knows how far it is, and can make a part of it slow."""
+"""Runs first in a new mtx process: marks calls in a file, so that a test sees progress, or slows functions down."""
 
 import functools
 import importlib
@@ -24,7 +24,7 @@ def _note(fd: int, name: str, call: Callable[[], Any]) -> Any:
 
 
 def slow_within(log: Path, outer: str, inner: str, seconds: float) -> None:
-    """In a new process: `inner` takes so long from the first call of `outer` on, and is then marked in `log`."""
+    """In a new process: from the first call of `outer` on, each call of `inner` is marked in `log` and takes longer."""
     fd, begun = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), threading.Event()
 
     def begin(call: Callable[[], Any]) -> Any:
@@ -41,7 +41,7 @@ def slow_within(log: Path, outer: str, inner: str, seconds: float) -> None:
 
 
 def slow(name: str, seconds: float) -> None:
-    """In a new process: a function takes so long before it begins."""
+    """In a new process: a function sleeps before it begins."""
 
     def after_a_while(call: Callable[[], Any]) -> Any:
         time.sleep(seconds)
@@ -51,7 +51,7 @@ def slow(name: str, seconds: float) -> None:
 
 
 def together(*parts: Callable[[], object]) -> None:
-    """Several of these in one start."""
+    """Run several of these functions in one process."""
     for part in parts:
         part()
 
@@ -72,11 +72,11 @@ def _wrap(name: str, around: Callable[[Callable[[], Any]], Any]) -> None:
 
 
 def num_marks(log: Path, name: str) -> int:
-    """How often a function was called so far."""
+    """The number of calls of a function so far."""
     return len(mark_times(log, name))
 
 
 def mark_times(log: Path, name: str) -> list[float]:
-    """When a function was called, on the monotonic clock."""
+    """The times of the calls of a function, on the monotonic clock."""
     lines = log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
     return [float(line.split()[1]) for line in lines if line.split()[0] == name]

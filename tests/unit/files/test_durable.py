@@ -51,14 +51,14 @@ def test_a_replacement_that_fails_puts_the_old_directory_back(tmp_path: Path, mo
     assert (path / "a").read_text() == "first" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_replacement_that_was_killed_is_mended(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_that_was_killed_is_undone(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory.rename(directory.with_name(f".tmp-old-{directory.name}"))
     durable.remove_temporaries(directory.parent)
     durable.verify(directory, ["a"])
     shutil.copytree(directory, directory.with_name(f".tmp-old-{directory.name}"))
     durable.remove_temporaries(directory.parent)
     assert list(directory.parent.iterdir()) == [directory]
-    with monkeypatch.context() as patch:  # killed while it is removed on purpose
+    with monkeypatch.context() as patch:  # killed while the directory is being removed
         patch.setattr(durable, "_remove_tree", lambda path: None)
         durable.remove_directory(directory)
     durable.remove_temporaries(directory.parent)
@@ -73,7 +73,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "directory"
 
 
-def test_every_flipped_bit_and_every_truncation_is_found(directory: Path) -> None:
+def test_every_flipped_bit_and_every_truncation_is_detected(directory: Path) -> None:
     path = directory / "a"
     data = path.read_bytes()
     damaged = [data[:i] + bytes([data[i] ^ 1 << i % 8]) + data[i + 1 :] for i in range(len(data))]
@@ -86,14 +86,14 @@ def test_every_flipped_bit_and_every_truncation_is_found(directory: Path) -> Non
     durable.verify(directory, ["a", "b"])
 
 
-def test_only_what_is_needed_can_be_verified(directory: Path) -> None:
+def test_verify_can_be_limited_to_the_needed_files(directory: Path) -> None:
     (directory / "a").write_bytes(b"damaged")
     durable.verify(directory, ["b"], only_needed=True)
     with pytest.raises(DamagedFileError, match="directory/a: "):
         durable.verify(directory, ["a"], only_needed=True)
 
 
-def test_verify_names_what_is_missing_or_not_listed(directory: Path) -> None:
+def test_verify_names_a_file_that_is_missing_or_not_listed(directory: Path) -> None:
     with pytest.raises(DamagedFileError, match="does not list c"):
         durable.verify(directory, ["c"])
     (directory / "b").unlink()
@@ -115,7 +115,7 @@ def test_json_of_another_format_is_refused_by_name(tmp_path: Path, text: str) ->
         durable.read_json(tmp_path / "x.json")
 
 
-def test_json_carries_the_format_and_text_as_it_is(tmp_path: Path) -> None:
+def test_json_files_carry_the_format_and_unescaped_text(tmp_path: Path) -> None:
     durable.write_json(tmp_path / "x.json", {"name": "é"})
     assert "é" in (tmp_path / "x.json").read_text(encoding="utf-8")
     assert (
@@ -125,17 +125,17 @@ def test_json_carries_the_format_and_text_as_it_is(tmp_path: Path) -> None:
     )
 
 
-def test_removes_only_temporaries(tmp_path: Path) -> None:
+def test_remove_temporaries_leaves_other_files(tmp_path: Path) -> None:
     (tmp_path / ".tmp-x").mkdir()
     (tmp_path / ".tmp-x" / "file").touch()
     (tmp_path / ".tmp-y").touch()
-    (tmp_path / "kept").touch()
+    (tmp_path / "other").touch()
     durable.remove_temporaries(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
     durable.remove_temporaries(tmp_path / "nowhere")
 
 
-def test_a_member_is_taken_out_of_the_manifest_too(directory: Path) -> None:
+def test_remove_member_removes_the_file_and_its_entry(directory: Path) -> None:
     durable.remove_member(directory, "a")
     durable.verify(directory, ["b"])
     assert not (directory / "a").exists()

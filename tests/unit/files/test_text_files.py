@@ -24,11 +24,11 @@ def test_lines_end_at_lf_only() -> None:
 @pytest.mark.parametrize(
     "data, count", [(b"", 0), (b"\n", 1), (b"a", 1), (b"a\n", 1), (b"a\n\n", 2), (b"\xef\xbb\xbf", 1)]
 )
-def test_number_of_lines(data: bytes, count: int) -> None:
+def test_a_stream_has_as_many_lines_as_lfs_and_an_unfinished_line(data: bytes, count: int) -> None:
     assert len(list(text_files.byte_lines(io.BytesIO(data)))) == count
 
 
-def test_reads_plain_and_gzip_alike_and_invalid_bytes_as_replacement(tmp_path: Path) -> None:
+def test_plain_and_gzip_files_read_alike_and_invalid_bytes_become_u_fffd(tmp_path: Path) -> None:
     data = b"ok\n\xff\xed\xa0\x80 bad\n"
     (tmp_path / "plain").write_bytes(data)
     (tmp_path / "packed").write_bytes(gzip.compress(data[:4]) + gzip.compress(data[4:]))  # recognised by content
@@ -37,7 +37,7 @@ def test_reads_plain_and_gzip_alike_and_invalid_bytes_as_replacement(tmp_path: P
         assert list(text_files.read_lines(tmp_path / name)) == expected
 
 
-def test_refuses_missing_and_truncated_files(tmp_path: Path) -> None:
+def test_missing_and_truncated_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         list(text_files.read_lines(tmp_path / "missing"))
     (tmp_path / "cut").write_bytes(gzip.compress(os.urandom(5000))[:-20])
@@ -86,7 +86,7 @@ OTHER_FORMATS = {
 
 
 @pytest.mark.parametrize("name", OTHER_FORMATS)
-def test_refuses_what_is_not_text(name: str, tmp_path: Path) -> None:
+def test_files_of_other_formats_are_refused(name: str, tmp_path: Path) -> None:
     path, (data, kind) = tmp_path / "letter", OTHER_FORMATS[name]
     path.write_bytes(data)
     with pytest.raises(UsageError, match=f"letter: is {kind}.*, expected plain text"):
@@ -100,20 +100,20 @@ LIKE_OTHER_FORMATS = [
 
 
 @pytest.mark.parametrize("text", LIKE_OTHER_FORMATS)
-def test_reads_text_that_begins_nearly_like_another_format(text: str, tmp_path: Path) -> None:
+def test_text_that_begins_nearly_like_another_format_is_read(text: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_text(text, encoding="utf-8")
     assert list(text_files.read_lines(tmp_path / "text")) == [text]
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b\x09\0\0\0\0\0\0\0", gzip.compress(b"text\n", mtime=0)[:12]])
-def test_a_gzip_file_that_is_damaged_from_its_beginning(data: bytes, tmp_path: Path) -> None:
+def test_a_gzip_file_with_a_damaged_beginning_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "cut").write_bytes(data)
     with pytest.raises(DataError, match="cut: truncated or damaged gzip file"):
         list(text_files.read_lines(tmp_path / "cut"))
 
 
 @pytest.mark.parametrize("data", [b"one\n", b"", gzip.compress(b"one\n", mtime=0)])
-def test_reads_a_pipe(data: bytes) -> None:
+def test_a_pipe_is_read(data: bytes) -> None:
     reader, writer = os.pipe()
     os.write(writer, data)
     os.close(writer)
@@ -122,6 +122,6 @@ def test_reads_a_pipe(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("data, expected", [(b"", True), (b"a", False), (b"a\n", True), (b"a\nb", False)])
-def test_ends_in_newline(tmp_path: Path, data: bytes, expected: bool) -> None:
+def test_ends_in_newline_means_that_the_last_line_is_complete(tmp_path: Path, data: bytes, expected: bool) -> None:
     (tmp_path / "x").write_bytes(data)
     assert text_files.ends_in_newline(tmp_path / "x") is expected

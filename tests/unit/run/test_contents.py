@@ -1,4 +1,4 @@
-"""What a run directory holds is told by its files alone."""
+"""What a run directory holds is read from its files alone."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> RunLayout:
     return RunLayout(tmp_path)
 
 
-def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLayout) -> None:
+def test_checkpoints_are_recognised_by_name_and_manifest(run: RunLayout) -> None:
     assert checkpoint_steps(run) == [] and not has_begun(run)
     for step, names in ((100, (WEIGHTS, OPTIMIZER)), (20, (WEIGHTS,)), (3, (WEIGHTS, OPTIMIZER))):
         with durable.new_directory(run.checkpoint(step)) as new:
@@ -39,11 +39,11 @@ def test_checkpoints_are_found_by_name_and_what_their_manifests_list(run: RunLay
                 (new / name).touch()
     for name in ("step-new", "damaged-step-00000050", ".tmp-1"):
         (run.checkpoints / name).mkdir()
-    (run.checkpoint(3) / "manifest.json").write_text("{")  # whoever loads it will tell
+    (run.checkpoint(3) / "manifest.json").write_text("{")  # loading it reports the damage
     assert checkpoint_steps(run) == [3, 20, 100] and full_checkpoint_steps(run) == [3, 100] and has_begun(run)
 
 
-def test_a_run_means_its_model_directory_where_it_has_one(run: RunLayout) -> None:
+def test_a_run_directory_means_its_model_directory_if_it_has_one(run: RunLayout) -> None:
     assert model_directory(run.root) == run.root
     run.model.mkdir()
     assert model_directory(run.root) == run.model and model_directory(run.model) == run.model
@@ -51,7 +51,7 @@ def test_a_run_means_its_model_directory_where_it_has_one(run: RunLayout) -> Non
         require_run(run.root)
 
 
-def test_test_sets_are_translated_where_there_are_hypotheses(run: RunLayout) -> None:
+def test_a_test_set_is_translated_if_it_has_hypotheses(run: RunLayout) -> None:
     assert translated_tests(run) == []
     for name in ("b", "a", "half"):
         (run.evaluation / name).mkdir(parents=True)
@@ -59,7 +59,7 @@ def test_test_sets_are_translated_where_there_are_hypotheses(run: RunLayout) -> 
     assert translated_tests(run) == ["a", "b"]
 
 
-def test_where_a_run_stands(run: RunLayout) -> None:
+def test_the_state_of_a_run(run: RunLayout) -> None:
     assert run_state(run, []) == RunState("new")
     run.data.mkdir()
     durable.write_json(run.status, {"state": "failed", "reason": "no text"})

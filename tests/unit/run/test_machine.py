@@ -1,4 +1,4 @@
-"""How many cores this process may use, and that everything that starts threads or processes asks for it."""
+"""Everything that starts threads or processes uses no more cores than this process may use."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX there 
 
 @pytest.fixture
 def quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cgroup's file of a container on a machine of 64 cores; the test writes it."""
+    """The file with the CPU quota of a container, on a machine with 64 cores; the test writes it."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     monkeypatch.setattr(machine, "_CPU_QUOTA", tmp_path / "cpu.max")

@@ -1,6 +1,6 @@
-"""T15: which keys may change when a run is gone on with. A fixed one is refused with both values; nothing is written.
+"""A run that has begun refuses a change of a fixed key, with both values, and writes nothing.
 
-A run is bound to its configuration once anything was made with it; here that is chosen.json alone.
+A run has begun once anything was made with its configuration; here that is chosen.json alone.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ BEGUN = {
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
     "training.max_steps": "100",
 }  # fmt: skip
-# for every key of a run like `BEGUN` another value; a new key must be put into one of the two tables
+# Another value for every key of the run `BEGUN`; a new key belongs into one of the two tables.
 FIXED: dict[str, Any] = {
     "seed": 2, "precision": "fp32",
     "data.src": "fr", "data.tgt": "nl", "data.generator": "grammar", "data.train": ("a.tsv",),
@@ -44,7 +44,7 @@ MAY_CHANGE: dict[str, Any] = {
 
 @pytest.fixture
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> settings.Resolved:
-    """The configuration of a run in `run/` of the current folder."""
+    """The configuration of a run in `run/` of the current directory."""
     monkeypatch.chdir(tmp_path)
     resolved = settings.resolve(None, [f"{key}={value}" for key, value in {**BEGUN, "run_dir": "run"}.items()])
     with open_run(resolved.config) as paths:
@@ -53,7 +53,7 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> settings.Resolved:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """What there is, but for what the lock holds, which names its last owner."""
+    """The content of every file, except of the lock, which names its last owner."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     return {str(path): b"" if path.name == "run.lock" else path.read_bytes() for path in paths}
 
@@ -68,28 +68,28 @@ def test_every_key_is_in_one_table() -> None:
 
 @pytest.mark.parametrize("key", FIXED)
 def test_a_fixed_key_is_refused_with_both_values(key: str, begun: settings.Resolved) -> None:
-    wanted = settings.replace_values(begun, {key: FIXED[key]}, "test").config
-    old, new = value_of(begun.config, key), value_of(wanted, key)
+    config = settings.replace_values(begun, {key: FIXED[key]}, "test").config
+    old, new = value_of(begun.config, key), value_of(config, key)
     before = tree(Path())
-    with pytest.raises(UsageError) as error, open_run(wanted):
-        raise AssertionError("it was opened")
+    with pytest.raises(UsageError) as error, open_run(config):
+        raise AssertionError("the run was opened")
     assert error.value.exit_code == 2
     assert f"another configuration: {key} is {old!r} there, {new!r} was asked for" in str(error.value)
-    assert old != new and ";" not in str(error.value), "this key alone was changed"
+    assert old != new and ";" not in str(error.value), "only this key differs"
     assert tree(Path()) == before
 
 
 @pytest.mark.parametrize("key", MAY_CHANGE)
-def test_a_key_that_may_change_is_taken(key: str, begun: settings.Resolved) -> None:
-    wanted = settings.replace_values(begun, {key: MAY_CHANGE[key]}, "test").config
-    assert value_of(wanted, key) != value_of(begun.config, key)
-    Path("run").rename(wanted.run_dir)
-    with open_run(wanted) as paths:
-        assert settings.load(paths.config) == wanted
+def test_a_key_that_may_change_takes_its_new_value(key: str, begun: settings.Resolved) -> None:
+    config = settings.replace_values(begun, {key: MAY_CHANGE[key]}, "test").config
+    assert value_of(config, key) != value_of(begun.config, key)
+    Path("run").rename(config.run_dir)
+    with open_run(config) as paths:
+        assert settings.load(paths.config) == config
         assert paths.chosen.read_text() == "{}"
 
 
-def test_a_run_that_made_nothing_yet_may_change_in_every_key(begun: settings.Resolved) -> None:
+def test_a_run_that_has_not_begun_may_change_every_key(begun: settings.Resolved) -> None:
     Path("run", "chosen.json").unlink()
     with open_run(settings.replace_values(begun, {"seed": 2, "model.d_ff": 64}, "test").config) as paths:
         assert settings.load(paths.config).seed == 2

@@ -1,0 +1,112 @@
+"""One error reports all problems, each with its key, the expected value, and its line in a file."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mtx.config.settings import load
+from mtx.errors import UsageError
+from tests.unit.config.helpers import problems, write
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("training.max_stpes=5", "training.max_stpes: unknown key, did you mean training.max_steps?"),
+        ("max_steps=5", "max_steps: unknown key, did you mean training.max_steps?"),
+        ("training.max-steps=5", "training.max-steps: unknown key, did you mean training.max_steps?"),
+        ("modle.dropout=0", "modle.dropout: unknown key, did you mean model.dropout?"),
+        ("seed.x=1", "seed.x: unknown key, did you mean seed?"),
+        ("qqq=1", "qqq: unknown key"),
+        ("training=5", "training: is a section, expected training.KEY=VALUE"),
+        ("model=null", "model: is a section, expected model.KEY=VALUE"),
+        ("seed=x", "seed: expected a whole number, got 'x'"),
+        ("seed=", "seed: expected a whole number, got ''"),
+        ("seed=1.5", "seed: expected a whole number, got 1.5"),
+        ("seed=-1", "seed: expected at least 0, got -1"),
+        ("seed=2147483648", "seed: expected less than 2147483648, got 2147483648"),
+        ("data.max_tokens=5", "data.max_tokens: expected at least 8, got 5"),
+        ("data.max_tokens=5000", "data.max_tokens: expected at most 4096, got 5000"),
+        ("data.max_length_ratio=1", "data.max_length_ratio: expected more than 1, got 1"),
+        ("data.src=", "data.src: expected 1 to 100 characters without /, got ''"),
+        ("model.dropout=1", "model.dropout: expected less than 1, got 1"),
+        ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),
+        ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),
+        ("training.learning_rate=fast", "training.learning_rate: expected a number, got 'fast'"),
+        ("training.time_limit=0", "training.time_limit: expected more than 0, got 0"),
+        (
+            "training.time_limit=1h30",
+            "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got '1h30'",
+        ),
+        ("training.time_limit=x", "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got 'x'"),
+        ("tokenizer.vocab_size=x", "tokenizer.vocab_size: expected auto or a whole number, got 'x'"),
+        ("tokenizer.vocab_size=9", "tokenizer.vocab_size: expected auto or at least 270, got 9"),
+        ("model.output_bias=yes", "model.output_bias: expected true or false, got 'yes'"),
+        ("model.preset=huge", "model.preset: expected tiny, small, base or big, got 'huge'"),
+        ("precision=fp16", "precision: expected auto, fp32 or bf16, got 'fp16'"),
+        ("device=gpu", "device: expected auto, cpu, cuda, cuda:1 or mps, got 'gpu'"),
+        ("device=cpu\n", r"device: expected auto, cpu, cuda, cuda:1 or mps, got 'cpu\n'"),
+        ("data.hub.subset=de-en", "data.hub.name: is missing"),
+        ("model.num_heads=3", "model.d_model 512 is not even and divisible by model.num_heads 3"),
+        ("training.batch_tokens=255", "training.batch_tokens 255 is below data.max_tokens 256"),
+        ("training.micro_batch_tokens=255", "training.micro_batch_tokens 255 is below data.max_tokens 256"),
+    ],
+)
+def test_a_wrong_override_is_refused_with_what_was_expected(override: str, problem: str, tmp_path: Path) -> None:
+    assert problems(None, override) == problem
+    # a file that is right is not named
+    assert problems(write(tmp_path / "c.yaml", "data:\n  valid: v\nmodel:\n  norm: pre\n"), override) == problem
+
+
+def test_one_error_reports_all_problems() -> None:
+    message = problems("demo", "training.max_stpes=5", "seed=x", "model.dropout=2", "modle.norm=pre")
+    assert message.split("; ") == [
+        "training.max_stpes: unknown key, did you mean training.max_steps?",
+        "modle.norm: unknown key, did you mean model.norm?",
+        "seed: expected a whole number, got 'x'",
+        "model.dropout: expected less than 1, got 2",
+    ]
+
+
+WRONG = """seed: x
+data:
+  train:
+    - {name: a, weight: x}
+    - {weight: -1,
+       name: b, tag: B T, wieght: 2}
+    - [c]
+  hub:
+    valid: v
+training: {max_stpes: 5}
+modle:
+  norm: pre
+device: [cpu]
+"""
+
+
+def test_problems_of_a_file_have_their_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yaml", WRONG)
+    expected = [
+        "1: seed: expected a whole number, got 'x'",
+        "4: data.train[0].weight: expected a number, got 'x'",
+        "5: data.train[1].weight: expected more than 0, got -1",
+        "6: data.train[1].tag: expected letters, digits and _, got 'B T'",
+        "6: data.train[1].wieght: unknown key, did you mean data.train[1].weight?",
+        "7: data.train[2]: expected a section with keys, got a list",
+        "8: data.hub.name: is missing",
+        "10: training.max_stpes: unknown key, did you mean training.max_steps?",
+        "12: modle.norm: unknown key, did you mean model.norm?",
+        "13: device: expected text, got a list",
+    ]
+    assert sorted(problems(path).split("; ")) == sorted(f"{path}:{problem}" for problem in expected)
+    with pytest.raises(UsageError, match=re.escape(f"{path}:1: seed")):
+        load(path)
+
+
+def test_a_file_is_named_only_if_it_holds_the_problem(tmp_path: Path) -> None:
+    path = write(tmp_path / "c.yaml", "seed: x\nmodel:\n  norm: mid\ndata:\n  train: [{name: a, weight: x}]\n")
+    message = problems(path, "seed=y", "data.train=b")
+    assert message == f"seed: expected a whole number, got 'y'; {path}:3: model.norm: expected post or pre, got 'mid'"
+    small = write(tmp_path / "s.yaml", "training:\n  batch_tokens: 9\n")
+    assert problems(small) == f"{small}: training.batch_tokens 9 is below data.max_tokens 256"

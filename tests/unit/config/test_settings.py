@@ -1,0 +1,193 @@
+"""A configuration is found, overridden, and printed with the origin of each value; nothing is lost on the way."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mtx.config.schema import Config, differences, key_names
+from mtx.config.settings import (
+    describe_key,
+    dump,
+    dump_with_origins,
+    find_config,
+    is_override,
+    load,
+    replace_values,
+    resolve,
+)
+from mtx.errors import UsageError
+from tests.unit.config.helpers import problems, value_of, write
+
+
+@pytest.mark.parametrize("key", key_names())
+def test_every_key_is_described(key: str) -> None:
+    description, default = describe_key(key)
+    assert description
+    if not key.startswith("data.hub."):
+        value = value_of(resolve(None, ["run_dir="]).config, key)
+        assert yaml.safe_load(default) == (list(value) if isinstance(value, tuple) else value) or key == "run_dir"
+
+
+def test_defaults_are_printed_as_yaml() -> None:
+    keys = ["data.hub.name", "data.hub.test", "data.valid", "model.output_bias", "training.max_steps", "model.d_model"]
+    shown = [describe_key(key)[1] for key in keys]
+    assert shown == ["none, it must be set", "[]", "null", "false", "100000", "512"]
+
+
+def test_a_configuration_is_a_recipe_a_directory_or_a_file(tmp_path: Path) -> None:
+    assert find_config("demo").name == "demo.yaml"
+    path = write(tmp_path / "config.yaml", "seed: 3\n")
+    assert find_config(str(tmp_path)) == path
+    assert find_config(str(path)) == path
+    resolved = resolve(str(tmp_path), [])
+    assert (resolved.config.seed, resolved.config.run_dir) == (3, str(tmp_path))
+    assert resolve(str(tmp_path), ["run_dir=x"]).config.run_dir == "x"
+    assert resolve(None, ["data.src=en", "data.tgt=de"]).config.run_dir == "runs/en-de"
+
+
+def test_a_recipe_takes_precedence_over_a_directory_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("demo", "myrun"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "config.yaml", "seed: 3\n")
+    assert resolve("demo", []).config.data.generator == "grammar"
+    for name in ("./demo", "myrun"):
+        config = resolve(name, []).config
+        assert (config.seed, config.run_dir) == (3, name)
+
+
+@pytest.mark.parametrize("name", ["multi30k-en-de", "demo"])
+@pytest.mark.parametrize("key", ["data.train", "data.valid", "data.test"])
+def test_local_text_that_nothing_would_read_is_refused(name: str, key: str) -> None:
+    source = {"demo": "data.generator", "multi30k-en-de": "data.hub"}[name]
+    problem = f"{key}: names local text, but this recipe takes its text from {source}"
+    assert problems(name, f"{key}=mine.tsv") == problem
+    assert resolve(name, [f"{key}=mine.tsv", f"{source}=null"])
+    assert resolve(name, [f"{key}=null"])
+    if name == "demo":
+        assert problems(name, "data.dir=d").startswith("data.dir: names local text")
+    else:
+        assert resolve(name, [f"{key}=mine.tsv", "data.dir=d"])
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("training.maxsteps", "training.maxsteps: unknown key, did you mean training.max_steps?"),
+        ("modle.dropout", "modle.dropout: unknown key, did you mean model.dropout?"),
+        ("q.z", "q.z: unknown key"),
+        ("training", "training: a section, not a recipe or a key"),
+        ("demoo", "no recipe named 'demoo', did you mean demo?"),
+        ("max_steps", "no recipe named 'max_steps', did you mean training.max_steps?"),
+        ("qqq", "no recipe named 'qqq'"),
+        ("no.yaml", "no.yaml: no such configuration file or run directory"),
+        ("./no", "./no: no such configuration file or run directory"),
+        ("a" * 5000, f"no recipe named '{'a' * 5000}'"),
+        ("/" + "a" * 5000, f"/{'a' * 5000}: no such configuration file or run directory"),
+        ("/tmp", "/tmp: no such configuration file or run directory"),
+    ],
+)
+def test_a_missing_configuration_is_refused_with_the_most_similar_name(
+    name: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert problems(name) == problem
+
+
+def test_overrides_and_file_names_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a=b.yaml", "seed=1"):
+        write(tmp_path / name, "")
+    assert is_override("seed=1")
+    assert is_override("seed=")
+    assert is_override("sede=1")
+    assert is_override("sede=" + "1" * 5000)
+    assert not is_override("a=b.yaml")
+    assert not is_override("./c=d.yaml")
+    assert not is_override("demo")
+
+
+def test_each_value_has_its_origin(tmp_path: Path) -> None:
+    origins = resolve("multi30k-en-de", ["seed=2", "model.d_ff=512"]).origins
+    assert sorted(origins) == sorted({*key_names()})
+    assert origins["seed"] == origins["model.d_ff"] == "command line"
+    assert origins["data.src"] == origins["data.hub.name"] == "recipe multi30k-en-de"
+    assert origins["model.d_model"] == "preset small"
+    assert origins["model.norm"] == origins["run_dir"] == "default"
+    path = write(tmp_path / "demo.yaml", "seed: 3\ntraining:\n  max_steps: 5\n")
+    origins = resolve(str(path), ["training.max_steps=6"]).origins
+    assert (origins["seed"], origins["training.max_steps"]) == (str(path), "command line")
+
+
+def test_replaced_values_are_validated_and_have_their_origin() -> None:
+    before = resolve("multi30k-en-de", ["data.dir=d", "data.test=a,b", "training.time_limit=2h"])
+    after = replace_values(before, {"model.d_ff": 99, "data.src": "nl"}, "elsewhere")
+    assert [key for key, *_ in differences(before.config, after.config)] == ["data.src", "model.d_ff"]
+    assert (after.config.data.src, after.config.model.d_ff) == ("nl", 99)
+    changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
+    assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
+    assert list(after.origins) == list(before.origins)
+    with pytest.raises(UsageError, match="model.d_model 256 is not even and divisible by model.num_heads 3"):
+        replace_values(before, {"model.num_heads": 3}, "elsewhere")
+
+
+def test_explicit_keys_are_those_of_a_recipe_or_the_command_line() -> None:
+    resolved = resolve("multi30k-en-de", ["seed=1", "model.d_ff=1024"])
+    explicit = ("seed", "model.d_ff", "model.preset", "data.src")
+    keys = (*explicit, "model.d_model", "model.norm", "device")
+    assert [key for key in keys if resolved.is_explicit(key)] == list(explicit)
+
+
+def test_origins_are_printed_behind_the_values() -> None:
+    text = dump_with_origins(resolve("multi30k-en-de", ["data.test="]))
+    assert "  test: []                                    # command line" in text.splitlines()
+    assert "    test: [test]                              # recipe multi30k-en-de" in text.splitlines()
+
+
+@pytest.mark.parametrize("name", ["demo", "multi30k-en-de", "iwslt17-de-en", "wmt14-en-de-big", None])
+def test_printed_configurations_read_back_equal(name: str | None, tmp_path: Path) -> None:
+    local = ["data.generator=null", "data.dir=d", "data.train=a, b"]
+    overrides = [*local, "training.time_limit=1h30m", "training.learning_rate=1e-7", "run_dir=x"]
+    resolved = resolve(name, overrides)
+    assert load(write(tmp_path / "a.yaml", dump(resolved.config))) == resolved.config
+    assert load(write(tmp_path / "b.yaml", dump_with_origins(resolved))) == resolved.config
+
+
+LINES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+LANGUAGES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="/\\"), min_size=1, max_size=30)
+CONFIGS = st.builds(
+    lambda data, run_dir, rate, limit: Config.model_validate(
+        {"data": data, "run_dir": run_dir, "training": {"learning_rate": rate, "time_limit": limit}}
+    ),
+    st.fixed_dictionaries(
+        {
+            "src": LANGUAGES.map(lambda text: f"a{text}"),
+            "tgt": LANGUAGES.map(lambda text: f"b{text}"),
+            "train": st.lists(
+                LINES | st.fixed_dictionaries({"name": LINES, "weight": st.floats(1e-9, 1e9), "tag": st.just("x_1")})
+            ),
+            "test": st.lists(LINES),
+        }
+    ),
+    LINES,
+    st.none() | st.floats(min_value=1e-300, allow_infinity=False),
+    st.none() | st.floats(min_value=1e-3, max_value=1e9),
+)
+
+
+@given(config=CONFIGS)
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_dumped_configuration_reads_back_equal(tmp_path: Path, config: Config) -> None:
+    assert load(write(tmp_path / "c.yaml", dump(config))) == config
+
+
+def test_the_configuration_imports_neither_torch_nor_datasets() -> None:
+    code = "import sys, mtx.config.settings, mtx.data.preprocess; print({'torch', 'datasets'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
