@@ -20,7 +20,7 @@ from tests.reliability.conftest import size
 from tests.reliability.journal import Op, Recorder
 
 Tally = Callable[[str, int, int], None]
-STEPS = [1, 2, 3, 3, 4, 5]  # the first, later ones, one that is replaced, and what is removed from the third on
+STEPS = [1, 2, 3, 3, 4, 5]  # step 3 is saved twice; from the third save on, old checkpoints are removed
 
 
 def fresh() -> tuple[torch.nn.Linear, torch.optim.Adam]:
@@ -30,7 +30,7 @@ def fresh() -> tuple[torch.nn.Linear, torch.optim.Adam]:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
-    """The operations of some saves and of what is removed after each."""
+    """The operations of several saves, and of the removal of old checkpoints after each."""
     root = tmp_path_factory.mktemp("disk")
     with pytest.MonkeyPatch.context() as patch:
         recorder = Recorder(root, patch)
@@ -44,7 +44,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
 
 
 def save(paths: RunLayout, number: int, step: int) -> None:
-    """The checkpoint of a state whose numbers all say which save it is."""
+    """Save a checkpoint in which every number is the number of the save."""
     model, optimizer = fresh()
     model(torch.full((2,), number + 1.0)).sum().backward()
     optimizer.step()
@@ -53,15 +53,15 @@ def save(paths: RunLayout, number: int, step: int) -> None:
     checkpoint.save(paths, checkpoint.snapshot(model, optimizer), State(step, bad_validations=number))
 
 
-def found(root: Path) -> int | None:
-    """The save that a start finds, after it has mended what was left; None where there is none."""
+def restored(root: Path) -> int | None:
+    """The number of the save that a start restores after it has cleaned up; None if there is none."""
     paths = RunLayout(root / "run")
     durable.remove_temporaries(paths.checkpoints)
     if not full_checkpoint_steps(paths):
         return None
     model, optimizer = fresh()
     state = checkpoint.load_newest(paths, model, optimizer)
-    assert not list(paths.checkpoints.glob("damaged-*")), "what is there is whole"
+    assert not list(paths.checkpoints.glob("damaged-*")), "every checkpoint is whole"
     assert not list(paths.checkpoints.glob(".tmp-*"))
     for parameter in model.parameters():
         assert bool((parameter == state.bad_validations).all())
@@ -69,17 +69,17 @@ def found(root: Path) -> int | None:
     return state.bad_validations
 
 
-def is_right(found: int | None, ops: list[Op]) -> bool:
-    """Whether the newest save that was done is found, or one that is under way."""
+def is_right(number: int | None, ops: list[Op]) -> bool:
+    """Whether a start restored the newest finished save, or the one that was under way."""
     done = max((int(op.path.name) for op in ops if op.kind == "done"), default=None)
     begun = max((int(op.path.name) for op in ops if op.kind == "begin"), default=None)
-    return found in (done, begun)
+    return number in (done, begun)
 
 
 def holds(write: Callable[[Path], Any], ops: list[Op], path: Path) -> bool:
     write(path)
     try:
-        return is_right(found(path), ops)
+        return is_right(restored(path), ops)
     except (MtxError, AssertionError):
         return False
     finally:
@@ -98,7 +98,7 @@ def test_killed_before_in_the_middle_of_and_after_every_operation(
 
 
 def outcomes(ops: list[Op], most: int, path: Path, seed: int = 1) -> Iterator[bool]:
-    """For power cuts after each of the operations: whether what is left is right."""
+    """For power cuts after each of the operations: whether a start then restores the right save."""
     rng = random.Random(seed)
     for end in range(len(ops) + 1):
         for left in journal.cut(ops[:end], most, rng):
@@ -106,12 +106,12 @@ def outcomes(ops: list[Op], most: int, path: Path, seed: int = 1) -> Iterator[bo
 
 
 def test_power_cut_at_every_operation(recorded: list[Op], tmp_path: Path, tally: Tally) -> None:
-    all_of = list(outcomes(recorded, size(8, 300), tmp_path / "disk"))
-    tally("power cut at an operation of a save", len(all_of), sum(all_of))
+    results = list(outcomes(recorded, size(8, 300), tmp_path / "disk"))
+    tally("power cut at an operation of a save", len(results), sum(results))
 
 
 def test_each_sync_is_needed(recorded: list[Op], tmp_path: Path, tally: Tally) -> None:
-    """Without the syncs of any one place in the code, power cuts do damage."""
+    """If the syncs of any one place in the code are left out, a power cut does damage."""
     sites = sorted({op.site for op in recorded if op.kind == "sync"})
     assert {"new_file", "new_directory", "write_manifest", "make_directories"} == {site.split(":")[0] for site in sites}
     caught = 0
