@@ -182,6 +182,7 @@ CONFIGS = st.builds(
 )
 
 
+@pytest.mark.seconds
 @given(config=CONFIGS)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_dumped_configuration_reads_back_equal(tmp_path: Path, config: Config) -> None:
