@@ -1,11 +1,11 @@
-"""What a model attends to while it translates: the weights of every attention of a pair of sentences, with its pieces.
+"""The attention weights of a model on a pair of sentences: of every layer and head, with the pieces they belong to.
 
-Not a second model: the Transformer runs forward as it always does, and what enters each of its attentions is looked
-at. How maps are shown is `mtx.report`'s. Flow: ids of pairs -> `AttentionMaps`.
+The Transformer runs forward as in training, and hooks compute the weights from the inputs of each attention.
+`mtx.report` draws the maps. Flow: ids of pairs -> `AttentionMaps`.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import pack_sentences, to_device
-from mtx.model.attention import Layout, attention_weights
+from mtx.model.attention import attention_weights
 from mtx.model.transformer import MultiHeadAttention, Transformer
 
 Weights = npt.NDArray[np.float32]
@@ -26,14 +27,14 @@ Weights = npt.NDArray[np.float32]
 class AttentionMaps:
     """All attention weights of one pair; L layers, H heads, S source and T target pieces, each row a distribution.
 
-    Row t of `decoder` and `cross` is of the position that writes `tgt_tokens[t]`; it has read `tgt_inputs[: t + 1]`.
+    Row t of `decoder` and `cross` belongs to the position that predicts `tgt_tokens[t]` from `tgt_inputs[: t + 1]`.
 
     Attributes:
-        src_tokens: [S] pieces as they read, `▁the`, with `</s>`.
-        tgt_tokens: [T] pieces that are written, with `</s>`.
-        encoder: [L, H, S, S], from a source piece to source pieces.
-        decoder: [L, H, T, T], from the writing of a piece to what stood before it, `tgt_inputs`.
-        cross: [L, H, T, S], from the writing of a piece to source pieces.
+        src_tokens: [S] pieces as text, such as `▁the`, with `</s>`.
+        tgt_tokens: [T] predicted pieces, with `</s>`.
+        encoder: [L, H, S, S], from source pieces to source pieces.
+        decoder: [L, H, T, T], from predicted pieces to the pieces before them, `tgt_inputs`.
+        cross: [L, H, T, S], from predicted pieces to source pieces.
     """
 
     src_tokens: tuple[str, ...]
@@ -44,7 +45,7 @@ class AttentionMaps:
 
     @property
     def tgt_inputs(self) -> tuple[str, ...]:
-        """[T] pieces that the decoder reads: `<pad>` to begin with, then what was written."""
+        """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
         return ("<pad>", *self.tgt_tokens[:-1])
 
 
@@ -52,44 +53,45 @@ class AttentionMaps:
 def attention_maps(
     model: Transformer, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
 ) -> list[AttentionMaps]:
-    """The maps of each target given its source, both ending in `</s>`; the model must be in evaluation mode."""
+    """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
     device = model.output_weight.device
     batch = to_device(pack_sentences(src, tgt, model.pad_id), device)
     src_starts, tgt_starts = batch.src_offsets.tolist(), batch.tgt_offsets.tolist()
     model.prepare_positions(batch.max_tokens)
     with (
-        _watched([layer.self_attention for layer in model.encoder], src_starts, src_starts) as encoder,
-        _watched([layer.self_attention for layer in model.decoder], tgt_starts, tgt_starts) as decoder,
-        _watched([layer.cross_attention for layer in model.decoder], tgt_starts, src_starts) as cross,
+        _recorded([layer.self_attention for layer in model.encoder], src_starts, src_starts) as encoder,
+        _recorded([layer.self_attention for layer in model.decoder], tgt_starts, tgt_starts, causal=True) as decoder,
+        _recorded([layer.cross_attention for layer in model.decoder], tgt_starts, src_starts) as cross,
     ):
         model.decode(batch, model.encode(batch))
     return [
         AttentionMaps(
             tuple(tokenizer.pieces(src[row])), tuple(tokenizer.pieces(tgt[row])),
-            *(np.stack([layer[row] for layer in kind]) for kind in (encoder, decoder, cross)),
+            *(np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)),
         )
         for row in range(len(src))
     ]  # fmt: skip
 
 
 @contextlib.contextmanager
-def _watched(modules: Sequence[Any], query_starts: list[int], key_starts: list[int]) -> Iterator[list[list[Weights]]]:
-    """While it lasts, the weights of each attention that runs, in that order, and in it of each sentence, [H, T, S]."""
-    found: list[list[Weights]] = []
+def _recorded(
+    modules: Sequence[Any], query_starts: list[int], key_starts: list[int], causal: bool = False
+) -> Iterator[list[list[Weights]]]:
+    """Records the weights of these attentions while they run: for each layer those of each sentence, [H, T, S]."""
+    layers: list[list[Weights]] = []
 
-    def look(module: MultiHeadAttention, inputs: tuple[Tensor, Tensor, Layout]) -> None:
-        x, memory, layout = inputs
-        q, k = module.split(module.query(x)), module.split(module.key(memory))
+    def record(module: MultiHeadAttention, inputs: tuple[Tensor, Tensor, object]) -> None:
+        q, k = module.split(module.query(inputs[0])), module.split(module.key(inputs[1]))
         spans = zip(_spans(query_starts), _spans(key_starts), strict=True)
-        weights = [attention_weights(q[rows], k[columns], layout.causal) for rows, columns in spans]
-        found.append([each.float().cpu().numpy() for each in weights])
+        weights = [attention_weights(q[rows], k[columns], causal) for rows, columns in spans]
+        layers.append([sentence.float().cpu().numpy() for sentence in weights])
 
-    hooks: list[Callable[[], None]] = [module.register_forward_pre_hook(look).remove for module in modules]
+    hooks: list[RemovableHandle] = [module.register_forward_pre_hook(record) for module in modules]
     try:
-        yield found
+        yield layers
     finally:
-        for remove in hooks:
-            remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _spans(starts: list[int]) -> list[slice]:

@@ -1,4 +1,7 @@
-"""Packed batches as tensors: from numpy arrays or from lists of ids, in host memory or on a device."""
+"""Packed batches as tensors: made from numpy arrays or from lists of ids, and moved to a device.
+
+`mtx.data.packing` packs without torch; training, validation and forced scoring turn its batches into tensors here.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +15,7 @@ from mtx.data.packing import SLICES, PackedBatch, Shape, pack, slices
 
 @dataclass(frozen=True)
 class _Side:
-    """Sentences in the form in which `pack` reads a store."""
+    """Sentences of one language, with the fields of a token store that `pack` reads."""
 
     tokens: Any
     starts: Any
@@ -26,7 +29,7 @@ class _Side:
 
 
 def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
-    """One batch that holds exactly these sentences, as tensors in host memory."""
+    """Returns one batch of exactly these sentences, as tensors in host memory."""
     sides = _Side.of(src), _Side.of(tgt)
     num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
     longest = int(max(sides[0].lengths.max(), sides[1].lengths.max()))
@@ -36,7 +39,7 @@ def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: i
 
 
 def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
-    """The same batch with tensors in place of its arrays, in page-locked memory where `pin`."""
+    """Returns the batch with tensors instead of arrays, in page-locked memory if `pin`."""
     if pin:
         return _with_buffer(batch, torch.from_numpy(batch.buffer).pin_memory())
     tensors: dict[str, Any] = {name: torch.from_numpy(getattr(batch, name)) for name in (*SLICES, "buffer")}
@@ -44,16 +47,16 @@ def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
-    """The same batch on `device`, by one copy; except on CUDA, offsets stay in host memory, where attention reads them.
+    """Copies a batch to `device` at once; except on CUDA, offsets stay in host memory, because attention reads them there.
 
-    A copy to CUDA may still be under way on return. The batch in host memory may be dropped all the same: torch hands
-    out page-locked memory again only when the copies from it are done, and copies from other memory wait.
+    A copy to CUDA may still be running on return. The caller may drop the batch in host memory anyway: torch reuses
+    page-locked memory only when copies from it are done, and copies from other memory block.
     """
     if device.type == "cpu":
         return batch
     if device.type == "cuda":
         return _with_buffer(batch, batch.buffer.to(device, non_blocking=True))
-    # it waits: the source could be freed before it is read (pytorch issue 189690)
+    # This copy blocks, because the source could be freed before it is read (pytorch issue 189690).
     moved = _with_buffer(batch, batch.buffer.to(device))
     return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
 

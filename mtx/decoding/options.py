@@ -1,21 +1,21 @@
-"""What a search is asked for, and what it gives: the words that all engines share. No torch here."""
+"""The options and results of a search, shared by the torch engine and the CTranslate2 engine. No torch here."""
 
 from dataclasses import dataclass
 
-EXTRA_LENGTH = 50  # 6.1: maximum output length is source length + 50
+EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draw translations from the model instead of searching for the best.
+    """Options for drawing translations at random instead of searching for the best.
 
     Attributes:
-        num_samples: translations drawn for each source.
-        temperature: logits are divided by it; below 1 sharper, above 1 flatter.
-        top_k: only the so many most probable tokens are drawn from; 0 means all.
-        top_p: only the fewest tokens that hold this probability together are drawn from (nucleus sampling, Holtzman
-            et al. 2020); after `top_k`.
-        seed: what is drawn depends on it, on the source and on the number of the sample, and on nothing else.
+        num_samples: number of translations of each source.
+        temperature: logits are divided by it; below 1 the distribution is sharper, above 1 flatter.
+        top_k: draw only from this number of the most probable tokens; 0 means all.
+        top_p: after `top_k`, draw only from the smallest set of tokens whose probabilities sum to at least this
+            (nucleus sampling, Holtzman et al. 2020).
+        seed: a sample depends only on the seed, the source and the number of the sample.
     """
 
     num_samples: int = 1
@@ -27,12 +27,12 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search.
+    """Options of a search.
 
     Attributes:
         beam_size: 1 is greedy search.
         length_penalty: alpha of ((5 + |Y|) / 6)^alpha.
-        max_length: target tokens with `</s>`; None means those of the source + 50.
+        max_length: most target tokens, `</s>` included; None means the source's number of tokens + 50.
         sampling: None means beam search.
     """
 
@@ -42,19 +42,19 @@ class SearchOptions:
     sampling: Sampling | None = None
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
-        """The most target tokens, `</s>` included, that the translation of `source` may have: room for the prefix."""
+        """Returns the most target tokens, `</s>` included, of a translation of `source`; the prefix always fits."""
         limit = len(source) + EXTRA_LENGTH if self.max_length is None else self.max_length
         return max(limit, len(prefix) + 1)
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One finished hypothesis: its tokens, `</s>` included, and its penalised score."""
+    """A finished hypothesis: its token ids, `</s>` included, and its score after the length penalty."""
 
     ids: list[int]
     score: float
 
 
 def penalty(length: int, alpha: float) -> float:
-    """((5 + |Y|) / 6)^alpha (Wu et al. 2016, as 6.1 uses it)."""
+    """Returns the length penalty ((5 + |Y|) / 6)^alpha (Wu et al. 2016, as used in 6.1)."""
     return float(((5 + length) / 6) ** alpha)

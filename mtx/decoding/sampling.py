@@ -1,6 +1,7 @@
-"""Drawing the next token: temperature, the k most probable, the nucleus.
+"""Random sampling of the next token, with temperature, top-k and top-p (the nucleus).
 
-What is drawn for a source depends on the seed, on that source and on the number of the sample, not on its company.
+A sample depends on the seed, its source and its number, but not on other sentences of the batch. The search in
+`mtx.decoding.continuous_batching` uses it in place of the best token.
 
 Shapes: B slots, J beams (always 1 here), V outputs.
 """
@@ -19,7 +20,7 @@ class Sampler:
     """Draws one token for each slot at a time.
 
     Attributes:
-        uniform: a number in [0, 1) for each slot and age, [B, T].
+        uniform: a random number in [0, 1) for each slot and step of its sentence, [B, T].
     """
 
     def __init__(self, sampling: Sampling, num_slots: int, max_length: int, device: torch.device):
@@ -27,10 +28,10 @@ class Sampler:
         self.uniform = torch.zeros(num_slots, max_length, device=device)
 
     def admit(self, slots: list[int], sources: Sequence[Sequence[int]], samples: Sequence[int]) -> None:
-        """Take the random numbers of these sentences into these slots."""
+        """Draws the random numbers of these sentences for these slots."""
         rows = [self._numbers(source, sample) for source, sample in zip(sources, samples, strict=True)]
-        at = torch.tensor(slots, device=self.uniform.device)
-        self.uniform[at] = torch.from_numpy(np.stack(rows)).to(self.uniform)
+        slot_ids = torch.tensor(slots, device=self.uniform.device)
+        self.uniform[slot_ids] = torch.from_numpy(np.stack(rows)).to(self.uniform)
 
     def _numbers(self, source: Sequence[int], sample: int) -> "np.typing.NDArray[np.float32]":
         key = hashlib.sha256(repr((self.sampling.seed, sample, list(source))).encode()).digest()
@@ -38,27 +39,27 @@ class Sampler:
         return generator.random(self.uniform.shape[1], dtype=np.float32)
 
     def keep(self, slots: list[int]) -> None:
-        """Only these slots stay, renumbered in this order."""
+        """Drops all slots but these, which are renumbered in this order."""
         self.uniform = self.uniform[torch.tensor(slots, device=self.uniform.device)]
 
     def draw(self, logits: Tensor, ages: Tensor) -> Tensor:
-        """A token for each slot, [B, 1, 1], from logits [B, 1, V]: the inverse of the cumulative probabilities."""
+        """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `ages` [B] are tokens so far."""
         return draw(logits[:, 0], self.uniform.gather(1, ages[:, None]), self.sampling)[:, None]
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
-    """A token for each row of logits [B, V] and number [B, 1] in [0, 1), [B, 1]."""
+    """Returns a token for each row, [B, 1]: where the cumulative probability of logits [B, V] passes `uniform` [B, 1]."""
     values, size = logits / sampling.temperature, logits.shape[1]
     if not sampling.top_k and sampling.top_p == 1:
         tokens = torch.arange(size, device=logits.device).expand(len(logits), -1)
     else:
-        values, tokens = values.topk(min(sampling.top_k or size, size), -1)  # in falling order
+        values, tokens = values.topk(min(sampling.top_k or size, size), -1)  # most probable first
     total = torch.softmax(values.double(), -1).cumsum(-1)
-    if sampling.top_p < 1:  # the fewest whose sum reaches top_p: those before which it is not reached
+    if sampling.top_p < 1:  # a token is in the nucleus if the sum before it is less than top_p
         before = torch.cat([torch.zeros_like(total[:, :1]), total[:, :-1]], -1)
-        number = (before < sampling.top_p).sum(-1, keepdim=True)
-        whole = total.gather(1, number - 1)
+        nucleus_size = (before < sampling.top_p).sum(-1, keepdim=True)
+        mass = total.gather(1, nucleus_size - 1)
     else:
-        whole = total[:, -1:]
-    at = torch.searchsorted(total, uniform.double() * whole, right=True)
-    return tokens.gather(1, at.clamp(max=tokens.shape[1] - 1))
+        mass = total[:, -1:]
+    rank = torch.searchsorted(total, uniform.double() * mass, right=True)
+    return tokens.gather(1, rank.clamp(max=tokens.shape[1] - 1))

@@ -1,4 +1,7 @@
-"""Forced decoding: how probable a model finds existing translations. Flow: ids of pairs -> `ForcedScore`."""
+"""Forced scoring: the probability that a model gives to existing translations.
+
+`mtx logprob` and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +15,12 @@ from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.transformer import Transformer
 
-_LOGITS = 1 << 25  # that are in memory at once
+_MAX_LOGITS = 1 << 25  # in memory at once
 
 
 @dataclass(frozen=True)
 class ForcedScore:
-    """A given translation: its natural log-probability and tokens, `</s>` included, and its penalised score."""
+    """An existing translation: natural log-probability, number of tokens with `</s>`, score after the length penalty."""
 
     log_prob: float
     num_tokens: int
@@ -28,10 +31,10 @@ class ForcedScore:
 def score_pairs(
     model: Transformer, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
 ) -> list[ForcedScore]:
-    """Score each target given its source, both ending in `</s>`, in batches of similar length."""
+    """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in _batches(src, tgt, max(1, _LOGITS // len(model.output_weight))):
+    for rows in _batches(src, tgt, max(1, _MAX_LOGITS // len(model.output_weight))):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -44,21 +47,22 @@ def score_pairs(
 
 
 def _totals(logits: Tensor, ids: Tensor, lengths: list[int]) -> list[float]:
-    """The summed log-probabilities of sentences that lie end to end, from logits [N, V] and ids [N]."""
+    """Returns the log-probability of each sentence, from logits [N, V] and ids [N] of sentences end to end."""
     log_probs = torch.log_softmax(logits, -1, dtype=torch.float).gather(1, ids.long()[:, None])[:, 0]
     ends = np.cumsum(lengths)
     return [float(part.sum()) for part in np.split(log_probs.double().cpu().numpy(), ends[:-1])]
 
 
 def _batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Rows of similar length with at most max_tokens target tokens together, or one."""
+    """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
     rows: list[int] = []
     total = 0
     for row in sorted(range(len(tgt)), key=lambda r: (len(tgt[r]), len(src[r]))):
-        if rows and total + max(len(tgt[row]), len(src[row])) > max_tokens:
+        num_tokens = max(len(tgt[row]), len(src[row]))
+        if rows and total + num_tokens > max_tokens:
             yield rows
             rows, total = [], 0
         rows.append(row)
-        total += max(len(tgt[row]), len(src[row]))
+        total += num_tokens
     if rows:
         yield rows

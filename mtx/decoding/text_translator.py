@@ -1,7 +1,8 @@
-"""Lines to lines with any engine: clean text, ids, search, detokenised lines in the order they came.
+"""Translates lines of text with any engine: cleans them, encodes them, searches, and decodes, in the order of the input.
 
-One line in, one line out, whatever the line holds: line breaks inside become spaces, an empty line stays empty, a
-source longer than the model's limit is translated in parts. No torch here: an engine brings its own.
+Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
+source that is longer than the model's limit is translated in parts. This module does not need torch; the engines are
+`mtx.decoding.translator` (torch) and `mtx.decoding.ctranslate2_engine`.
 """
 
 from abc import ABC, abstractmethod
@@ -12,14 +13,14 @@ from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 
-_FEW_SENTENCES = 64  # for which starting threads takes longer than it saves
+_FEW_SENTENCES = 64  # starting threads for these takes longer than it saves
 
 Splitter = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: text without line breaks, penalised score, and its pieces."""
+    """One translation: text without line breaks, score after the length penalty, and pieces."""
 
     text: str
     score: float
@@ -27,15 +28,15 @@ class Hypothesis:
 
 
 class TextTranslator(ABC):
-    """Translates lines of text; an engine says how token ids are decoded.
+    """Translates lines of text; a subclass, the engine, implements `decode` on token ids.
 
     Args:
-        max_tokens: longest source, in pieces with `</s>`, that goes through the model in one piece.
+        max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         src, tgt: the languages, for messages and scores.
-        splitter: cuts a line into sentences that are translated one by one and joined again; None leaves lines whole.
+        splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
     Attributes:
-        is_checked: a search for which memory would be short is refused, see `mtx.decoding.memory_check`.
+        is_checked: whether a search that needs more memory than is free is refused; see `mtx.decoding.memory_check`.
     """
 
     is_checked = False
@@ -49,52 +50,48 @@ class TextTranslator(ABC):
 
     @abstractmethod
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """The hypotheses of each source, best first (of samples: as drawn), at least one.
+        """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.
 
         Args:
             sources: token ids, each ending in `</s>`, at most max_tokens.
-            prefixes: for each source the target ids that its translations begin with, without `</s>`; often none.
+            prefixes: for each source the target ids that its translations must begin with, without `</s>`.
         """
 
     def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
-        """One translation per line, in order; an empty line gives an empty line."""
+        """Returns one translation per line, in order; an empty line gives an empty line."""
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes)]
 
     def hypotheses(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Hypothesis]]:
-        """The finished hypotheses of each line, at most beam_size, best first, always at least one.
+        """Returns the finished hypotheses of each line: one to beam_size, best first.
 
-        A line that had to be translated in parts has one, the parts' best joined, with the sum of their scores.
+        A line that is translated in parts has one hypothesis: the best of each part joined, with the sum of their scores.
 
         Args:
-            prefixes: for each line the text that its translations begin with.
+            prefixes: for each line the text that its translations must begin with.
         """
-        parts = self._split(lines)
-        forced = self._forced(parts, prefixes)
-        found = iter(self._found([ids for line_parts in parts for ids in line_parts], forced))
+        parts = self.split(lines)
+        prefix_ids = self._prefix_ids(parts, prefixes)
+        by_part = iter(self._search([ids for line_parts in parts for ids in line_parts], prefix_ids))
         results = []
         for line_parts in parts:
-            candidates = [next(found) for _ in line_parts]
-            results.append(candidates[0] if len(candidates) == 1 else [_join([c[0] for c in candidates])])
+            hypotheses = [next(by_part) for _ in line_parts]
+            results.append(hypotheses[0] if len(hypotheses) == 1 else [_join([part[0] for part in hypotheses])])
         return results
 
-    def split(self, line: str) -> list[list[int]]:
-        """The ids of a line, in parts of at most max_tokens; none for a line with nothing to say."""
-        return self._split([line])[0]
-
-    def _split(self, lines: Sequence[str]) -> list[list[list[int]]]:
-        """The parts of each line; all are encoded in one call."""
+    def split(self, lines: Sequence[str]) -> list[list[list[int]]]:
+        """Returns the ids of each line, in parts of at most max_tokens; an empty line has no parts."""
         texts = [clean_text(line) for line in lines]
         sentences = [self.splitter(text) if self.splitter and text else [text] for text in texts]
-        flat = [sentence for of_line in sentences for sentence in of_line]
+        flat = [sentence for line_sentences in sentences for sentence in line_sentences]
         ids = iter(self.tokenizer.encode(flat, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1))
-        return [[part for _ in of_line for part in self._parts(next(ids))] for of_line in sentences]
+        return [[part for _ in line_sentences for part in self._parts(next(ids))] for line_sentences in sentences]
 
     def _parts(self, ids: list[int]) -> list[list[int]]:
         body, end, width = ids[:-1], ids[-1:], self.max_tokens - 1
         return [body[i : i + width] + end for i in range(0, len(body), width)]
 
-    def _forced(self, parts: list[list[list[int]]], prefixes: Sequence[str] | None) -> list[list[int]]:
-        """The forced target ids of every part: those of its line for the first, none for the others."""
+    def _prefix_ids(self, parts: list[list[list[int]]], prefixes: Sequence[str] | None) -> list[list[int]]:
+        """Returns the prefix of every part in target ids: only the first part of a line has one."""
         texts = ["" for _ in parts] if prefixes is None else [clean_text(prefix) for prefix in prefixes]
         ids = self.tokenizer.encode(texts, target=True, num_threads=1) if any(texts) else [[] for _ in texts]
         return [
@@ -103,11 +100,12 @@ class TextTranslator(ABC):
             for number in range(len(line_parts))
         ]
 
-    def _found(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
-        found = self.decode(sources, prefixes)
-        texts = iter(self.tokenizer.decode([candidate.ids for sentence in found for candidate in sentence]))
+    def _search(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
+        decoded = self.decode(sources, prefixes)
+        texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
         return [
-            [Hypothesis(next(texts), c.score, self.tokenizer.pieces(c.ids)) for c in sentence] for sentence in found
+            [Hypothesis(next(texts), c.score, self.tokenizer.pieces(c.ids)) for c in candidates]
+            for candidates in decoded
         ]
 
 

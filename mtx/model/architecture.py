@@ -1,7 +1,8 @@
-"""The Transformer's parameters as a table: their names and shapes, and their names in other programs' formats.
+"""A table of the Transformer's parameters: their names and shapes in mtx, and their names in other formats.
 
-The model is `mtx.model.transformer`, and a test holds this table equal to it. Exports, imports and the check of
-CTranslate2 models read the table, so that a new layer is a change of the model and of this file. No torch here.
+The model itself is `mtx.model.transformer`; a test checks that this table matches it. Exports, imports and the check of
+CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only. This module does
+not need torch.
 """
 
 import itertools
@@ -15,13 +16,13 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of the model.
+    """A parameter of the model.
 
     Attributes:
-        name: in the model's state_dict.
-        marian: its names in MarianMT. mtx writes the first; files of others may hold equal tensors under the rest.
-        ctranslate2: the variables of CTranslate2 that hold it. Parameters of one variable are concatenated there.
-        has_pad_row: whether the last row is the embedding of pad, which CTranslate2 has no row for.
+        name: its name in the model's state_dict.
+        marian: its names in MarianMT. mtx writes the first; other files may hold equal tensors under the rest.
+        ctranslate2: the CTranslate2 variables that hold it. Several parameters of one variable are concatenated.
+        has_pad_row: whether the last row is the embedding of pad; CTranslate2 has no such row.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Parameter:
     has_pad_row: bool = False
 
 
-# The linear layers and norms of a layer: here, in MarianMT, in CTranslate2, and the weight's shape by `ModelConfig`.
+# The parts of a layer: names in mtx, MarianMT and CTranslate2, and the weight's shape as keys of `ModelConfig`.
 _SQUARE = ("d_model", "d_model")
 _LAYER = (
     ("self_attention.query", "self_attn.q_proj", "self_attention/linear_0", _SQUARE),
@@ -52,7 +53,7 @@ _DECODER_LAYER = (
     ("cross_attention_norm", "encoder_attn_layer_norm", "attention/layer_norm", ("d_model",)),
 )
 
-# The matrices with a row for each token, by `model.tie`, and their names in MarianMT and CTranslate2.
+# The matrices with a row for each token: for each `model.tie`, their names in MarianMT and CTranslate2.
 _SHARED = "model.shared.weight"
 _SOURCE = "model.encoder.embed_tokens.weight", "encoder/embeddings_0/weight"
 _TARGET = "model.decoder.embed_tokens.weight", "decoder/embeddings/weight"
@@ -65,7 +66,7 @@ _TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
-    """Every parameter of a Transformer whose output layer has `num_ids` rows."""
+    """Yields every parameter of a Transformer whose output layer has `num_ids` rows."""
     for name, uses in _TOKENS[config.tie].items():
         marian, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
@@ -86,7 +87,7 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
 
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
-    """The position tables of source and target, which are parameters only where they are learned."""
+    """Returns the position tables of source and target; they are parameters only if positions are learned."""
     shape = (num_positions, config.d_model)
     return [
         Parameter(name, shape, (f"model.{stack}.embed_positions.weight",), (f"{stack}/position_encodings/encodings",))
@@ -95,8 +96,7 @@ def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
 
 
 def _weight_and_bias(name: str, shape: Shape, marian: tuple[str, ...], variable: str) -> Iterator[Parameter]:
-    """The parameters of a linear layer or, where the weight's shape has one dimension, of a LayerNorm."""
-    kinds = {"weight": "weight", "bias": "bias"} if len(shape) > 1 else {"weight": "gamma", "bias": "beta"}
-    for kind, theirs in kinds.items():
-        sizes = shape if kind == "weight" else shape[:1]
-        yield Parameter(f"{name}.{kind}", sizes, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{theirs}",))
+    """Yields the parameters of a linear layer, or of a LayerNorm if the weight's shape has one dimension."""
+    suffixes = ("weight", "bias") if len(shape) > 1 else ("gamma", "beta")
+    for kind, suffix, size in zip(("weight", "bias"), suffixes, (shape, shape[:1]), strict=True):
+        yield Parameter(f"{name}.{kind}", size, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{suffix}",))

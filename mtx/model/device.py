@@ -1,4 +1,7 @@
-"""Where a model runs: a device by name, the precision it multiplies fast, and the attention kernel that fits."""
+"""The device that a model runs on: found by name, with its fast precision, its attention kernel and its settings.
+
+Training, translation and `mtx doctor` ask here what this machine can do; nothing here depends on a model's weights.
+"""
 
 import ctypes
 import logging
@@ -19,25 +22,25 @@ from mtx.run.machine import num_cores, package_version
 
 logger = logging.getLogger(__name__)
 
-_NVIDIA = Path("/proc/driver/nvidia/version")  # the driver's own; where it is, there is a GPU
+_NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it exists only if there is a GPU
 
 
 def find_device(name: str) -> torch.device:
-    """The device that `auto`, `cpu`, `cuda`, `cuda:1` or `mps` means.
+    """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
 
     Raises:
-        UsageError: where this machine has no such device; nothing falls back silently.
+        UsageError: this machine has no such device; nothing falls back silently.
     """
     if name == "auto":
-        if why := unusable_gpu():
-            logger.warning("%s; the CPU is used. mtx doctor tells more", why)
+        if reason := unusable_gpu():
+            logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", name):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, number = name.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():
-        why = unusable_gpu() or f"torch {torch.__version__} finds no CUDA device here"
-        raise UsageError(f"device={name}: {why}", "device=cpu, or device=auto")
+        reason = unusable_gpu() or f"torch {torch.__version__} finds no CUDA device here"
+        raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
     if kind == "mps" and not torch.backends.mps.is_available():
@@ -48,12 +51,12 @@ def find_device(name: str) -> torch.device:
 
 
 def unusable_gpu() -> str | None:
-    """Why torch cannot use an NVIDIA GPU whose driver is here; None where it can, or there is none."""
+    """Returns why torch cannot use this machine's NVIDIA GPU; None if it can, or if there is no driver."""
     if torch.cuda.is_available() or not _NVIDIA.exists():
         return None
     if torch.version.cuda is None:
         return f"this machine has an NVIDIA GPU, but torch {torch.__version__} is a build for CPUs"
-    with warnings.catch_warnings(record=True) as caught:  # in which torch says why
+    with warnings.catch_warnings(record=True) as caught:  # torch gives its reason in a warning
         warnings.simplefilter("always")
         torch.cuda.is_available()
         try:
@@ -81,12 +84,12 @@ def available_bytes(device: torch.device) -> int | None:
 
 
 def cpu_name() -> str:
-    """What this machine's processor calls itself."""
+    """Returns the processor's name for itself."""
     return str(_cpu_capabilities().get("cpu_name") or platform.machine())
 
 
 def machine(device: torch.device) -> dict[str, Any]:
-    """What a run is made on: the name of the device, the system, and versions."""
+    """Returns a description of this machine for a run's records: device, cores, system, versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
     versions = {
         "mtx": package_version() or "unknown", "torch": torch.__version__, "python": platform.python_version(),
@@ -95,7 +98,7 @@ def machine(device: torch.device) -> dict[str, Any]:
 
 
 def num_threads() -> int:
-    """CPU threads for torch: its own default, but no more than this process has cores. Torch ignores cgroup quotas."""
+    """Returns torch's default number of CPU threads, but at most this process's cores: torch ignores cgroup quotas."""
     return min(torch.get_num_threads(), num_cores())
 
 
@@ -104,16 +107,16 @@ def _cpu_capabilities() -> Mapping[str, Any]:
 
 
 def fast_precision(device: torch.device) -> str:
-    """bf16 where the hardware multiplies it at least twice as fast as fp32, else fp32."""
+    """Returns bf16 if the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
     if device.type == "cpu":
-        has = _cpu_capabilities()
-        return "bf16" if has.get("amx_bf16") or has.get("avx512_bf16") else "fp32"
+        capabilities = _cpu_capabilities()
+        return "bf16" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "fp32"
     return "fp32"
 
 
-# dense bf16 FLOP/s by the makers' data sheets; a longer name stands before one that it contains
+# Dense bf16 FLOP/s from the makers' data sheets. A longer name stands before a name that it contains.
 _PEAK_FLOPS = {
     "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
     "RTX 4090": 165e12, "RTX 3090": 71e12,
@@ -121,7 +124,7 @@ _PEAK_FLOPS = {
 
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
-    """What a GPU could do at most, FLOP/s in bf16; None for one that is not listed, and for everything else."""
+    """Returns the peak FLOP/s of a GPU in bf16; None for a GPU that is not listed, and for other devices."""
     if device.type != "cuda" or precision != "bf16":
         return None
     name = torch.cuda.get_device_name(device)
@@ -129,7 +132,7 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
 
 
 def repays_compiling(flops: float) -> bool:
-    """Whether a run of so many FLOP on CUDA is long enough to compile its step first.
+    """Returns whether a CUDA run of this many FLOP is long enough to compile its step first.
 
     Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take some four minutes on an H200.
     """
@@ -137,9 +140,9 @@ def repays_compiling(flops: float) -> bool:
 
 
 def attention_kernel(device: torch.device, precision: str, head_size: int, deterministic: bool = False) -> Kernel:
-    """`varlen` for bf16 on CUDA from compute capability 8.0 with a head size it takes, `padded` everywhere else.
+    """Returns `varlen` for bf16 on CUDA from compute capability 8.0 with a head size that it supports, else `padded`.
 
-    The backward pass of `varlen` sums in any order, so that it is not `deterministic`.
+    The backward pass of `varlen` sums in an undefined order, so it cannot be `deterministic`.
     """
     if deterministic or device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
         return "padded"
@@ -147,15 +150,15 @@ def attention_kernel(device: torch.device, precision: str, head_size: int, deter
 
 
 def make_deterministic() -> None:
-    """Have CUDA give the same bits again, and torch refuse what cannot; call it before the first product."""
+    """Makes CUDA results repeatable bit for bit, or torch raise an error; call it before the first product."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 
 
 def keep_freed_memory() -> None:
-    """Have this process's glibc keep what is freed: mapping it anew costs a CPU step up to a quarter."""
+    """Makes glibc keep freed memory for this process: mapping it again takes up to a quarter of a CPU step."""
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
-        # M_MMAP_THRESHOLD, of which glibc takes 32 MB at most, and M_TRIM_THRESHOLD
+        # M_MMAP_THRESHOLD, at most 32 MB in glibc, and M_TRIM_THRESHOLD
         for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):
             libc.mallopt(option, value)

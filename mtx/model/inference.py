@@ -1,8 +1,9 @@
-"""The Transformer for translation: sources are encoded, and the decoder runs one position at a time for many beams.
+"""The Transformer for translation: it encodes sources, and runs the decoder one position at a time for many beams.
 
-Training runs `mtx.model.transformer`. This module holds copies of its weights in one precision, fused so that layers
-that read the same input are one matrix product, and is several times as fast on small batches. Tests hold the two
-equal. Keys and values of earlier positions are in `mtx.model.kv_cache`.
+Training uses `mtx.model.transformer`. This module copies its weights, in one precision, and fuses layers that read the
+same input into one matrix product, which is several times as fast on small batches. Tests check that the two give the
+same numbers. The keys and values of earlier positions are in `mtx.model.kv_cache`. The search that calls
+`IncrementalModel` is in `mtx.decoding`.
 
 Shapes: B sentences or slots, J beams (or rows of a sentence), S source, T attended positions, N rows, D d_model,
 H heads, K head size, L layers, V vocabulary.
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.model.kv_cache import Cache, Sources
+from mtx.model.kv_cache import EncodedSources, KVCache
 from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
 
 Norm = Callable[[Tensor], Tensor]
@@ -25,11 +26,11 @@ _ONEDNN_TYPES = torch.float32, torch.bfloat16
 
 
 class PackedLinear:
-    """A linear layer for inference, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
+    """An inference linear layer, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
 
-    With few rows reading the weights takes most of the time, and packing halves it; with many rows it saves a tenth to
-    a quarter (docs/decisions.md). The operations are those that torch's own compiler uses. Where this torch or this
-    machine lacks them, plain matrix products are used.
+    With few rows, reading the weights takes most of the time, and packing halves it; with many rows it saves a tenth to
+    a quarter (docs/decisions.md). torch's own compiler uses the same operations. If this torch or this machine lacks
+    them, the layer uses plain matrix products.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
@@ -40,7 +41,7 @@ class PackedLinear:
 
     @classmethod
     def of(cls, layers: Sequence[nn.Linear], dtype: torch.dtype, scale: float = 1.0) -> "PackedLinear":
-        """One layer with the outputs of several, which read the same input; the first layer's are times `scale`."""
+        """Fuses layers that read the same input: their outputs side by side, the first layer's times `scale`."""
         factors = [scale] + [1.0] * (len(layers) - 1)
         weights = [layer.weight * factor for layer, factor in zip(layers, factors, strict=True)]
         biases = [layer.bias * factor for layer, factor in zip(layers, factors, strict=True)]
@@ -53,8 +54,8 @@ class PackedLinear:
         out = torch.mm(x, self._weight) if self.bias is None else torch.addmm(self.bias, x, self._weight)
         return out.relu_() if relu else out
 
-    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
-        """x W^T + b + residual."""
+    def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
+        """Returns residual + x W^T + b."""
         if self._ops is not None:
             out: Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")
             return out
@@ -62,7 +63,7 @@ class PackedLinear:
 
 
 def _onednn() -> Any:
-    """torch's oneDNN operations, or None where this torch has none."""
+    """Returns torch's oneDNN operations, or None if this torch has none."""
     ops = torch.ops.mkldnn
     names = "_reorder_linear_weight", "_linear_pointwise"
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
@@ -70,18 +71,20 @@ def _onednn() -> Any:
 
 
 def _layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
-    """LayerNorm of [N, D]."""
+    """Returns `norm` in `dtype`, as a function of [N, D]."""
     shape, eps = list(norm.normalized_shape), norm.eps
     weight, bias = norm.weight.detach().to(dtype), norm.bias.detach().to(dtype)
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
 def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attention of scaled queries.
+    """Attention of queries that are already divided by sqrt(K).
 
     Args:
-        q: [B, H, J, K]. keys: transposed, [B * H, K, T]. values: [B * H, T, K].
-        mask: added to the scores, [B, 1, J or 1, T]; None where every position is visible.
+        q: [B, H, J, K].
+        keys: transposed, [B * H, K, T].
+        values: [B * H, T, K].
+        mask: added to the scores, [B, 1, J or 1, T]; None if every position is visible.
 
     Returns:
         [B * J, D].
@@ -95,13 +98,13 @@ def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Ten
 
 
 class InferenceLayer:
-    """What encoder and decoder layers share: the projections of self-attention and the feed-forward sub-layer."""
+    """The common part of encoder and decoder layers: the self-attention projections and the feed-forward sub-layer."""
 
     def __init__(self, layer: EncoderLayer, dtype: torch.dtype):
         self.pre_norm, self._activation = layer.pre_norm, layer.activation
         self._is_relu, attention = layer.activation is F.relu, layer.self_attention
         self.num_heads = attention.num_heads
-        self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 3.2.1; multiplied into the weights
+        self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 3.2.1, 1 / sqrt(K), in the weights
         self.self_in = PackedLinear.of([attention.query, attention.key, attention.value], dtype, self.scale)
         self.self_out = PackedLinear.of([attention.output], dtype)
         self._inner, self._outer = PackedLinear.of([layer.inner], dtype), PackedLinear.of([layer.outer], dtype)
@@ -109,35 +112,35 @@ class InferenceLayer:
         self._feed_forward_norm = _layer_norm(layer.feed_forward_norm, dtype)
 
     def split(self, x: Tensor, rows: int) -> Tensor:
-        """Queries, keys and values of [B * J, D], as [3, B, H, J, K]."""
+        """Returns the queries, keys and values of x [B * J, D], as [3, B, H, J, K]."""
         size = x.shape[1] // self.num_heads
         return self.self_in(x).view(-1, rows, 3, self.num_heads, size).permute(2, 0, 3, 1, 4)
 
     def before(self, norm: Norm, x: Tensor) -> Tensor:
-        """The input of a sub-layer."""
+        """Returns the input of a sub-layer."""
         return norm(x) if self.pre_norm else x
 
     def after(self, norm: Norm, total: Tensor) -> Tensor:
-        """The output of a sub-layer, from the residual sum."""
+        """Returns the output of a sub-layer, given the residual sum."""
         return total if self.pre_norm else norm(total)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward sub-layer (3.3) of [N, D]."""
+        """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
         y = self.before(self._feed_forward_norm, x)
         hidden = self._inner(y, relu=self._is_relu)
         hidden = hidden if self._is_relu else self._activation(hidden)  # type: ignore[operator]
-        return self.after(self._feed_forward_norm, self._outer.plus(hidden, x))
+        return self.after(self._feed_forward_norm, self._outer.add_to(x, hidden))
 
 
 class _EncoderLayer(InferenceLayer):
     def __call__(self, x: Tensor, width: int, mask: Tensor | None) -> Tensor:
         q, k, v = self.split(self.before(self.self_norm, x), width)
         out = _attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
-        return self.feed_forward(self.after(self.self_norm, self.self_out.plus(out, x)))
+        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
 
 
 class _DecoderLayer(InferenceLayer):
-    """A decoder layer at one position: x is [B * J, D]."""
+    """A decoder layer at one target position; x is [B * J, D]."""
 
     def __init__(self, layer: DecoderLayer, dtype: torch.dtype):
         super().__init__(layer, dtype)
@@ -145,19 +148,19 @@ class _DecoderLayer(InferenceLayer):
         self.cross_out = PackedLinear.of([layer.cross_attention.output], dtype)
         self.cross_norm = _layer_norm(layer.cross_attention_norm, dtype)
 
-    def __call__(self, x: Tensor, cache: Cache, number: int) -> Tensor:
+    def __call__(self, x: Tensor, cache: KVCache, number: int) -> Tensor:
         beams = cache.beam_size
         queries_keys_values = self.split(self.before(self.self_norm, x), beams)
-        cache.extend(number, queries_keys_values[1:])
-        out = _attend(queries_keys_values[0], *cache.of_targets[number], cache.mask)
-        x = self.after(self.self_norm, self.self_out.plus(out, x))
+        cache.write(number, queries_keys_values[1:])
+        out = _attend(queries_keys_values[0], *cache.target_kv[number], cache.target_mask)
+        x = self.after(self.self_norm, self.self_out.add_to(x, out))
         q = self.cross_in(self.before(self.cross_norm, x)).view(-1, beams, self.num_heads, x.shape[1] // self.num_heads)
-        out = _attend(q.transpose(1, 2), *cache.of_sources[number], cache.memory_mask)
-        return self.feed_forward(self.after(self.cross_norm, self.cross_out.plus(out, x)))
+        out = _attend(q.transpose(1, 2), *cache.source_kv[number], cache.source_mask)
+        return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
 
 
 class InferenceEncoder:
-    """The encoder of `model` in `dtype`; sentences are padded to the longest."""
+    """The encoder of `model` in `dtype`; it pads sentences to the longest."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
         self._model, self._dtype, self._scale = model, dtype, math.sqrt(model.config.d_model)
@@ -167,7 +170,7 @@ class InferenceEncoder:
         self._norm = None if model.encoder_norm is None else _layer_norm(model.encoder_norm, dtype)
 
     def __call__(self, sources: list[list[int]]) -> Tensor:
-        """The encoder's output of these token ids, [B * S, D]; rows of padding hold no meaning."""
+        """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
         width, device, pad_id = max(map(len, sources)), self._embedding.device, self._model.pad_id
         ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
         mask = None
@@ -187,7 +190,7 @@ class IncrementalModel:
     """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects.
 
     Attributes:
-        is_static: see `Cache`.
+        is_static: see `KVCache`.
     """
 
     def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
@@ -206,30 +209,31 @@ class IncrementalModel:
         self._output = PackedLinear(*_padded_output(model), dtype)
         self._positions = torch.empty(0)
 
-    def encode(self, sources: Sequence[list[int]]) -> Sources:
-        """The keys and values that all layers' cross attention computes from the encoded sentences."""
-        projected = self._cross_keys_values(self._encoder(list(sources)))
+    def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
+        """Encodes sentences; returns their keys and values for the cross attention of every layer."""
+        keys_values = self._cross_keys_values(self._encoder(list(sources)))
         layers, heads, size = self._shape
-        return Sources(projected.view(len(sources), -1, layers, 2, heads, size), [len(s) for s in sources])
+        keys_values = keys_values.view(len(sources), -1, layers, 2, heads, size)
+        return EncodedSources(keys_values, [len(source) for source in sources])
 
-    def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache:
-        """An empty cache, for targets of at most `max_length`."""
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
+        """Returns an empty cache, for targets of at most `max_length` tokens."""
         learned = self._model.tgt_positions
         self._positions = (self._model.sinusoids(max_length) if learned is None else learned.detach()).to(self._dtype)
-        return Cache(self._embedding, self._shape, num_slots, beam_size, self.is_static)
+        return KVCache(self._shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
-    def step(self, ids: Tensor, ages: Tensor, cache: Cache) -> Tensor:
-        """Run the decoder at the next target position of every beam; call `cache.prepare()` first.
+    def step(self, ids: Tensor, ages: Tensor, cache: KVCache) -> Tensor:
+        """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.
 
         Args:
             ids: the last token of each hypothesis (pad at the start), [B, J].
-            ages: how many tokens the hypotheses of each slot have, [B].
+            ages: the number of tokens that the hypotheses of each slot have, [B].
 
         Returns:
-            Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64, with logits of -inf.
+            Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
         x = F.embedding(ids, self._embedding).mul_(self._scale).add_(self._positions[ages][:, None]).flatten(0, 1)
-        cache.begin()
+        cache.begin_step()
         for number, layer in enumerate(self._layers):
             x = layer(x, cache, number)
         x = x if self._norm is None else self._norm(x)
@@ -237,7 +241,7 @@ class IncrementalModel:
 
 
 def _padded_output(model: Transformer) -> tuple[Tensor, Tensor]:
-    """Weight and bias of the output layer with rows added up to a multiple of 64, whose logits are -inf."""
+    """Returns weight and bias of the output layer, padded to a multiple of 64 rows; added logits are -inf."""
     num_ids = len(model.output_weight)
     added = -num_ids % 64
     weight = F.pad(model.output_weight.detach(), (0, 0, 0, added))

@@ -1,11 +1,13 @@
-"""What decoding keeps between steps: keys and values of the sentences in its slots, and who may see what.
+"""The key-value cache of decoding: keys and values of the sentences in its slots, and masks that say who sees which.
 
-Slots are given to other sentences when theirs are done. What the encoder said of a sentence is there once, shared by
-its beams. On the target side nothing moves when beams cross: all beams of a slot look at all cached positions of that
-slot, and a mask, which follows the beams, hides those of others. That costs a few more products and saves copying the
-cache at every step. Every few steps what no beam sees any more is dropped.
+Each slot holds one sentence and its beams; when a sentence is done, another takes its slot. The keys and values of a
+source sentence are stored once and shared by its beams. On the target side, beams never copy each other's keys and
+values: all beams of a slot attend to all cached positions of that slot, and a mask, which is reordered with the beams,
+hides the positions of other beams. That costs a few more products and saves copying the cache at every step. From time
+to time, positions that no beam sees any more are dropped.
 
-Shapes: B slots, J beams, S source, C columns (one a step), T positions looked at, H heads, K head size, L layers.
+Shapes: B slots, J beams, S source positions, C columns (one a step), T attended positions, H heads, K head size,
+L layers.
 """
 
 import math
@@ -15,167 +17,162 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-COLUMNS_AT_A_TIME = {False: 12, True: 32}  # that are allocated, by `Cache.is_static`
-_HIDDEN = -math.inf
+COLUMNS_AT_A_TIME = {False: 12, True: 32}  # columns to allocate at a time, by `KVCache.is_static`
 
 
 @dataclass(frozen=True)
-class Sources:
-    """Keys and values of encoded sentences for every layer's cross attention.
+class EncodedSources:
+    """Keys and values of encoded sentences for the cross attention of every layer, [B, S, L, 2, H, K], and lengths."""
 
-    Attributes:
-        projected: [B, S, L, 2, H, K].
-        lengths: of the sentences.
-    """
-
-    projected: Tensor
+    keys_values: Tensor
     lengths: list[int]
 
 
-class Cache:
-    """What decoding keeps of the sentences in its slots.
+class KVCache:
+    """Keys and values of the sentences in a fixed number of slots.
 
-    Its tensors are as wide as what is looked at, and dense: a CPU would copy slices of them for every product.
+    Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product.
 
     Args:
-        like: a tensor of its type and on its device.
         shape: layers, heads, head size.
-        is_static: steps read and write the same memory where `version` is the same, as a recorded graph must (CUDA).
+        is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires.
 
     Attributes:
-        of_sources, of_targets: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
-        memory_mask, mask: added to their scores, [B, 1, 1, S] and [B, 1, J, C * J]: 0 where something is to be seen (of
-            the target a beam's own history), -inf elsewhere; None where everything is.
-        version: changes where tensors are replaced.
+        source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
+        source_mask: added to the scores of cross attention, [B, 1, 1, S]: 0 or -inf; None if every position is visible.
+        target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
+        version: changes when tensors are replaced.
     """
 
     def __init__(
-        self, like: Tensor, shape: tuple[int, int, int], num_slots: int, beam_size: int, is_static: bool
+        self, shape: tuple[int, int, int], num_slots: int, beam_size: int, is_static: bool,
+        dtype: torch.dtype, device: torch.device,
     ):  # fmt: skip
         layers, heads, size = shape
         self.beam_size, self.is_static = beam_size, is_static
-        self._more_columns, self._more_sources = COLUMNS_AT_A_TIME[is_static], 16 if is_static else 4
-        self._size = size
-        self._memory = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # keys and values of the source
-        self._memory_mask = like.new_zeros(num_slots, 1, 1, 0)
-        self._target = like.new_zeros(layers, 2, num_slots, heads, 0, size)  # what the beams of a slot wrote
-        self.mask = like.new_zeros(num_slots, 1, beam_size, 0)
-        own = torch.eye(beam_size, dtype=torch.bool, device=like.device)
-        self._own = like.new_full((beam_size, beam_size), _HIDDEN).masked_fill_(own, 0.0)
-        self._beams = torch.arange(beam_size, device=like.device)
-        self._first_rows = (torch.arange(num_slots, device=like.device) * beam_size)[:, None]
-        self._next = torch.zeros((), dtype=torch.long, device=like.device)  # where the next step writes
-        self._used = self.version = 0  # the same on the host
-        self._widths = [0] * num_slots  # the length of its source; 0 for an empty slot
-        self._seen = -1  # the version of which `of_sources` and `of_targets` are
+        self._columns_at_a_time, self._sources_at_a_time = COLUMNS_AT_A_TIME[is_static], 16 if is_static else 4
 
-    def admit(self, slots: list[int], sources: Sources, rows: list[int]) -> None:
-        """Put the sentences `rows` of `sources` into these slots."""
-        lengths, device = torch.tensor([sources.lengths[row] for row in rows]), self._memory.device
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self._sources = zeros(layers, 2, num_slots, heads, 0, size)
+        self._source_mask = zeros(num_slots, 1, 1, 0)
+        self._targets = zeros(layers, 2, num_slots, heads, 0, size)
+        self.target_mask = zeros(num_slots, 1, beam_size, 0)
+        is_own = torch.eye(beam_size, dtype=torch.bool, device=device)
+        self._own_mask = zeros(beam_size, beam_size).masked_fill_(~is_own, -math.inf)
+        self._beams = torch.arange(beam_size, device=device)
+        self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
+        self._next = torch.zeros((), dtype=torch.long, device=device)  # the target position that the next step writes
+        self._num_used = 0  # the same number on the host
+        self._source_lengths = [0] * num_slots  # 0 for an empty slot
+        self.version, self._version_by_layer = 0, -1  # the second one is that of `source_kv` and `target_kv`
+
+    def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
+        """Puts the sentences `rows` of `sources` into these slots."""
+        lengths, device = torch.tensor([sources.lengths[row] for row in rows]), self._sources.device
         width = int(lengths.max())
-        if width > self._memory.shape[4]:
+        if width > self._sources.shape[4]:
             self._set_width(width)
-        chosen = torch.tensor(rows).to(device, non_blocking=True)
-        at = torch.tensor(slots).to(device, non_blocking=True)
-        self._memory[:, :, at, :, :width] = sources.projected[chosen, :width].permute(2, 3, 0, 4, 1, 5)
-        is_pad = torch.arange(self._memory.shape[4]) >= lengths[:, None]
-        mask = torch.zeros(is_pad.shape, dtype=self._memory.dtype).masked_fill_(is_pad, _HIDDEN)
-        self._memory_mask[at] = mask[:, None, None].to(device, non_blocking=True)
-        self.mask[at] = _HIDDEN
+        row_ids = torch.tensor(rows).to(device, non_blocking=True)
+        slot_ids = torch.tensor(slots).to(device, non_blocking=True)
+        self._sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
+        is_pad = torch.arange(self._sources.shape[4]) >= lengths[:, None]
+        mask = torch.zeros(is_pad.shape, dtype=self._sources.dtype).masked_fill_(is_pad, -math.inf)
+        self._source_mask[slot_ids] = mask[:, None, None].to(device, non_blocking=True)
+        self.target_mask[slot_ids] = -math.inf
         for slot, length in zip(slots, lengths.tolist(), strict=True):
-            self._widths[slot] = length
+            self._source_lengths[slot] = length
 
     def release(self, slots: list[int]) -> None:
-        """These slots hold nothing that is still needed."""
+        """Marks these slots as empty."""
         for slot in slots:
-            self._widths[slot] = 0
+            self._source_lengths[slot] = 0
 
     def keep(self, slots: list[int]) -> None:
-        """Only these slots stay, renumbered in this order."""
-        at = torch.tensor(slots, device=self._memory.device)
-        self._memory, self._target = self._memory.index_select(2, at), self._target.index_select(2, at)
-        self._memory_mask, self.mask = self._memory_mask[at], self.mask[at]
+        """Drops all slots but these, which are renumbered in this order."""
+        slot_ids = torch.tensor(slots, device=self._sources.device)
+        self._sources, self._targets = self._sources.index_select(2, slot_ids), self._targets.index_select(2, slot_ids)
+        self._source_mask, self.target_mask = self._source_mask[slot_ids], self.target_mask[slot_ids]
         self._first_rows = self._first_rows[: len(slots)]
-        self._widths = [self._widths[slot] for slot in slots]
+        self._source_lengths = [self._source_lengths[slot] for slot in slots]
         self.version += 1
 
     def prepare(self) -> int:
-        """Make room for the next step, on the host; what is recorded for one result holds for equal ones."""
-        if self._used + self.beam_size > self.mask.shape[3]:
+        """Makes room for the next step, from the host; returns `version`."""
+        if self._num_used + self.beam_size > self.target_mask.shape[3]:
             self._make_room()
-        self._set_width(max(1, *self._widths))
-        if self.version != self._seen:
-            self.of_sources, self.of_targets = _by_layer(self._memory), _by_layer(self._target)
-            self._seen = self.version
+        self._set_width(max(1, *self._source_lengths))
+        if self.version != self._version_by_layer:
+            self.source_kv, self.target_kv = _by_layer(self._sources), _by_layer(self._targets)
+            self._version_by_layer = self.version
         if not self.is_static:
-            self._columns = self._target.narrow(4, self._used, self.beam_size).unbind(0)
-        width = self._memory.shape[4]
-        is_even = not self.is_static and all(w == width for w in self._widths)
-        self.memory_mask = None if is_even else self._memory_mask
+            self._columns = self._targets.narrow(4, self._num_used, self.beam_size).unbind(0)
+        width = self._sources.shape[4]
+        is_full = not self.is_static and all(length == width for length in self._source_lengths)
+        self.source_mask = None if is_full else self._source_mask
         return self.version
 
-    def stepped(self) -> None:
-        """Count a step, on the host."""
-        self._used += self.beam_size
+    def count_step(self) -> None:
+        """Counts a step on the host."""
+        self._num_used += self.beam_size
 
     def _make_room(self) -> None:
-        """Drop what no beam sees any more, and have room for the next steps.
+        """Drops target positions that no beam sees any more, and makes room for the next steps.
 
-        Beams that go back to the same one share most of their history: about a third of what they wrote is still seen.
+        Beams that descend from the same beam share most of their history: about a third of the positions are visible.
         """
-        seen = (self.mask[:, 0] == 0).any(1)  # [B, C * J]
-        seen &= torch.tensor(self._widths, device=seen.device)[:, None] > 0
-        used = int(seen.sum(1).max()) if seen.shape[1] else 0
-        at = torch.argsort(~seen, dim=1, stable=True)[:, :used]  # what is seen, in its order
-        more = self._more_columns * self.beam_size
-        size = -(-(used + more // 2) // more) * more
-        target = self._target.gather(
-            4, at[None, None, :, None, :, None].expand(*self._target.shape[:4], used, self._size)
-        )
-        mask = self.mask.gather(3, at[:, None, None].expand(*self.mask.shape[:3], used))
-        if size != self.mask.shape[3]:
-            self._target = target.new_empty(*target.shape[:4], size, self._size)
-            self.mask = mask.new_empty(*mask.shape[:3], size)
+        is_visible = (self.target_mask[:, 0] == 0).any(1)  # [B, C * J]
+        is_visible &= torch.tensor(self._source_lengths, device=is_visible.device)[:, None] > 0
+        used = int(is_visible.sum(1).max()) if is_visible.shape[1] else 0
+        positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
+        added = self._columns_at_a_time * self.beam_size
+        size = -(-(used + added // 2) // added) * added
+        shape, head_size = self._targets.shape[:4], self._targets.shape[5]
+        targets = self._targets.gather(4, positions[None, None, :, None, :, None].expand(*shape, used, head_size))
+        mask = self.target_mask.gather(3, positions[:, None, None].expand(*self.target_mask.shape[:3], used))
+        if size != self.target_mask.shape[3]:
+            self._targets = targets.new_empty(*shape, size, head_size)
+            self.target_mask = mask.new_empty(*mask.shape[:3], size)
             self.version += 1
-        self.mask.fill_(_HIDDEN)
-        self._target[..., used:, :].zero_()  # hidden, but NaN would not stay so
-        self._target[..., :used, :], self.mask[..., :used] = target, mask
-        self._used = used
+        self.target_mask.fill_(-math.inf)
+        self._targets[..., used:, :].zero_()  # the mask hides these positions, but it could not hide NaN
+        self._targets[..., :used, :], self.target_mask[..., :used] = targets, mask
+        self._num_used = used
         self._next.fill_(used)
 
     def _set_width(self, width: int) -> None:
-        """Have as many source positions as are needed, to a multiple."""
-        more = self._more_sources
-        added = -(-width // more) * more - self._memory.shape[4]
+        """Sets the number of source positions to `width`, rounded up."""
+        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self._sources.shape[4]
         if added:
-            self._memory = F.pad(self._memory, (0, 0, 0, added)).contiguous()
-            self._memory_mask = F.pad(self._memory_mask, (0, added), value=_HIDDEN).contiguous()
+            self._sources = F.pad(self._sources, (0, 0, 0, added)).contiguous()
+            self._source_mask = F.pad(self._source_mask, (0, added), value=-math.inf).contiguous()
             self.version += 1
 
-    def begin(self) -> None:
-        """Begin a step: every beam sees what it is about to write."""
+    def begin_step(self) -> None:
+        """Begins a step: makes the position that each beam is about to write visible to that beam."""
         if self.is_static:
-            own = self._own.expand(*self.mask.shape[:2], -1, -1)
-            self.mask.index_copy_(3, self._next + self._beams, own)
+            own = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
+            self.target_mask.index_copy_(3, self._next + self._beams, own)
         else:
-            self.mask.narrow(3, self._used, self.beam_size).copy_(self._own)
+            self.target_mask.narrow(3, self._num_used, self.beam_size).copy_(self._own_mask)
 
-    def extend(self, layer: int, keys_values: Tensor) -> None:
-        """Write what a layer computed at this step, [2, B, H, J, K]."""
+    def write(self, layer: int, keys_values: Tensor) -> None:
+        """Writes the keys and values of a layer at this step, [2, B, H, J, K]."""
         if self.is_static:
-            self._target[layer].index_copy_(3, self._next + self._beams, keys_values)
+            self._targets[layer].index_copy_(3, self._next + self._beams, keys_values)
         else:
             self._columns[layer].copy_(keys_values)
 
     def reorder(self, parents: Tensor) -> None:
-        """End a step: let beam j of each slot go on from beam parents[:, j]; int [B, J]."""
+        """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
         self._next += self.beam_size
         if self.beam_size > 1:
             rows = (self._first_rows + parents).flatten()
-            self.mask.copy_(self.mask.flatten(0, 2).index_select(0, rows).view_as(self.mask))
+            self.target_mask.copy_(self.target_mask.flatten(0, 2).index_select(0, rows).view_as(self.target_mask))
 
 
 def _by_layer(keys_values: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """[L, 2, B, H, T, K] as each layer's keys, transposed [B * H, K, T], and values [B * H, T, K]."""
+    """Returns [L, 2, B, H, T, K] as each layer's keys, transposed [B * H, K, T], and values [B * H, T, K]."""
     flat = keys_values.flatten(2, 3)
     return list(zip(flat[:, 0].transpose(2, 3).unbind(0), flat[:, 1].unbind(0), strict=True))

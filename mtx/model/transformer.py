@@ -1,7 +1,8 @@
-"""The Transformer (section 3 of the paper) over packed streams, readable beside it.
+"""The Transformer (section 3 of the paper) over packed batches, to be read beside the paper.
 
-Training knows a model only by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and `prepare_positions`,
-search by what `mtx.model.inference` makes of it, so that another architecture can stand beside this one.
+This is the model of training and scoring. Training uses only `encode`, `decode`, `output_weight`, `output_bias`,
+`pad_id` and `prepare_positions`; search uses only the copy that `mtx.model.inference` makes. So another architecture
+can stand beside this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
@@ -23,7 +24,7 @@ _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 
 class Batch(Protocol):
-    """What the model reads of a packed batch (`mtx.data.packing.PackedBatch` holds the definitions)."""
+    """The fields of a packed batch that the model reads; `mtx.data.packing.PackedBatch` defines them."""
 
     @property
     def src_ids(self) -> Tensor: ...
@@ -45,7 +46,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output, [N_src, D], and where its sentences start (int32 [M+1])."""
+    """The encoder's output: hidden states [N_src, D], and where each sentence starts, int32 [M+1]."""
 
     hidden: Tensor
     offsets: Tensor
@@ -53,14 +54,14 @@ class Memory:
 
 
 def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
-    """The table of 3.5, [num_positions, D], in halves [sin | cos] (Marian's layout, the paper's permuted)."""
+    """Returns the table of 3.5, [num_positions, D]: sines, then cosines (Marian's order; the paper alternates them)."""
     frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
     angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
 class MultiHeadAttention(nn.Module):
-    """3.2.2: h heads of scaled dot-product attention; query, key, value and output projections have biases."""
+    """Multi-head attention (3.2.2); the projections to query, key, value and output have biases."""
 
     def __init__(self, d_model: int, num_heads: int):
         super().__init__()
@@ -68,7 +69,7 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(d_model, d_model) for _ in range(4))
 
     def split(self, x: Tensor) -> Tensor:
-        """[..., D] -> [..., H, K]."""
+        """Views x [..., D] as [..., H, K]."""
         return x.view(*x.shape[:-1], self.num_heads, -1)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
@@ -78,7 +79,7 @@ class MultiHeadAttention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each with a residual sum and LayerNorm (3.1)."""
+    """A self-attention and a feed-forward sub-layer, each with a residual sum and LayerNorm (3.1)."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -92,21 +93,21 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
     def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
-        """What a sub-layer reads."""
+        """Returns the input of a sub-layer."""
         return _apply(norm, x) if self.pre_norm else x
 
     def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
-        """The residual sum around a sub-layer, with dropout on the sub-layer's output (5.4)."""
+        """Adds the output of a sub-layer to its input x, with dropout on that output (5.4)."""
         x = x + dropout(sublayer, self.dropout, self.training)
         return x if self.pre_norm else _apply(norm, x)
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
-        """The self-attention sub-layer over a packed stream."""
+        """Applies the self-attention sub-layer to x [N, D]."""
         y = self.before(self.self_attention_norm, x)
         return self.after(self.self_attention_norm, x, self.self_attention(y, y, layout))
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward sub-layer (3.3)."""
+        """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
         y = self.before(self.feed_forward_norm, x)
         hidden: Tensor = self.activation(self.inner(y))  # type: ignore[operator]
         return self.after(self.feed_forward_norm, x, self.outer(hidden))
@@ -116,7 +117,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(EncoderLayer):
-    """An encoder layer with attention over the encoder's output in between."""
+    """An encoder layer with attention over the encoder's output between its two sub-layers."""
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
@@ -136,10 +137,10 @@ def _apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
 
 
 def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """FLOP of forward and backward for one target token and `src_per_tgt` source tokens, in products with weights.
+    """Returns the FLOP of forward and backward for one target token and `src_per_tgt` source tokens.
 
-    A product with a weight takes 2 FLOP a weight and token forward, 4 backward. A decoder layer projects the keys and
-    values of its cross attention for source tokens.
+    Only products with weights count: 2 FLOP for each weight and token forward, 4 backward. The keys and values of a
+    decoder layer's cross attention are projections of source tokens.
     """
     attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
     src_weights = config.num_encoder_layers * (attention + feed_forward) + config.num_decoder_layers * attention / 2
@@ -148,10 +149,10 @@ def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> flo
 
 
 class Transformer(nn.Module):
-    """Encoder and decoder with shared embeddings.
+    """The whole model: embeddings, encoder, decoder, and the weights of the output layer.
 
     Args:
-        num_ids: rows of the output layer; the embedding has one more, for pad, which is zero and never trained.
+        num_ids: number of rows of the output layer. An embedding has one more row, for pad; it stays zero.
     """
 
     def __init__(self, config: ModelConfig, num_ids: int):
@@ -173,22 +174,18 @@ class Transformer(nn.Module):
         self.encoder_norm = nn.LayerNorm(d_model) if pre else None
         self.decoder_norm = nn.LayerNorm(d_model) if pre else None
         self._sinusoids = torch.empty(0, d_model)
-        if not self.embedding.is_meta:  # to do nothing there, torch would load 800 modules first
+        if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
             self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Embeddings N(0, d_model^-1/2) with a zero pad row, biases zero, every matrix Xavier uniform.
+        """Draws embeddings from N(0, d_model^-1/2) and matrices from Xavier's uniform; biases and pad rows are zero.
 
-        The matrices that feed a residual sum are `RESIDUAL_GAIN` times that: each layer starts close to the identity.
+        Matrices that feed a residual sum are multiplied by `RESIDUAL_GAIN`, so that each layer starts close to the
+        identity.
         """
         for name, parameter in self.named_parameters():
-            if (
-                parameter is self.embedding
-                or parameter is self.src_embedding
-                or parameter is self.projection
-                or name in ("src_positions", "tgt_positions")
-            ):
+            if name in ("embedding", "src_embedding", "projection", "src_positions", "tgt_positions"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() == 2:
                 residual = name.endswith(("outer.weight", "attention.output.weight"))
@@ -201,11 +198,11 @@ class Transformer(nn.Module):
 
     @property
     def output_weight(self) -> Tensor:
-        """[V, D]; logits are hidden @ output_weight^T (+ output_bias)."""
+        """The matrix [V, D] of the output layer: logits are hidden @ output_weight^T (+ output_bias)."""
         return self.embedding[:-1] if self.projection is None else self.projection
 
     def embed(self, ids: Tensor, positions: Tensor, source: bool) -> Tensor:
-        """Token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4)."""
+        """Returns token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4), [N, D]."""
         table = self.src_embedding if source and self.src_embedding is not None else self.embedding
         learned = self.src_positions if source else self.tgt_positions
         x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
@@ -213,18 +210,18 @@ class Transformer(nn.Module):
         return dropout(x, self.config.dropout, self.training)
 
     def sinusoids(self, num_positions: int) -> Tensor:
-        """The sinusoidal table of at least so many positions, [num_positions, D]."""
+        """Returns the sinusoidal table with at least `num_positions` rows of D."""
         self.prepare_positions(num_positions)
         return self._sinusoids
 
     def prepare_positions(self, num_positions: int) -> None:
-        """Have the sinusoidal table reach so far; called ahead of the calls that read it."""
+        """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`."""
         if len(self._sinusoids) < num_positions or self._sinusoids.device != self.embedding.device:
             table = sinusoidal_positions(max(num_positions, len(self._sinusoids)), self.config.d_model)
             self._sinusoids = table.to(self.embedding.device)
 
     def encode(self, batch: Batch) -> Memory:
-        """Run the encoder over the packed sources."""
+        """Runs the encoder over the packed sources."""
         layout = self._layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
         x = self.embed(batch.src_ids, batch.src_positions, source=True)
         for layer in self.encoder:
@@ -233,7 +230,7 @@ class Transformer(nn.Module):
         return Memory(hidden, batch.src_offsets, batch.num_sentences)
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
-        """Run the decoder over the packed targets, teacher-forced; returns hidden states, [N_tgt, D]."""
+        """Runs the decoder over the packed targets, teacher-forced; returns hidden states, [N_tgt, D]."""
         self_layout = self._layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
         cross_layout = self._layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
         x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
@@ -243,6 +240,6 @@ class Transformer(nn.Module):
 
     def _layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
         device = self.embedding.device
-        kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen takes bf16 only
+        kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen needs bf16
         heads = self.config.num_heads
         return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)

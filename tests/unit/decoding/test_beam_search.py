@@ -83,7 +83,7 @@ class TableCache:
     def reorder(self, parents: Tensor) -> None:
         self.prefixes = [[beams[i] for i in row] for beams, row in zip(self.prefixes, parents.tolist(), strict=True)]
 
-    def stepped(self) -> None:
+    def count_step(self) -> None:
         self.steps += 1
 
 

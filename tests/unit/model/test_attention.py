@@ -1,18 +1,18 @@
-"""Packed attention is the textbook's, sentence by sentence, forward and backward."""
+"""Attention over a packed batch equals the reference for each sentence, forward and backward."""
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.model.attention import Layout, attention, make_layout
+from mtx.model.attention import Layout, attention, make_layout, reference_attention
+from mtx.model.attention_kernels import TileLayout
 from mtx.model.device import attention_kernel
 from mtx.model.transformer import MultiHeadAttention
 
 HEADS, SIZE = 3, 5
-SRC = [7, 1, 12, 3, 3, 1, 2, 9, 20, 4, 2, 1, 1, 2, 1, 1, 3]  # short and long: several blocks
+SRC = [7, 1, 12, 3, 3, 1, 2, 9, 20, 4, 2, 1, 1, 2, 1, 1, 3]  # short and long: several tiles
 TGT = [5, 2, 3, 14, 1, 1, 6, 2, 17, 8, 1, 2, 1, 3, 1, 2, 1]
 CASES = {"self": (SRC, SRC, False), "causal": (TGT, TGT, True), "cross": (TGT, SRC, False)}
 
@@ -34,28 +34,31 @@ def random_rows(lengths: list[int], tail: int, seed: int) -> Tensor:
     return rows.requires_grad_()
 
 
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, queries: list[int], keys: list[int], causal: bool) -> Tensor:
-    """softmax(q k^T / sqrt(K)) v in a loop over sentences and heads."""
-    out = torch.zeros_like(q)
-    bounds = [list(pairwise(torch.tensor([0, *lengths]).cumsum(0).tolist())) for lengths in (queries, keys)]
-    for (a, b), (c, d) in zip(*bounds, strict=True):
-        for h in range(q.shape[1]):
-            scores = q[a:b, h] @ k[c:d, h].T / math.sqrt(q.shape[2])
-            if causal:
-                future = torch.ones(b - a, d - c).triu(1).bool()
-                scores = scores.masked_fill(future, -math.inf)
-            out[a:b, h] = scores.softmax(-1) @ v[c:d, h]
-    return out
+def sentence_by_sentence(q: Tensor, k: Tensor, v: Tensor, queries: list[int], keys: list[int], causal: bool) -> Tensor:
+    """The reference in a loop over sentences; the rows of dummies are zero."""
+    outputs = [
+        reference_attention(*parts, causal)
+        for parts in zip(*(x[: sum(n)].split(n) for x, n in ((q, queries), (k, keys), (v, keys))), strict=True)
+    ]
+    return torch.cat([*outputs, torch.zeros_like(q[sum(queries) :])])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_reference_is_the_attention_of_torch(causal: bool) -> None:
+    q, k, v = (random_rows([6], 0, seed) for seed in (1, 2, 3))
+    by_head = (x.transpose(0, 1) for x in (q, k, v))
+    expected = nn.functional.scaled_dot_product_attention(*by_head, is_causal=causal).transpose(0, 1)
+    torch.testing.assert_close(reference_attention(q, k, v, causal), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("tail", [0, 7])
 @pytest.mark.parametrize("case", CASES)
-def test_packed_attention_is_plain_attention_forward_and_backward(case: str, tail: int) -> None:
+def test_packed_attention_is_the_reference_forward_and_backward(case: str, tail: int) -> None:
     queries, keys, causal = CASES[case]
     inputs = random_rows(queries, tail, 1), random_rows(keys, tail, 2), random_rows(keys, tail, 3)
     layout = layout_of(queries, keys, causal, tail)
-    assert sum(len(tiles.mask) for tiles in layout.tiles) > 1
-    got, expected = attention(*inputs, layout), plain_attention(*inputs, queries, keys, causal)
+    assert isinstance(layout, TileLayout) and sum(len(tiles.mask) for tiles in layout.tiles) > 1
+    got, expected = attention(*inputs, layout), sentence_by_sentence(*inputs, queries, keys, causal)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
     direction = torch.randn(got.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     got_grads = torch.autograd.grad((got * direction).sum(), inputs)
@@ -69,7 +72,7 @@ def test_rows_of_dummies_are_zero_and_get_no_gradient() -> None:
     inputs = random_rows(queries, 7, 1), random_rows(keys, 7, 2), random_rows(keys, 7, 3)
     with torch.no_grad():
         for rows in inputs:
-            rows[-7:] = math.nan  # nothing of a dummy may reach a sentence
+            rows[-7:] = math.nan  # NaN spreads, so it shows if anything of a dummy reaches a sentence
     out = attention(*inputs, layout_of(queries, keys, False, 7))
     assert (out[-7:] == 0).all()
     assert out.isfinite().all()
@@ -95,7 +98,7 @@ def test_the_written_out_gradient_passes_gradcheck(case: str) -> None:
     assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, layout), inputs, fast_mode=True)
 
 
-def test_multi_head_attention_is_that_of_torch_with_copied_weights() -> None:
+def test_multi_head_attention_equals_that_of_torch_with_copied_weights() -> None:
     torch.manual_seed(1)
     ours = MultiHeadAttention(d_model=12, num_heads=3).double()
     theirs = nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
@@ -113,7 +116,7 @@ def test_multi_head_attention_is_that_of_torch_with_copied_weights() -> None:
         torch.testing.assert_close(sentence, expected[0], rtol=0, atol=1e-12)
 
 
-def test_bf16_is_fp32_to_its_precision_forward_and_backward() -> None:
+def test_bf16_equals_fp64_within_its_precision_forward_and_backward() -> None:
     queries, keys, _ = CASES["cross"]
     exact = [random_rows(lengths, 7, seed) for seed, lengths in enumerate((queries, keys, keys))]
     layout = layout_of(queries, keys, False, 7)
@@ -130,9 +133,7 @@ def test_bf16_is_fp32_to_its_precision_forward_and_backward() -> None:
         torch.testing.assert_close(a.grad.double(), b.grad, rtol=0, atol=0.05 * float(b.grad.abs().max()))
 
 
-def test_the_kernel_is_another_where_bits_must_be_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_deterministic_runs_use_the_padded_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     cuda = torch.device("cuda")
     assert attention_kernel(cuda, "bf16", 64) == "varlen"

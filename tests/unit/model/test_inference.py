@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mtx.model import inference
 from mtx.model.inference import IncrementalModel, PackedLinear
-from mtx.model.kv_cache import Cache
+from mtx.model.kv_cache import KVCache
 from mtx.model.transformer import Transformer
 from tests.models import batch_of, random_ids, tiny_model
 
@@ -37,7 +37,7 @@ class Rig:
         self.model, self.beams = tiny_model(NUM_IDS, **changes), beams
         self.decoder = IncrementalModel(self.model, torch.float64)
         self.decoder.is_static = is_static
-        self.cache: Cache = self.decoder.start(num_slots, beams, 64)
+        self.cache: KVCache = self.decoder.start(num_slots, beams, 64)
         self.src: list[list[int]] = [[0] for _ in range(num_slots)]
         self.fed: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(num_slots)]
         self.random = torch.Generator().manual_seed(3)
@@ -64,7 +64,7 @@ class Rig:
                 )
         parents = parents or [list(range(self.beams)) for _ in self.fed]
         self.cache.reorder(torch.tensor(parents))
-        self.cache.stepped()
+        self.cache.count_step()
         tokens = torch.randint(1, NUM_IDS, ids.shape, generator=self.random).tolist()
         self.fed = [
             [[*beams[parent], token] for parent, token in zip(row, new, strict=True)]
@@ -90,7 +90,7 @@ def test_steps_equal_the_whole_decoder(changes: dict[str, Any]) -> None:
 def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool) -> None:
     """With few columns, so that they are moved to the front and doubled in between."""
     rig = Rig(2, 3, is_static, norm=norm)
-    rig.cache._more_columns, rig.cache._more_sources = 4, 3
+    rig.cache._columns_at_a_time, rig.cache._sources_at_a_time = 4, 3
     rig.step([[1, 0], [0, 0], [1, 1]])
     rig.step([[1, 1], [1, 0], [0, 1]])
     rig.cache.release([1])
@@ -113,7 +113,7 @@ def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool) -> None:
 
 def test_moving_columns_frees_those_of_sentences_that_left() -> None:
     rig = Rig(2, 2)
-    rig.cache._more_columns = 4
+    rig.cache._columns_at_a_time = 4
     versions = []
     for _ in range(12):  # one sentence of three steps after the other
         versions.append(rig.cache.version)
@@ -121,7 +121,7 @@ def test_moving_columns_frees_those_of_sentences_that_left() -> None:
             rig.cache.release([slot])
             rig.admit([slot], [4])
             rig.step([[1, 0], [1, 1]])
-    assert rig.cache._target.shape[4] == 2 * 4, "no more were needed"
+    assert rig.cache._targets.shape[4] == 2 * 4, "no more were needed"
     assert len({*versions[4:]}) == 1, "and tensors stayed where they were"
 
 
@@ -165,7 +165,7 @@ def test_packed_layers_equal_the_linear_layers(
     both = PackedLinear.of(parts, dtype)
     close(both(x), expected)
     close(both(x, relu=True), expected.relu())
-    close(both.plus(x, residual), expected + residual.double())
+    close(both.add_to(residual, x), expected + residual.double())
     halved = PackedLinear.of(parts, dtype, scale=0.5)(x)
     close(halved[:, :40], expected[:, :40] / 2)
     close(halved[:, 40:], expected[:, 40:])
