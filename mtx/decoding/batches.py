@@ -47,7 +47,7 @@ def to_tensors(batch: PackedBatch, pin: bool = False) -> PackedBatch:
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
-    """Copies a batch to `device` at once; except on CUDA, offsets stay in host memory, because attention reads them there.
+    """Copies a batch to `device`; except on CUDA, offsets stay in host memory, where attention reads them.
 
     A copy to CUDA may still be running on return. The caller may drop the batch in host memory anyway: torch reuses
     page-locked memory only when copies from it are done, and copies from other memory block.

@@ -1,14 +1,14 @@
 """The rules of beam search, greedy search and sampling (6.1 of the paper): from log-probabilities to hypotheses.
 
-Score of a hypothesis: log-probability / ((5 + |Y|) / 6)^alpha, where |Y| counts `</s>`. A hypothesis finishes when its
-`</s>` is among the top `beam_size` candidates; a sentence is done when `beam_size` hypotheses have finished, or when
-the best open one cannot beat the worst finished one even at the maximum length. There only `</s>` is left. Greedy
-search is a beam of one; a sample is a beam of one whose token is drawn.
+The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`. A hypothesis finishes when
+its `</s>` is among the top `beam_size` candidates. A sentence is done when `beam_size` hypotheses have finished, or
+when the best open hypothesis cannot beat the worst finished one even at the maximum length. At the maximum length only
+`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn.
 
-All sentences take a step together, and what a step computes stays on the device. Which sentences are in which slot is
-`mtx.decoding.continuous_batching`.
+All sentences take a step together, and the results of a step stay on the device. `mtx.decoding.continuous_batching`
+decides which sentence is in which slot.
 
-Shapes: B slots, J beams, V outputs, T target length.
+Shapes: B slots, J beams, V outputs, T target length, P prefix length.
 """
 
 from collections.abc import Sequence
@@ -18,22 +18,25 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import Candidate
 
-EOS_ID = 0
-_GROUP = 64  # tokens that are looked at together, see `best_of`
+_GROUP = 64  # number of neighbouring tokens of which only the maximum is compared first, see `top_continuations`
 
 
 class Beams:
     """The hypotheses of all slots, on the device.
 
     Attributes:
-        ids: last token of each hypothesis [B, J]. scores: its log-probability, -inf where there is none [B, J].
-        ages: tokens so far [B]. limits: most tokens [B].
-        history: what each beam chose at each age, token * J + parent [B, J, T].
-        finished: penalised scores, best first, -inf where there is none [B, J]; ends: age * J + parent of each.
-        done: the sentence needs no further step, or there is none [B].
-        forced: the token that must come at each age, -1 where any may [B, P].
+        ids: the last token of each open hypothesis, [B, J].
+        scores: its log-probability, -inf if there is no hypothesis, [B, J].
+        lengths: number of tokens so far, [B].
+        limits: largest number of tokens, [B].
+        history: the choice of each beam at each length, token * J + parent, [B, J, T].
+        finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
+        ends: the place of each finished hypothesis in `history`, length * J + parent, [B, J].
+        done: whether the sentence needs no further step, or the slot is empty, [B].
+        prefixes: the token that is required at each length, -1 if any is allowed, [B, P].
     """
 
     def __init__(
@@ -41,86 +44,90 @@ class Beams:
         device: torch.device,
     ):  # fmt: skip
         beams, self.pad_id = beam_size, pad_id
-        self.on_host = device.type == "cpu"  # where looking at a figure costs nothing
-        self._free_steps = 0  # on the host: so many steps to come have no token that must come
+        self.on_host = device.type == "cpu"  # reading a value there costs nothing
+        self._free_steps = 0  # on the host: the number of coming steps without a required token
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
 
         minus_inf = float("-inf")
         self.ids, self.scores = full(beams, value=pad_id), full(beams, value=minus_inf, dtype=torch.float)
-        self.ages, self.limits = full(value=0), full(value=1)
+        self.lengths, self.limits = full(value=0), full(value=1)
         self.history = full(beams, max_length, value=0)
         self.finished, self.ends = full(beams, value=minus_inf, dtype=torch.float), full(beams, value=0)
         self.done = full(value=True, dtype=torch.bool)
-        self.forced = full(prefix_width, value=-1)
-        lengths = torch.arange(max_length + 1, dtype=torch.float)
-        self.penalties = (((5 + lengths) / 6) ** alpha).to(device)
+        self.prefixes = full(prefix_width, value=-1)
+        all_lengths = torch.arange(max_length + 1, dtype=torch.float)
+        self.penalties = (((5 + all_lengths) / 6) ** alpha).to(device)
         self.ranks = torch.arange(2 * beams, device=device)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything with a row for each slot."""
-        names = "ids", "scores", "ages", "limits", "history", "finished", "ends", "done", "forced"
-        return {name: getattr(self, name) for name in names}
-
     def admit(self, slots: list[int], limits: Sequence[int], prefixes: Sequence[list[int]]) -> None:
-        """Begin sentences with these limits and prefixes in these slots."""
-        at, device = torch.tensor(slots, device=self.ids.device), self.ids.device
-        self.ids[at], self.ages[at], self.done[at] = self.pad_id, 0, False
-        self.scores[at] = float("-inf")
-        self.scores[at, 0] = 0.0  # all beams start equal: one is enough
-        self.finished[at] = float("-inf")
-        self.limits[at] = torch.tensor(limits, device=device)
+        """Begins sentences with these limits and prefixes in these slots."""
+        device = self.ids.device
+        slot_ids = torch.tensor(slots, device=device)
+        self.ids[slot_ids], self.lengths[slot_ids], self.done[slot_ids] = self.pad_id, 0, False
+        self.scores[slot_ids] = float("-inf")
+        self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
+        self.finished[slot_ids] = float("-inf")
+        self.limits[slot_ids] = torch.tensor(limits, device=device)
         self._free_steps = 0
-        if width := self.forced.shape[1]:
+        if width := self.prefixes.shape[1]:
             rows = [prefix + [-1] * (width - len(prefix)) for prefix in prefixes]
-            self.forced[at] = torch.tensor(rows, device=device)
+            self.prefixes[slot_ids] = torch.tensor(rows, device=device)
 
     def keep(self, slots: list[int]) -> None:
-        """Only these slots stay, renumbered in this order."""
-        at = torch.tensor(slots, device=self.ids.device)
-        for name, tensor in self.tensors().items():
-            setattr(self, name, tensor.index_select(0, at))
+        """Drops all slots but these, which are renumbered in this order."""
+        slot_ids = torch.tensor(slots, device=self.ids.device)
+        for name in ("ids", "scores", "lengths", "limits", "history", "finished", "ends", "done", "prefixes"):
+            setattr(self, name, getattr(self, name).index_select(0, slot_ids))
 
-    def candidates(self, log_probs: Tensor, drawn: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """The best ways on for each slot: the best 2 J of all beams and tokens, or what must come.
+    def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
 
         Args:
             log_probs: of all tokens, [B, J, V].
-            drawn: tokens that were sampled instead, [B, J, 1]; J is 1.
+            samples: tokens that were drawn, to take instead of the best, [B, J, 1]; J is 1.
 
         Returns:
-            Their log-probabilities in all, best first, their beams, and their tokens, [B, k] each.
+            The log-probability of each hypothesis with its continuation, best first, its beam, and its token, [B, k]
+            each.
         """
-        if drawn is not None:
-            found = self.scores + log_probs.gather(-1, drawn)[..., 0], torch.zeros_like(drawn[..., 0]), drawn[..., 0]
+        num_beams = self.ids.shape[1]
+        if samples is None:
+            best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
         else:
-            found = best_of(self.scores, log_probs, 2 * self.ids.shape[1] if self.ids.shape[1] > 1 else 1)
+            tokens = samples[..., 0]
+            best = self.scores + log_probs.gather(-1, samples)[..., 0], torch.zeros_like(tokens), tokens
         if self.on_host and self._free_steps > 0:
             self._free_steps -= 1
-            return found
-        must = torch.where(self.ages + 1 == self.limits, EOS_ID, -1)
-        if width := self.forced.shape[1]:
-            at = self.ages.clamp(max=width - 1)[:, None]
-            prefix = torch.where(self.ages < width, self.forced.gather(1, at)[:, 0], -1)
-            must = torch.where(must < 0, prefix, must)
-        elif self.on_host:
-            self._free_steps = int((self.limits - self.ages).amin()) - 2
-        must = must[:, None]
-        only = log_probs.gather(-1, must.clamp(min=0)[:, :, None].expand(-1, log_probs.shape[1], 1))[..., 0]
-        only, beams = (self.scores + only).sort(-1, descending=True)
-        forced = _as_wide(only, found[0], float("-inf")), _as_wide(beams, found[1], 0), must.expand_as(found[2])
-        top, parents, tokens = (torch.where(must < 0, a, b) for a, b in zip(found, forced, strict=True))
+            return best
+        required = self._required_tokens()[:, None]
+        scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
+        scores, beams = (self.scores + scores).sort(-1, descending=True)
+        width = best[0].shape[1]
+        forced = _resized(scores, width, float("-inf")), _resized(beams, width, 0), required.expand_as(best[2])
+        top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
         return top, parents, tokens
 
+    def _required_tokens(self) -> Tensor:
+        """Returns the only token that each sentence may have next, -1 if any is allowed, [B]."""
+        required = torch.where(self.lengths + 1 == self.limits, EOS_ID, -1)
+        if width := self.prefixes.shape[1]:
+            next_position = self.lengths.clamp(max=width - 1)[:, None]
+            prefix = torch.where(self.lengths < width, self.prefixes.gather(1, next_position)[:, 0], -1)
+            required = torch.where(required < 0, prefix, required)
+        elif self.on_host:
+            self._free_steps = int((self.limits - self.lengths).amin()) - 2
+        return required
+
     def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
-        """Go on with the best of `candidates` that do not end, and put those that do among the finished hypotheses.
+        """Continues with the best of `candidates` that do not end, and adds those that end to the finished hypotheses.
 
         Returns:
-            The beam that each new one goes on from, [B, J].
+            The parent of each new beam: the beam that it continues, [B, J].
         """
         beams = self.ids.shape[1]
-        is_end, is_last = tokens == EOS_ID, (self.ages + 1 == self.limits)[:, None]
+        is_end, is_last = tokens == EOS_ID, (self.lengths + 1 == self.limits)[:, None]
         may_end = (self.ranks[: top.shape[1]] < beams) | is_last
         ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
         if not self.on_host or bool(ends.any()):
@@ -128,37 +135,37 @@ class Beams:
         if beams > 1:
             top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-            self._settle(top)
+            self._mark_done(top)
         else:
             self.done |= is_end[:, 0]
         self.scores.copy_(top)
         self.ids.copy_(tokens)
-        at = self.ages[:, None, None].expand(-1, beams, 1)
-        self.history.scatter_(2, at, (tokens * beams + parents)[:, :, None])
-        self.ages += ~self.done
+        position = self.lengths[:, None, None].expand(-1, beams, 1)
+        self.history.scatter_(2, position, (tokens * beams + parents)[:, :, None])
+        self.lengths += ~self.done
         return parents
 
     def _finish(self, top: Tensor, parents: Tensor, ends: Tensor) -> None:
         beams = self.finished.shape[1]
-        new = (top / self.penalties[self.ages + 1][:, None]).masked_fill_(~ends, float("-inf"))
+        new = (top / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, float("-inf"))
         finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
-        self.ends.copy_(torch.cat([self.ends, self.ages[:, None] * beams + parents], 1).gather(1, order))
+        self.ends.copy_(torch.cat([self.ends, self.lengths[:, None] * beams + parents], 1).gather(1, order))
         self.finished.copy_(finished)
 
-    def _settle(self, scores: Tensor) -> None:
-        """Mark the sentences that are done, given the scores of the open hypotheses, best first."""
+    def _mark_done(self, scores: Tensor) -> None:
+        """Marks the sentences that are done, given the scores of the open hypotheses, best first."""
         best_open = scores[:, 0]
-        is_kept = self.finished > float("-inf")
-        worst = self.finished.masked_fill(~is_kept, float("inf")).amin(1)
-        hopeless = is_kept[:, 0] & (best_open / self.penalties[self.limits] <= worst)
-        self.done |= hopeless | is_kept[:, -1] | (best_open == float("-inf"))
+        is_finished = self.finished > float("-inf")
+        worst = self.finished.masked_fill(~is_finished, float("inf")).amin(1)
+        cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
+        self.done |= cannot_improve | is_finished[:, -1] | (best_open == float("-inf"))
 
 
-def best_of(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V], for each slot.
+def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V] of each slot.
 
-    They are in the `count` groups of tokens with the largest maxima, which is much quicker to find out than sorting
-    all tokens; a small vocabulary is sorted.
+    They lie in the `count` groups of tokens with the largest maxima. Finding these groups first is much faster than
+    sorting all tokens; the tokens of a small vocabulary are sorted.
 
     Returns:
         The sums, largest first, their beams and their tokens, [B, min(count, J V)] each.
@@ -169,7 +176,7 @@ def best_of(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tens
         top, flat = total.topk(min(count, beams * size), dim=1) if count > 1 else total.max(1, keepdim=True)
         return top, flat // size, flat % size
     groups = log_probs.view(num_slots, beams, -1, _GROUP)
-    best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # of all groups of a slot
+    best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
     per_slot = groups.shape[1] * groups.shape[2]
     rows = torch.arange(0, num_slots * per_slot, per_slot, device=scores.device)[:, None] + best
     in_beam = best // groups.shape[2]
@@ -180,23 +187,23 @@ def best_of(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tens
     return top, in_beam.gather(1, group), tokens
 
 
-def _as_wide(values: Tensor, like: Tensor, fill: float) -> Tensor:
-    """[B, J] with as many columns as `like` has, cut or filled."""
-    missing = like.shape[1] - values.shape[1]
-    return F.pad(values, (0, missing), value=fill) if missing > 0 else values[:, : like.shape[1]]
+def _resized(values: Tensor, width: int, fill: float) -> Tensor:
+    """Returns [B, J] cut or filled to `width` columns."""
+    missing = width - values.shape[1]
+    return F.pad(values, (0, missing), value=fill) if missing > 0 else values[:, :width]
 
 
-def trace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
-    """The finished hypotheses of one sentence, best first: its rows of `Beams`, in host memory."""
+def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
+    """Returns the finished hypotheses of one sentence, best first, from its rows of `Beams` in host memory."""
     beams, rows = history.shape[0], history.tolist()
-    found = []
+    candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
         if score == float("-inf"):
             break
-        age, beam = divmod(end, beams)
+        length, beam = divmod(end, beams)
         ids = [EOS_ID]
-        for at in range(age - 1, -1, -1):
-            token, beam = divmod(rows[beam][at], beams)
+        for position in reversed(range(length)):
+            token, beam = divmod(rows[beam][position], beams)
             ids.append(token)
-        found.append(Candidate(ids[::-1], score))
-    return found
+        candidates.append(Candidate(ids[::-1], score))
+    return candidates

@@ -1,8 +1,9 @@
-"""Which sentence is in which slot: the search over many sentences with a model that decodes a fixed number at once.
+"""Continuous batching: search over many sentences with a model that decodes a fixed number of slots at once.
 
-A sentence that is done leaves, and a waiting one takes its place, so that the device stays full to the end. On CUDA a
-step is recorded once as a graph for each shape and replayed, and the host sees some steps late what is done; a step
-that a finished sentence takes meanwhile changes nothing.
+When a sentence is done it leaves its slot, and a waiting sentence takes that slot, so the device stays full to the end.
+The rules of the search itself are in `mtx.decoding.beam_search`. On CUDA, a step is recorded once as a graph for each
+shape and replayed. The host learns some steps late which sentences are done; the steps that a finished sentence takes
+in the meantime change nothing.
 """
 
 import threading
@@ -14,38 +15,28 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mtx.decoding.beam_search import Beams, trace
+from mtx.decoding.beam_search import Beams, backtrace
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.sampling import Sampler
 from mtx.errors import MtxError
+from mtx.model.kv_cache import KVCache
 
-_PLAIN_STEPS = 2  # before a step is recorded: libraries allocate in the first what they keep
-_LAG = 2  # steps that the host is behind CUDA
-_REFILL = 8  # on CUDA slots are filled again when an eighth of them is free
-ENCODED = 16  # sentences that a CPU encodes together: enough rows for its products, and of nearly one length
-_SHRINK = 0.75  # with nothing waiting, slots are given up when at most so many are in use
-
-
-class Cache(Protocol):
-    """What a model keeps of the sentences in its slots; `mtx.model.kv_cache.Cache` holds the definitions."""
-
-    def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
-    def release(self, slots: list[int]) -> None: ...
-    def keep(self, slots: list[int]) -> None: ...
-    def prepare(self) -> int: ...
-    def reorder(self, parents: Tensor) -> None: ...
-    def stepped(self) -> None: ...
+_WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
+_HOST_LAG = 2  # number of steps that the host is behind CUDA
+_REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
+ENCODER_BATCH = 16  # sentences that a CPU encodes together: enough rows for its products, and of similar length
+_SHRINK_FRACTION = 0.75  # if nothing waits and at most this fraction of the slots is in use, free slots are dropped
 
 
 class Model(Protocol):
-    """What search knows of a model."""
+    """What search needs of a model; `mtx.model.inference.IncrementalModel` is one, and defines the methods."""
 
     pad_id: int
     device: torch.device
 
     def encode(self, sources: Sequence[Any]) -> Any: ...
-    def start(self, num_slots: int, beam_size: int, max_length: int) -> Any: ...
-    def step(self, ids: Tensor, ages: Tensor, cache: Any) -> Tensor: ...
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache: ...
+    def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -53,11 +44,11 @@ class Request:
     """One sentence to translate.
 
     Attributes:
-        number: under which its hypotheses are handed back.
+        number: the key of its hypotheses in the result of `search`.
         source: token ids.
         limit: most target tokens, `</s>` included, at least 1.
-        prefix: target ids that its translations begin with.
-        sample: which sample of the source this is, where one is drawn.
+        prefix: target ids that its translations must begin with.
+        sample: the number of the sample, if samples are drawn.
     """
 
     number: int
@@ -69,12 +60,13 @@ class Request:
 
 @dataclass(frozen=True)
 class RequestQueue:
-    """Sentences of similar length, longest first; several workers may take from them.
+    """Waiting sentences of similar length, longest first; several workers may take from one queue.
 
     Attributes:
-        num_slots: how many are decoded at once.
-        num_workers: that share them.
-        given_up: set where the rest is not wanted any more.
+        num_slots: number of sentences that a worker decodes at once.
+        max_length, prefix_width: the largest limit and the longest prefix.
+        num_workers: number of workers that share the queue.
+        cancelled: set to make all workers stop early.
     """
 
     waiting: deque[Request]
@@ -82,7 +74,7 @@ class RequestQueue:
     max_length: int
     prefix_width: int
     num_workers: int = 1
-    given_up: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def of(cls, requests: Sequence[Request], num_slots: int, num_workers: int = 1) -> "RequestQueue":
@@ -92,183 +84,188 @@ class RequestQueue:
             num_workers,
         )  # fmt: skip
 
-    def take(self, most: int) -> list[Request]:
-        """The next sentences to encode together; fewer towards the end, so that all workers end together."""
-        wanted = min(most, max(8, len(self.waiting) // (2 * self.num_workers)))
-        taken: list[Request] = []
-        while self.waiting and len(taken) < wanted:
+    def take(self, max_requests: int) -> list[Request]:
+        """Removes the next sentences, to encode together; fewer towards the end, so that all workers end together."""
+        num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
+        requests: list[Request] = []
+        while self.waiting and len(requests) < num_requests:
             try:
-                taken.append(self.waiting.popleft())
-            except IndexError:  # another worker took the last
+                requests.append(self.waiting.popleft())
+            except IndexError:  # another worker took the last one
                 break
-        return taken
+        return requests
 
 
 @torch.inference_mode()
-def search(model: Model, requests: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
-    """Find the hypotheses of the sentences that are waiting, until there are none.
+def search(model: Model, queue: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
+    """Translates waiting sentences until the queue is empty.
 
     Returns:
-        For the number of each sentence its finished hypotheses, at most beam_size, best first.
+        For each request's number its finished hypotheses, at most beam_size, best first.
+
+    Raises:
+        MtxError: all scores of the model are NaN or infinite.
     """
-    return _Search(model, requests, options).run()
+    return _Search(model, queue, options).run()
 
 
 class _Search:
-    def __init__(self, model: Model, requests: RequestQueue, options: SearchOptions):
-        self.model, self.requests = model, requests
+    def __init__(self, model: Model, queue: RequestQueue, options: SearchOptions):
+        self.model, self.queue = model, queue
         self.on_cuda = model.device.type == "cuda"
-        self.options = options if options.sampling is None else replace(options, beam_size=1)
-        beams, slots = self.options.beam_size, requests.num_slots
-        self.cache = model.start(slots, beams, requests.max_length)
+        sampling, num_slots, max_length = options.sampling, queue.num_slots, queue.max_length
+        options = options if sampling is None else replace(options, beam_size=1)
+        self.cache = model.start(num_slots, options.beam_size, max_length)
         self.beams = Beams(
-            slots, beams, options.length_penalty, requests.max_length, requests.prefix_width, model.pad_id, model.device
-        )
-        drawn = options.sampling
-        self.sampler = None if drawn is None else Sampler(drawn, slots, requests.max_length, model.device)
-        self.slots: list[Request | None] = [None] * slots
-        self.since = [0] * slots  # the step before which each sentence was admitted
-        self.encoded: deque[tuple[Request, Any, int]] = deque()
+            num_slots, options.beam_size, options.length_penalty, max_length, queue.prefix_width, model.pad_id,
+            model.device,
+        )  # fmt: skip
+        self.sampler = None if sampling is None else Sampler(sampling, num_slots, max_length, model.device)
+        self.slots: list[Request | None] = [None] * num_slots
+        self.admitted_at = [0] * num_slots  # the number of steps before each sentence was admitted
+        self.encoded: deque[tuple[Request, Any, int]] = deque()  # with its batch of encoded sources, and its row there
         self.num_steps = 0
-        self.polls: deque[tuple[int, Tensor, Any]] = deque()
-        self.unread: deque[tuple[list[int], list[Tensor], Any]] = deque()
+        self.polls: deque[tuple[int, Tensor, Any]] = deque()  # on CUDA: `done` after a step, on its way to the host
+        self.unread: deque[tuple[list[int], list[Tensor], Any]] = (
+            deque()
+        )  # finished sentences, on their way to the host
         self.results: dict[int, list[Candidate]] = {}
-        self.step: Callable[[], None] = Recorded(self._step, self.cache.prepare) if self.on_cuda else self._plain_step
+        self.step: Callable[[], None] = _GraphedStep(self._step, self.cache.prepare) if self.on_cuda else self._cpu_step
 
     def run(self) -> dict[int, list[Candidate]]:
-        while not self.requests.given_up.is_set() and self._fill():
+        while not self.queue.cancelled.is_set() and self._fill():
             self.step()
-            self.cache.stepped()
+            self.cache.count_step()
             self.num_steps += 1
-            self._collect(self._poll())
+            self._collect()
             self._read(wait=False)
         self._read(wait=True)
         return self.results
 
     def _fill(self) -> bool:
-        """Give free slots to waiting sentences; whether any slot is in use."""
+        """Fills free slots with waiting sentences; returns whether any slot is in use."""
         free = [slot for slot, request in enumerate(self.slots) if request is None]
         in_use = len(self.slots) - len(free)
-        if free and not (self.on_cuda and in_use and len(free) * _REFILL < len(self.slots)):
+        if free and not (self.on_cuda and in_use and len(free) * _REFILL_FRACTION < len(self.slots)):
             in_use += self._admit(free)
-        if in_use and not self.on_cuda and in_use <= _SHRINK * len(self.slots):
-            kept = [slot for slot, request in enumerate(self.slots) if request is not None]
-            for part in (self.cache, self.beams, *([self.sampler] if self.sampler else [])):
-                part.keep(kept)
-            self.slots, self.since = [self.slots[s] for s in kept], [self.since[s] for s in kept]
+        if in_use and not self.on_cuda and in_use <= _SHRINK_FRACTION * len(self.slots):
+            used = [slot for slot, request in enumerate(self.slots) if request is not None]
+            self.cache.keep(used)
+            self.beams.keep(used)
+            if self.sampler is not None:
+                self.sampler.keep(used)
+            self.slots, self.admitted_at = [self.slots[s] for s in used], [self.admitted_at[s] for s in used]
         return in_use > 0
 
     def _admit(self, free: list[int]) -> int:
-        """Fill free slots while there is anything waiting; how many."""
-        admitted = 0
-        while admitted < len(free):
+        """Admits waiting sentences to free slots, as many as there are; returns their number."""
+        num_admitted = 0
+        while num_admitted < len(free):
             if not self.encoded:
-                taken = self.requests.take(len(self.slots) if self.on_cuda else ENCODED)
-                if not taken:
+                batch = self.queue.take(len(self.slots) if self.on_cuda else ENCODER_BATCH)
+                if not batch:
                     break
-                sources = self.model.encode([request.source for request in taken])
-                self.encoded.extend((request, sources, row) for row, request in enumerate(taken))
+                sources = self.model.encode([request.source for request in batch])
+                self.encoded.extend((request, sources, row) for row, request in enumerate(batch))
             sources = self.encoded[0][1]
-            requests: list[Request] = []
+            slots: dict[int, Request] = {}
             rows: list[int] = []
-            while self.encoded and self.encoded[0][1] is sources and admitted + len(requests) < len(free):
-                request, _, row = self.encoded.popleft()
-                requests.append(request)
+            while self.encoded and self.encoded[0][1] is sources and num_admitted < len(free):
+                slots[free[num_admitted]], _, row = self.encoded.popleft()
                 rows.append(row)
-            self._begin(free[admitted : admitted + len(requests)], requests, sources, rows)
-            admitted += len(requests)
-        return admitted
+                num_admitted += 1
+            self._begin(slots, sources, rows)
+        return num_admitted
 
-    def _begin(self, slots: list[int], requests: list[Request], sources: Any, rows: list[int]) -> None:
-        self.cache.admit(slots, sources, rows)
-        self.beams.admit(slots, [request.limit for request in requests], [request.prefix for request in requests])
+    def _begin(self, slots: dict[int, Request], sources: Any, rows: list[int]) -> None:
+        numbers, requests = list(slots), list(slots.values())
+        self.cache.admit(numbers, sources, rows)
+        self.beams.admit(numbers, [request.limit for request in requests], [request.prefix for request in requests])
         if self.sampler is not None:
-            self.sampler.admit(
-                slots, [request.source for request in requests], [request.sample for request in requests]
-            )
-        for slot, request in zip(slots, requests, strict=True):
-            self.slots[slot], self.since[slot] = request, self.num_steps
+            self.sampler.admit(numbers, [r.source for r in requests], [r.sample for r in requests])
+        for slot, request in slots.items():
+            self.slots[slot], self.admitted_at[slot] = request, self.num_steps
 
-    def _plain_step(self) -> None:
+    def _cpu_step(self) -> None:
         self.cache.prepare()
         self._step()
 
     def _step(self) -> None:
-        """One more token for every hypothesis; all of it on the device."""
+        """Adds one token to every hypothesis, without waiting for the device."""
         beams = self.beams
-        logits = self.model.step(beams.ids, beams.ages, self.cache)
+        logits = self.model.step(beams.ids, beams.lengths, self.cache)
         log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
-        tokens = None if self.sampler is None else self.sampler.draw(logits, beams.ages)
-        self.cache.reorder(beams.advance(*beams.candidates(log_probs, tokens)))
+        samples = None if self.sampler is None else self.sampler.draw(logits, beams.lengths)
+        self.cache.reorder(beams.advance(*beams.candidates(log_probs, samples)))
 
-    def _poll(self) -> tuple[int, list[bool]] | None:
-        """Which slots were done after a step, and the number of that step; on CUDA some steps late."""
+    def _poll(self) -> tuple[int, list[bool]]:
+        """Returns which slots were done after a step, and the number of that step: on CUDA an earlier step."""
         done = self.beams.done
         if not self.on_cuda:
             return self.num_steps, done.tolist()
         self.polls.append((self.num_steps, _to_host(done), torch.cuda.current_stream().record_event()))
-        if len(self.polls) <= _LAG:
-            return None
-        number, copy, event = self.polls.popleft()
+        if len(self.polls) <= _HOST_LAG:
+            return 0, []
+        step, copy, event = self.polls.popleft()
         event.synchronize()
-        return number, copy.tolist()
+        return step, copy.tolist()
 
-    def _collect(self, poll: tuple[int, list[bool]] | None) -> None:
-        """Take the hypotheses of finished sentences out of their slots."""
-        if poll is None:
+    def _collect(self) -> None:
+        """Takes the hypotheses of finished sentences out of their slots."""
+        step, done = self._poll()
+        finished = {
+            slot: request
+            for slot, (request, is_done) in enumerate(zip(self.slots, done, strict=False))
+            if request is not None and is_done and self.admitted_at[slot] < step
+        }
+        if not finished:
             return
-        number, done = poll
-        slots = [
-            s for s, request in enumerate(self.slots) if request is not None and done[s] and self.since[s] < number
-        ]
-        if not slots:
-            return
-        at = torch.tensor(slots).to(self.model.device, non_blocking=True)
-        rows = [rows.index_select(0, at) for rows in (self.beams.history, self.beams.finished, self.beams.ends)]
-        numbers = [request.number for slot in slots if (request := self.slots[slot]) is not None]
+        slot_ids = torch.tensor(list(finished)).to(self.model.device, non_blocking=True)
+        beams = self.beams
+        tensors = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
         event = None
         if self.on_cuda:
-            rows = [_to_host(row) for row in rows]
+            tensors = [_to_host(tensor) for tensor in tensors]
             event = torch.cuda.current_stream().record_event()
-        self.unread.append((numbers, rows, event))
-        self.cache.release(slots)
-        for slot in slots:
+        self.unread.append(([request.number for request in finished.values()], tensors, event))
+        self.cache.release(list(finished))
+        for slot in finished:
             self.slots[slot] = None
 
     def _read(self, wait: bool) -> None:
-        """Turn what has reached the host into hypotheses."""
+        """Turns finished sentences that have reached the host into hypotheses."""
         while self.unread and (wait or self.unread[0][2] is None or self.unread[0][2].query()):
-            numbers, rows, event = self.unread.popleft()
+            numbers, tensors, event = self.unread.popleft()
             if event is not None:
                 event.synchronize()
-            for number, history, finished, ends in zip(numbers, *rows, strict=True):
-                self.results[number] = trace(history, finished, ends)
+            for number, history, finished, ends in zip(numbers, *tensors, strict=True):
+                self.results[number] = backtrace(history, finished, ends)
                 if not self.results[number]:
                     raise MtxError("the model gives no numbers as scores: its weights are damaged or far too large")
 
 
 def _to_host(tensor: Tensor) -> Tensor:
-    """A copy from CUDA in page-locked memory, which may still be under way."""
+    """Starts a copy from CUDA to page-locked memory; it may still be running on return."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
 
 
-class Recorded:
-    """Runs `step` on CUDA as a recorded graph, anew when the result of `prepare` is another; the first times as it is.
+class _GraphedStep:
+    """Runs `step` on CUDA as a recorded graph; records it again when `prepare` returns another version.
 
-    A step must read and write the same memory each time while the result of `prepare` is the same.
+    As long as the version is the same, a step must read and write the same memory.
     """
 
     def __init__(self, step: Callable[[], None], prepare: Callable[[], int]):
         self._step, self._prepare = step, prepare
-        self._version = self._times = -1
+        self._version = self._num_steps = -1
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
         version = self._prepare()
         if version != self._version:
-            self._version, self._times, self._graph = version, 0, None
-        self._times += 1
-        if self._times <= _PLAIN_STEPS:
+            self._version, self._num_steps, self._graph = version, 0, None
+        self._num_steps += 1
+        if self._num_steps <= _WARM_UP_STEPS:
             self._step()
             return
         if self._graph is None:

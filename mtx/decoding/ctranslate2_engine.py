@@ -1,8 +1,9 @@
-"""The CTranslate2 engine: lines to lines with a model that `mtx export --to ctranslate2` wrote. No torch here.
+"""The CTranslate2 engine: translates lines with a model that `mtx export --to ctranslate2` wrote. No torch here.
 
-Scores and their order are mtx's own: CTranslate2 searches, and what it found is ranked anew by the paper's penalty.
-It goes on until there are beam_size hypotheses, keeps of more than that those of the largest plain log-probability, and
-at the maximum length ends fewer: the best hypothesis is nearly always that of mtx, the others may be others.
+CTranslate2 searches, and mtx then scores and sorts the hypotheses with the paper's length penalty. The best hypothesis
+is nearly always the same as that of the torch engine. The other hypotheses may differ, because CTranslate2 searches
+until there are beam_size hypotheses, keeps those with the largest plain log-probability, and finishes fewer at the
+maximum length.
 """
 
 import logging
@@ -26,17 +27,17 @@ from mtx.run.machine import num_cores
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time and 4,096 a fifth more, with 3+3 layers of 256.
 _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
-# Its own length penalty, score / |Y|^this. With 0 it would stop as soon as the first hypothesis is the best one, before
-# beam_size have finished; this is not 0, and yet |Y|^this is 1 in single precision.
+# CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
+# before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
 _STEPS = 12  # of a translation that the estimate of memory counts: nearly all have as many tokens
 
 
 def library() -> Any:
-    """The module ctranslate2.
+    """Imports and returns the module ctranslate2.
 
     Raises:
-        MtxError: where it is not installed.
+        MtxError: CTranslate2 is not installed.
     """
     try:
         import ctranslate2
@@ -46,8 +47,8 @@ def library() -> Any:
 
 
 @dataclass
-class _Found:
-    """A hypothesis, `</s>` included, and its log-probability; None until it is computed."""
+class _Hypothesis:
+    """The token ids of a hypothesis, `</s>` included, and its log-probability; None until it is computed."""
 
     ids: list[int]
     log_prob: float | None
@@ -56,14 +57,14 @@ class _Found:
 class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
-    Samples depend on CTranslate2's one random state, so on what was drawn before and beside them: the same seed gives
-    the same samples only for the same calls in the same order, in one thread.
+    CTranslate2 has one random state, so samples depend on all samples drawn before and at the same time: the same seed
+    gives the same samples only for the same calls in the same order, in one thread.
 
     Args:
         runtime: the `ctranslate2.Translator`.
-        num_positions: most tokens of a translation that the model has positions for.
-        threads: batches that `runtime` translates at the same time.
-        batch_tokens: source tokens of a batch.
+        num_positions: number of positions of the model, the most tokens that a translation can have.
+        threads: number of batches that `runtime` translates at the same time.
+        batch_tokens: number of source tokens of a batch.
         config: the architecture of the model.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
@@ -85,17 +86,17 @@ class CTranslate2Translator(TextTranslator):
         length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
         splitter: Splitter | None = None, precision: str | None = None,
     ) -> "CTranslate2Translator":  # fmt: skip
-        """Load a directory that `mtx export --to ctranslate2` wrote.
+        """Loads a directory that `mtx export --to ctranslate2` wrote.
 
         Args:
             device: auto, cpu, cuda or cuda:1.
-            threads: of the CPU; None means all that this process may use.
-            beam_size, length_penalty: None means what the run was configured with.
-            precision: to compute in, a compute type of CTranslate2; None means that of the directory.
+            threads: number of CPU threads; None means all cores that this process may use.
+            beam_size, length_penalty: None means the run's configuration.
+            precision: the compute type of CTranslate2; None means that of the directory.
 
         Raises:
-            UsageError: where it is no such directory, or there is no such device or precision here.
-            DamagedFileError: naming the file that differs from its manifest, or does not fit.
+            UsageError: the directory is no export, or this machine lacks the device or the precision.
+            DamagedFileError: a file differs from its manifest or does not fit the model.
         """
         path = Path(directory)
         if not (path / EXPORT_CONFIG).is_file():
@@ -122,7 +123,8 @@ class CTranslate2Translator(TextTranslator):
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`.
 
-        A batch has one limit, its largest. A beam that went beyond its own searches again, among those of the same.
+        A batch is searched with the largest limit of its sentences. Sentences whose hypotheses reach beyond their own
+        limit are searched again, in batches of one limit.
         """
         if self.is_checked:
             check_memory(self, sources, prefixes)
@@ -130,13 +132,13 @@ class CTranslate2Translator(TextTranslator):
         rows = range(len(sources))
         results = self._translate(self._batches(rows, sources, prefixes), sources, prefixes, limits)
         if self.options.beam_size > 1 and self.options.sampling is None:
-            late = [row for row, result in results.items() if max(map(len, result.hypotheses)) >= limits[row]]
-            for limit in {limits[row] for row in late}:
-                alike = [row for row in late if limits[row] == limit]
-                results |= self._translate(self._batches(alike, sources, prefixes), sources, prefixes, limits)
-        found = [self._hypotheses(results[row], prefixes[row], limits[row]) for row in rows]
-        self._score(sources, found)
-        return [self._candidates(hypotheses) for hypotheses in found]
+            too_long = [row for row, result in results.items() if max(map(len, result.hypotheses)) >= limits[row]]
+            for limit in {limits[row] for row in too_long}:
+                same_limit = [row for row in too_long if limits[row] == limit]
+                results |= self._translate(self._batches(same_limit, sources, prefixes), sources, prefixes, limits)
+        hypotheses = [self._hypotheses(results[row], prefixes[row], limits[row]) for row in rows]
+        self._score(sources, hypotheses)
+        return [self._candidates(row_hypotheses) for row_hypotheses in hypotheses]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
         """See `mtx.decoding.memory_check.Engine`; a hypothesis has a cache of its own, of as many steps as it has."""
@@ -155,7 +157,7 @@ class CTranslate2Translator(TextTranslator):
         self, batches: Iterable[list[int]], sources: Sequence[list[int]], prefixes: Sequence[list[int]],
         limits: list[int],
     ) -> dict[int, Any]:  # fmt: skip
-        """CTranslate2's result for each row of the batches."""
+        """Returns CTranslate2's result for each row of the batches."""
         started = [(rows, self._start(rows, sources, prefixes, limits)) for rows in batches]
         return {row: result.result() for rows, results in started for row, result in zip(rows, results, strict=True)}
 
@@ -165,32 +167,32 @@ class CTranslate2Translator(TextTranslator):
         return min(self.options.limit(source, prefix), self.num_positions)
 
     def _batches(
-        self, chosen: Sequence[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]]
+        self, rows: Sequence[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]]
     ) -> Iterator[list[int]]:
-        """The chosen rows by similar length, longest first; at least one batch a thread where there are so many.
+        """Yields these rows in batches of similar length, longest first, and enough batches for all threads.
 
-        Those with a prefix are by themselves: among them CTranslate2 searches otherwise for one that has none.
+        Rows with a prefix are apart, because beside them CTranslate2 searches differently for a row without a prefix.
         """
-        most = min(self.batch_tokens, -(-sum(len(sources[row]) for row in chosen) // self.threads))
-        rows: list[int] = []
-        for row in sorted(chosen, key=lambda i: (bool(prefixes[i]), -len(sources[i]))):
-            is_full = rows and len(sources[rows[0]]) * (len(rows) + 1) > most
-            if is_full or (rows and bool(prefixes[row]) != bool(prefixes[rows[0]])):
-                yield rows
-                rows = []
-            rows.append(row)
-        if rows:
-            yield rows
+        max_tokens = min(self.batch_tokens, -(-sum(len(sources[row]) for row in rows) // self.threads))
+        batch: list[int] = []
+        for row in sorted(rows, key=lambda i: (bool(prefixes[i]), -len(sources[i]))):
+            is_full = batch and len(sources[batch[0]]) * (len(batch) + 1) > max_tokens
+            if is_full or (batch and bool(prefixes[row]) != bool(prefixes[batch[0]])):
+                yield batch
+                batch = []
+            batch.append(row)
+        if batch:
+            yield batch
 
     def _start(
         self, rows: list[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]], limits: list[int]
     ) -> Any:
-        """Begin to translate one batch; the results can be waited for."""
+        """Starts the translation of one batch; returns results that can be waited for."""
         sampling = self.options.sampling
-        how: dict[str, Any] = {"beam_size": self.options.beam_size, "num_hypotheses": self.options.beam_size}
+        search: dict[str, Any] = {"beam_size": self.options.beam_size, "num_hypotheses": self.options.beam_size}
         if sampling is not None:
-            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # it refuses what cannot be different
-            how = {
+            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # it refuses equal samples
+            search = {
                 "beam_size": 1, "num_hypotheses": num_samples, "sampling_topk": sampling.top_k,
                 "sampling_topp": sampling.top_p, "sampling_temperature": sampling.temperature,
             }  # fmt: skip
@@ -199,32 +201,31 @@ class CTranslate2Translator(TextTranslator):
             [self._text(prefixes[row]) or None for row in rows] if any(prefixes[row] for row in rows) else None,
             max_decoding_length=max(1, max(limits[row] for row in rows) - 1),  # the last token is `</s>`
             min_decoding_length=0, max_input_length=0, length_penalty=_NO_PENALTY, return_scores=True,
-            return_end_token=True, asynchronous=True, **how,
+            return_end_token=True, asynchronous=True, **search,
         )  # fmt: skip
 
     def _text(self, ids: list[int]) -> list[str]:
         return [self._pieces[token] for token in ids]
 
-    def _hypotheses(self, result: Any, prefix: list[int], limit: int) -> list[_Found]:
-        """What was found for one source, each hypothesis with its end, cut to the limit.
+    def _hypotheses(self, result: Any, prefix: list[int], limit: int) -> list[_Hypothesis]:
+        """Returns the hypotheses of one source, cut to the limit, each with `</s>` at its end.
 
-        CTranslate2 counts neither what it was made to begin with nor the end of what it cut: those scores come later.
+        CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; `_score` computes those.
         """
-        found: list[_Found] = []
+        hypotheses: list[_Hypothesis] = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= limit
             if not is_whole:
                 ids = [*ids[: limit - 1], EOS_ID]
-            is_new = self.options.sampling is not None or all(ids != other.ids for other in found)
-            if is_new:
-                found.append(_Found(ids, score if is_whole and not prefix else None))
-        return found
+            if self.options.sampling is not None or all(ids != hypothesis.ids for hypothesis in hypotheses):
+                hypotheses.append(_Hypothesis(ids, score if is_whole and not prefix else None))
+        return hypotheses
 
-    def _score(self, sources: Sequence[list[int]], found: list[list[_Found]]) -> None:
-        """Compute the log-probabilities that are missing."""
+    def _score(self, sources: Sequence[list[int]], hypotheses: list[list[_Hypothesis]]) -> None:
+        """Computes missing log-probabilities."""
         missing = [
-            (row, hypothesis) for row, some in enumerate(found) for hypothesis in some if hypothesis.log_prob is None
+            (row, h) for row, row_hypotheses in enumerate(hypotheses) for h in row_hypotheses if h.log_prob is None
         ]
         if not missing:
             return
@@ -236,17 +237,17 @@ class CTranslate2Translator(TextTranslator):
         for (_, hypothesis), result in zip(missing, results, strict=True):
             hypothesis.log_prob = sum(result.log_probs)
 
-    def _candidates(self, found: list[_Found]) -> list[Candidate]:
-        """With mtx's scores, best first; samples as they were drawn."""
+    def _candidates(self, hypotheses: list[_Hypothesis]) -> list[Candidate]:
+        """Returns hypotheses with mtx's scores, best first; samples stay in the order of drawing."""
         alpha = self.options.length_penalty
-        candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in found]
+        candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in hypotheses]
         if self.options.sampling is None:
             return sorted(candidates, key=lambda c: -c.score)
         return candidates * (self.options.sampling.num_samples // len(candidates))
 
 
 def _find_device(name: str) -> tuple[str, int]:
-    """cpu or cuda, and its number, of `auto`, `cpu`, `cuda` or `cuda:1`; nothing falls back silently."""
+    """Returns cpu or cuda, and its index, for `auto`, `cpu`, `cuda` or `cuda:1`; nothing falls back silently."""
     count = library().get_cuda_device_count()
     if name == "auto":
         return ("cuda" if count else "cpu"), 0
@@ -261,9 +262,9 @@ def _find_device(name: str) -> tuple[str, int]:
 
 
 def _open(path: Path, kind: str, index: int, threads: int, precision: str) -> Any:
-    """The model in CTranslate2, on the CPU in workers of one thread each."""
+    """Opens the model in CTranslate2, on a CPU with workers of one thread each."""
     runtime = library()
-    runtime.set_log_level(logging.ERROR)  # it warns of a directory in float16, which a CPU computes in float32
+    runtime.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     try:
         return runtime.Translator(
             str(path), kind, device_index=index, compute_type=precision, inter_threads=threads, intra_threads=1

@@ -1,7 +1,7 @@
-"""Checks a CTranslate2 directory before CTranslate2 reads it, for CTranslate2 trusts `model.bin`: a bad one crashes it.
+"""Checks a CTranslate2 directory before CTranslate2 reads it, because a damaged `model.bin` would crash CTranslate2.
 
-`model.bin` must hold the tensors and settings that `mtx export` writes for this architecture, with their names, shapes
-and types; only the tensors' numbers are free. Layout: version | name of the specification, revision |
+`model.bin` must hold the tensors and settings that `mtx export` writes for this architecture, with the right names,
+shapes and types; the values of the tensors are not checked. Its layout: version | name of the specification, revision |
 variables (name, shape, type, bytes) | aliases. No torch here.
 """
 
@@ -22,7 +22,7 @@ ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _FLOAT32, _INT8, _INT16, _FLOAT16 = 0, 1, 2, 4
 _SIZES = {_FLOAT32: 4, _INT8: 1, _INT16: 2, _FLOAT16: 2}
 _SPECIFICATION = "TransformerSpec"
-_FIXED = {  # settings of encoder and decoder that are equal in all exports
+_FIXED = {  # settings of encoder and decoder that are the same in all exports
     "alibi": 0, "alibi_use_positive_positions": 0, "alignment_heads": 1, "alignment_layer": -1, "embeddings_merge": 0,
     "multi_query_attention": 0, "scale_alibi": 0, "scale_embeddings": 1, "start_from_zero_embedding": 1,
 }  # fmt: skip
@@ -30,10 +30,10 @@ _TOKENS = ("unk_token", "bos_token", "eos_token", "decoder_start_token")
 
 
 def check_export(directory: Path, config: ModelConfig, vocabulary: list[str], num_positions: int) -> None:
-    """Refuse a directory whose files do not have this architecture and vocabulary.
+    """Checks that the files of a directory have this architecture and vocabulary.
 
     Raises:
-        DamagedFileError: naming the file and what is wrong in it.
+        DamagedFileError: with the name of the file and the difference.
     """
     path = directory / CTRANSLATE2_VOCABULARY
     if read_foreign_json(path) != vocabulary:
@@ -52,7 +52,7 @@ def check_export(directory: Path, config: ModelConfig, vocabulary: list[str], nu
 
 
 def variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, list[Parameter]]:
-    """The tensors of an export by name, each as the parameters or position tables that are concatenated in it."""
+    """Returns the tensors of an export: for each name the parameters or position tables that it concatenates."""
     tables = [] if config.positions == "learned" else position_tables(config, num_positions)
     parts: dict[str, list[Parameter]] = {}
     for parameter in (*parameters(config, num_ids), *tables):
@@ -62,7 +62,7 @@ def variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str
 
 
 def _shapes(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, Shape]:
-    """The shapes of an export's tensors, scales of quantized matrices included."""
+    """Returns the shapes of an export's tensors, including the scales of quantized matrices."""
     shapes: dict[str, Shape] = {}
     for name, parts in variables(config, num_ids, num_positions).items():
         shapes[name] = (sum(part.shape[0] - part.has_pad_row for part in parts), *parts[0].shape[1:])
@@ -78,7 +78,7 @@ def _settings(config: ModelConfig) -> dict[str, int]:
 
 
 class _Reader:
-    """Numbers and names of a file; raises ValueError at its end."""
+    """Reads numbers and names from a file; raises ValueError if it ends too early."""
 
     def __init__(self, file: IO[bytes], size: int):
         self.file, self.size = file, size
@@ -99,7 +99,7 @@ class _Reader:
 
 
 def _check_weights(reader: _Reader, shapes: Mapping[str, Shape], settings: Mapping[str, int]) -> None:
-    """Raise ValueError at the first thing in a `model.bin` that differs from these shapes and settings."""
+    """Raises ValueError at the first difference between a `model.bin` and these shapes and settings."""
     reader.number("I")
     if (name := reader.name()) != _SPECIFICATION:
         raise ValueError(f"is a {name}, expected a {_SPECIFICATION}")
@@ -121,7 +121,7 @@ def _check_weights(reader: _Reader, shapes: Mapping[str, Shape], settings: Mappi
 
 
 def _check_variable(reader: _Reader, name: str, shapes: Mapping[str, Shape], settings: Mapping[str, int]) -> int:
-    """Read a setting, or a tensor without its numbers; returns its type."""
+    """Reads a setting, or a tensor without its values; returns its type."""
     shape = tuple(reader.number("I") for _ in range(reader.number("B")))
     kind, size = reader.number("B"), reader.number("I")
     if name not in shapes and name not in settings:
@@ -145,7 +145,7 @@ def _check_type(name: str, kind: int) -> None:
 
 
 def _check_presence(name: str, types: Mapping[str, int], aliases: set[str]) -> None:
-    """Every tensor must be there, and a scale for exactly those matrices that are in int8 and no aliases."""
+    """Checks that a tensor is there, and a scale exactly if its matrix is in int8 and not an alias."""
     matrix = name.removesuffix("_scale")
     if matrix == name:
         if name not in types and name not in aliases:

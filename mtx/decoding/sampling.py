@@ -42,13 +42,13 @@ class Sampler:
         """Drops all slots but these, which are renumbered in this order."""
         self.uniform = self.uniform[torch.tensor(slots, device=self.uniform.device)]
 
-    def draw(self, logits: Tensor, ages: Tensor) -> Tensor:
-        """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `ages` [B] are tokens so far."""
-        return draw(logits[:, 0], self.uniform.gather(1, ages[:, None]), self.sampling)[:, None]
+    def draw(self, logits: Tensor, lengths: Tensor) -> Tensor:
+        """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `lengths` [B] counts tokens so far."""
+        return draw(logits[:, 0], self.uniform.gather(1, lengths[:, None]), self.sampling)[:, None]
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
-    """Returns a token for each row, [B, 1]: where the cumulative probability of logits [B, V] passes `uniform` [B, 1]."""
+    """Returns tokens [B, 1]: where the cumulative probability of logits [B, V] passes `uniform` [B, 1]."""
     values, size = logits / sampling.temperature, logits.shape[1]
     if not sampling.top_k and sampling.top_p == 1:
         tokens = torch.arange(size, device=logits.device).expand(len(logits), -1)

@@ -20,7 +20,7 @@ _MAX_LOGITS = 1 << 25  # in memory at once
 
 @dataclass(frozen=True)
 class ForcedScore:
-    """An existing translation: natural log-probability, number of tokens with `</s>`, score after the length penalty."""
+    """An existing translation: natural log-probability, number of tokens with `</s>`, and penalised score."""
 
     log_prob: float
     num_tokens: int

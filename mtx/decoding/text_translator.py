@@ -1,4 +1,4 @@
-"""Translates lines of text with any engine: cleans them, encodes them, searches, and decodes, in the order of the input.
+"""Translates lines of text with any engine: clean, encode, search, decode, in the order of the input.
 
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 source that is longer than the model's limit is translated in parts. This module does not need torch; the engines are
@@ -64,14 +64,14 @@ class TextTranslator(ABC):
     def hypotheses(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line: one to beam_size, best first.
 
-        A line that is translated in parts has one hypothesis: the best of each part joined, with the sum of their scores.
+        A line translated in parts has one hypothesis: the best of each part joined, with the sum of their scores.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
         """
         parts = self.split(lines)
         prefix_ids = self._prefix_ids(parts, prefixes)
-        by_part = iter(self._search([ids for line_parts in parts for ids in line_parts], prefix_ids))
+        by_part = iter(self._decode_parts([ids for line_parts in parts for ids in line_parts], prefix_ids))
         results = []
         for line_parts in parts:
             hypotheses = [next(by_part) for _ in line_parts]
@@ -100,7 +100,7 @@ class TextTranslator(ABC):
             for number in range(len(line_parts))
         ]
 
-    def _search(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
+    def _decode_parts(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
         decoded = self.decode(sources, prefixes)
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
         return [

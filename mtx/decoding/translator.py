@@ -1,7 +1,7 @@
-"""The torch engine: lines to lines with a Transformer in fp32 or bf16, on the CPU in workers of one thread each.
+"""The torch engine: translates lines with a Transformer in fp32 or bf16.
 
-Flow: ids -> groups of similar length -> search -> `Candidate`. Two threads inside one small step are slower than two
-workers with a thread each, so a CPU with n threads searches with n workers that take from the same sentences.
+Flow: ids -> groups of similar length -> search -> `Candidate`. On a CPU, two threads within one small step are slower
+than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import torch
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import ENCODED, Request, RequestQueue, search
+from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs
@@ -37,11 +37,10 @@ class Translator(TextTranslator):
     """Translates lines of text with one model. Safe to call from several threads: one call decodes at a time.
 
     Args:
-        max_tokens: longest source, in pieces with `</s>`, that goes through the model in one piece.
-        precision: `fp32` or `bf16`, of the weights and of what is computed with them.
-        threads: on the CPU; None means `num_threads()`.
-        batch_tokens: source tokens that are decoded at once.
-        src, tgt, splitter: see `TextTranslator`.
+        precision: `fp32` or `bf16`, for weights and computation.
+        threads: number of threads on a CPU; None means `num_threads()`.
+        batch_tokens: number of source tokens that are decoded at once.
+        tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
     def __init__(
@@ -64,8 +63,8 @@ class Translator(TextTranslator):
         """Load a model directory (or the model of a run directory).
 
         Args:
-            beam_size, length_penalty: None means what the run was configured with.
-            max_length: most target tokens; None means those of the source + 50.
+            beam_size, length_penalty: None means the run's configuration.
+            max_length: most target tokens; None means the source's number of tokens + 50.
         """
         path = Path(model)
         if not path.is_dir():
@@ -91,8 +90,8 @@ class Translator(TextTranslator):
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
-            found = self._search(self._engine, self._requests(sources, prefixes, samples))
-        results = [found[number] for number in range(len(sources) * samples)]
+            candidates = self._search(self._engine, self._requests(sources, prefixes, samples))
+        results = [candidates[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
@@ -119,7 +118,7 @@ class Translator(TextTranslator):
         sources = 2 * config.num_decoder_layers * group.num_slots * length * config.d_model * value_bytes
         seen = beams * steps if beams > 1 else 0
         search = search_bytes(config, len(self.model.output_weight), rows, steps, value_bytes, seen)
-        encoded = group.num_slots // 2 if on_cuda else min(group.num_slots, ENCODED)  # at once
+        encoded = group.num_slots // 2 if on_cuda else min(group.num_slots, ENCODER_BATCH)  # at once
         encoder = encoded * length * (2 * config.num_heads * length + config.d_ff) * value_bytes
         history = 8 * rows * group.max_length
         return sources + history + max(search, encoder)
@@ -127,15 +126,14 @@ class Translator(TextTranslator):
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
     ) -> list[ForcedScore]:
-        """How probable the model finds each line of `tgt` as a translation of that of `src`.
+        """Scores each line of `tgt` as a translation of the same line of `src`.
 
         Args:
             first: number of the first line, for messages.
-            names: what a line of each text is called in messages, before its number.
+            names: how messages call a line of `src` and of `tgt`, before its number.
 
         Raises:
-            DataError: where a source is longer than the model takes in one piece, or a target has more pieces than a
-                table of learned positions has rows.
+            DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
         src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
         _check_lengths(src_ids, self.max_tokens, names[0], first)
@@ -143,20 +141,20 @@ class Translator(TextTranslator):
         return self.forced(src_ids, tgt_ids)
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
-        """Score given token ids, each ending in `</s>`; see `score_pairs`."""
+        """Scores existing translations as token ids, each ending in `</s>`; see `score_pairs`."""
         with self._lock, self._evaluating():
             return score_pairs(self.model, src, tgt, self.options.length_penalty, self.precision)
 
     def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> list[AttentionMaps]:
-        """What the model attends to in each line of `src` and in its translation, its own where none is given.
+        """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
 
         Raises:
-            DataError: where a source is longer than the model takes in one piece, or a target than it writes.
+            DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         src_ids = self._ids(src, is_target=False)
         _check_lengths(src_ids, self.max_tokens, "line")
         if tgt is None:
-            tgt_ids = [found[0].ids for found in self.decode(src_ids, [[] for _ in src_ids])]
+            tgt_ids = [candidates[0].ids for candidates in self.decode(src_ids, [[] for _ in src_ids])]
         else:
             tgt_ids = self._ids(tgt, is_target=True)
             _check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self._num_tgt_positions()), "target")
@@ -167,23 +165,23 @@ class Translator(TextTranslator):
         return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
 
     def _num_tgt_positions(self) -> int:
-        """The most target pieces that the model has positions for; sinusoidal positions have no end."""
+        """Returns the largest number of target pieces; only learned positions limit it."""
         return sys.maxsize if self.model.tgt_positions is None else len(self.model.tgt_positions)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """The model without dropout, and afterwards in the mode in which it was."""
+        """Switches dropout off, and afterwards restores the model's mode."""
         was_training = self.model.training
         self.model.eval()
         if was_training:
-            self._engine = None  # it holds copies of weights, which training has changed
+            self._engine = None  # it holds copies of the weights, which training has changed since
         try:
             yield
         finally:
             self.model.train(was_training)
 
     def _requests(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], samples: int) -> list[Request]:
-        """The sentences to translate, longest first; each as often as it is sampled."""
+        """Returns a request for each sentence, longest first, or for each of its samples."""
         requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
             limit = min(self.options.limit(source, prefix), self._num_tgt_positions())
@@ -192,39 +190,33 @@ class Translator(TextTranslator):
 
     def _search(self, engine: IncrementalModel, requests: list[Request]) -> dict[int, list[Candidate]]:
         groups = list(self._groups(requests))
+
+        def search_groups() -> dict[int, list[Candidate]]:
+            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
+
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
-            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
-
-        def work() -> dict[int, list[Candidate]]:
-            torch.set_num_threads(1)
-            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
-
-        with ThreadPoolExecutor(self.num_workers, "mtx-search") as pool:
-            parts = [pool.submit(work) for _ in range(self.num_workers)]
+            return search_groups()
+        with ThreadPoolExecutor(self.num_workers, "mtx-search", torch.set_num_threads, (1,)) as pool:
+            parts = [pool.submit(search_groups) for _ in range(self.num_workers)]
             try:
-                found = {k: v for part in parts for k, v in part.result().items()}
-            except BaseException:  # an interruption, or a worker's error: the others need not go on
+                results = {k: v for part in parts for k, v in part.result().items()}
+            except BaseException:  # an interruption, or a worker's error: the other workers stop
                 for group in groups:
-                    group.given_up.set()
+                    group.cancelled.set()
                 raise
-        torch.set_num_threads(torch.get_num_threads())  # this thread's, which threads to come take over
-        return found
+        torch.set_num_threads(torch.get_num_threads())  # new threads inherit this thread's number again
+        return results
 
     def _groups(self, requests: list[Request]) -> Iterator[RequestQueue]:
-        """Sentences that are decoded in the same slots: the longest decides how many there are.
+        """Groups sentences that are decoded in the same slots; the longest sentence decides the number of slots.
 
-        A group ends where sentences are half as long and more slots are possible, if its own were filled.
+        A new group begins when sentences are half as long, more slots are possible, and the group fills its own slots.
         """
         group: list[Request] = []
         for request in requests:
             slots = self._num_slots(group[0]) if group else 0
-            is_full = len(group) >= slots * self.num_workers
-            if (
-                group
-                and is_full
-                and 2 * len(request.source) <= len(group[0].source)
-                and self._num_slots(request) > slots
-            ):
+            is_full = bool(group) and len(group) >= slots * self.num_workers
+            if is_full and 2 * len(request.source) <= len(group[0].source) and self._num_slots(request) > slots:
                 yield RequestQueue.of(group, slots, self.num_workers)
                 group = []
             group.append(request)
@@ -237,7 +229,7 @@ class Translator(TextTranslator):
 
 
 def _check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:
-    """Raise a DataError that names the first sentence of more than `limit` pieces; they are counted from `first`."""
+    """Raises a DataError that names the first sentence of more than `limit` pieces; `first` is the first number."""
     for number, ids in enumerate(sentences, start=first):
         if len(ids) > limit:
             raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")

@@ -222,17 +222,17 @@ class IncrementalModel:
         self._positions = (self._model.sinusoids(max_length) if learned is None else learned.detach()).to(self._dtype)
         return KVCache(self._shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
-    def step(self, ids: Tensor, ages: Tensor, cache: KVCache) -> Tensor:
+    def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.
 
         Args:
             ids: the last token of each hypothesis (pad at the start), [B, J].
-            ages: the number of tokens that the hypotheses of each slot have, [B].
+            lengths: the number of tokens that the hypotheses of each slot have, [B].
 
         Returns:
             Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
-        x = F.embedding(ids, self._embedding).mul_(self._scale).add_(self._positions[ages][:, None]).flatten(0, 1)
+        x = F.embedding(ids, self._embedding).mul_(self._scale).add_(self._positions[lengths][:, None]).flatten(0, 1)
         cache.begin_step()
         for number, layer in enumerate(self._layers):
             x = layer(x, cache, number)

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.decoding.beam_search import EOS_ID, best_of
+from mtx.data.tokenizer import EOS_ID
+from mtx.decoding.beam_search import top_continuations
 from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.sampling import draw
@@ -46,11 +47,11 @@ class TableModel:
     def start(self, num_slots: int, beam_size: int, max_length: int) -> "TableCache":
         return TableCache(num_slots, beam_size)
 
-    def step(self, ids: Tensor, ages: Tensor, cache: "TableCache") -> Tensor:
-        for row, (beams, age) in enumerate(zip(ids.tolist(), ages.tolist(), strict=True)):
+    def step(self, ids: Tensor, lengths: Tensor, cache: "TableCache") -> Tensor:
+        for row, (beams, length) in enumerate(zip(ids.tolist(), lengths.tolist(), strict=True)):
             cache.prefixes[row] = [(*prefix, i) for prefix, i in zip(cache.prefixes[row], beams, strict=True)]
             if cache.is_open[row]:
-                assert all(prefix[0] == self.pad_id and len(prefix) == age + 1 for prefix in cache.prefixes[row])
+                assert all(prefix[0] == self.pad_id and len(prefix) == length + 1 for prefix in cache.prefixes[row])
         rows = [
             [self.logits(source, prefix[1:]) for prefix in prefixes]
             for source, prefixes in zip(cache.sources, cache.prefixes, strict=True)
@@ -231,7 +232,7 @@ def test_the_best_are_found_in_the_groups_with_the_largest_maxima(size: int) -> 
     log_probs[2, :, [0, size // 2, size - 1]] = float("-inf")
     scores = torch.randn(30, beams)
     scores[3, 1:] = float("-inf")
-    top, parents, tokens = best_of(scores, log_probs, count)
+    top, parents, tokens = top_continuations(scores, log_probs, count)
     assert torch.equal(top, (scores[:, :, None] + log_probs).flatten(1).topk(count).values)
     rows = torch.arange(30)[:, None]
     assert torch.equal(top, scores.gather(1, parents) + log_probs[rows, parents, tokens])

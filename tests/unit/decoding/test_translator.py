@@ -112,10 +112,10 @@ def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: T
     line = " ".join(sentences(12, seed=9))
     ids = tokenizer.encode([line])[0]
     assert len(ids) > 2 * MAX_TOKENS
-    parts = translator.split(line)
+    parts = translator.split([line])[0]
     assert all(1 < len(part) <= MAX_TOKENS and part[-1] == EOS_ID for part in parts)
     assert [i for part in parts for i in part[:-1]] == ids[:-1]
-    best = [found[0] for found in translator._found(parts, [[]] * len(parts))]
+    best = [found[0] for found in translator._decode_parts(parts, [[]] * len(parts))]
     (got,) = translator.hypotheses([line])[0]
     assert got.text == " ".join(h.text for h in best if h.text)
     assert got.score == pytest.approx(sum(h.score for h in best))
@@ -127,7 +127,7 @@ def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
     for count, parts in ((MAX_TOKENS - 1, 1), (MAX_TOKENS, 2)):
         text = translator.tokenizer.decode([pieces[:count]])[0]
         assert len(translator.tokenizer.encode([text])[0]) == count + 1
-        assert len(translator.split(text)) == parts
+        assert len(translator.split([text])[0]) == parts
 
 
 def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) -> None:
@@ -168,7 +168,7 @@ def test_no_translation_is_longer_than_the_longest(translator: Translator, token
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, alpha: float) -> None:
     searched = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
-    sources = [searched.split(line)[0] for line in sentences(12, seed=8) if line.strip()]
+    sources = [searched.split([line])[0][0] for line in sentences(12, seed=8) if line.strip()]
     found = searched.decode(sources, [[] for _ in sources])
     pairs = [(source, c) for source, candidates in zip(sources, found, strict=True) for c in candidates]
     forced = searched.forced([source for source, _ in pairs], [c.ids for _, c in pairs])

@@ -54,9 +54,9 @@ class Rig:
         """Feed every beam, compare, and let beam j go on from beam parents[slot][j]."""
         pad = self.model.pad_id
         ids = torch.tensor([[beam[-1] if beam else pad for beam in slot] for slot in self.fed])
-        ages = torch.tensor([len(slot[0]) for slot in self.fed])
+        lengths = torch.tensor([len(slot[0]) for slot in self.fed])
         self.cache.prepare()
-        got = self.decoder.step(ids, ages, self.cache)
+        got = self.decoder.step(ids, lengths, self.cache)
         for slot, (src, beams) in enumerate(zip(self.src, self.fed, strict=True)):
             for number, beam in enumerate(beams):
                 torch.testing.assert_close(
