@@ -1,4 +1,4 @@
-"""On CUDA the varlen kernel gives what the padded reference gives, forward and backward.
+"""On CUDA the varlen kernel gives the results of the padded kernel, forward and backward.
 
 Tolerances: bf16 keeps 8 bits, so a result of size 1 is within 2^-8 = 0.004 of the exact one. Both kernels are compared
 with fp32 of the same rounded inputs, at four times that, relative to the largest element for gradients.
@@ -53,7 +53,7 @@ def run(kernel: Kernel, case: str, dtype: torch.dtype) -> list[Tensor]:
 
 @pytest.mark.parametrize("kernel", ["varlen", "padded"])
 @pytest.mark.parametrize("case", CASES)
-def test_bf16_attention_is_the_fp32_reference(case: str, kernel: Kernel) -> None:
+def test_bf16_attention_is_close_to_fp32_attention(case: str, kernel: Kernel) -> None:
     got, expected = run(kernel, case, torch.bfloat16), run("padded", case, torch.float32)
     for name, a, b in zip(("out", "dq", "dk", "dv"), got, expected, strict=True):
         limit = TOLERANCE * max(1.0, float(b.abs().max()))
@@ -61,7 +61,7 @@ def test_bf16_attention_is_the_fp32_reference(case: str, kernel: Kernel) -> None
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_reference_on_cuda_is_the_reference_on_the_cpu(case: str) -> None:
+def test_the_padded_kernel_gives_the_same_on_cuda_and_cpu(case: str) -> None:
     queries, keys, causal = CASES[case]
     inputs = [rows_of(lengths, seed).float() for seed, lengths in enumerate((queries, keys, keys))]
     outputs = []

@@ -12,7 +12,7 @@ from tests.models import random_ids, tiny_model
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
 
-def test_cuda_attends_to_what_the_cpu_attends_to() -> None:
+def test_cuda_and_cpu_give_the_same_maps() -> None:
     lines = [" ".join(f"{a}{b}" for b in "abcdefgh") for a in "abcdefgh"] * 3
     tokenizer = train_tokenizer(iter(lines), TokenizerConfig(vocab_size=290), 200, [])
     src, tgt = random_ids([7, 1, 40], 200, 1), random_ids([5, 3, 33], 200, 2)

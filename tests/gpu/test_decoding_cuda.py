@@ -1,4 +1,4 @@
-"""Decoding on CUDA, where steps are recorded and replayed and the host is behind, finds what it finds on the CPU."""
+"""Decoding on CUDA, with recorded steps and a host that lags behind, gives the translations of the CPU."""
 
 import random
 from collections import deque
@@ -14,7 +14,7 @@ from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
-NUM_IDS = 3000  # enough for the best of a row to be looked for in parts
+NUM_IDS = 3000  # large enough for the search by groups in `top_continuations`
 
 
 def found(device: str, precision: str, options: SearchOptions, num_slots: int, prefix: list[int]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Attention weights are the model's own: with its values they give what its layers gave."""
+"""Attention maps are the model's own weights: multiplied with its values they give the outputs of its layers."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def check(found: AttentionMaps, num_src: int, num_tgt: int) -> None:
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
-def test_weights_and_values_give_what_the_layers_gave(tokenizer: Tokenizer, changes: dict[str, Any]) -> None:
+def test_weights_times_values_are_the_outputs_of_the_layers(tokenizer: Tokenizer, changes: dict[str, Any]) -> None:
     model = model_of(tokenizer, **changes)
     for src, tgt in zip(random_ids(SRC, 200, 1), random_ids(TGT, 200, 2), strict=True):
         with recorded(model) as calls:
@@ -97,12 +97,12 @@ def test_without_a_target_it_is_the_models_own_translation(translator: Translato
     assert np.array_equal(found[1].cross, again[1].cross) and translator.model.training
 
 
-def test_a_target_that_is_given(translator: Translator) -> None:
+def test_a_target_replaces_the_models_translation(translator: Translator) -> None:
     (found,) = translator.attention_maps(["ab\tcd"], ["ef\x0bgh"])
     assert "".join(found.src_tokens) == "▁ab▁cd</s>" and "".join(found.tgt_tokens) == "▁ef▁gh</s>"
 
 
-def test_what_is_too_long_is_refused(translator: Translator) -> None:
+def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
     with pytest.raises(DataError, match="line 2 has .* pieces, the model takes 12"):
         translator.attention_maps(["ab", "ab " * 40])
     with pytest.raises(DataError, match="target 1 has .* pieces, the model takes 62"):

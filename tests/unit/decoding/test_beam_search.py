@@ -1,4 +1,4 @@
-"""Search finds what brute force finds, and its scores are the model's."""
+"""Search returns the hypotheses that brute force returns, in any company, and their scores are those of the model."""
 
 from collections import deque
 from itertools import product
@@ -13,7 +13,6 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.beam_search import top_continuations
 from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
-from mtx.decoding.sampling import draw
 from mtx.model.inference import IncrementalModel
 from tests.models import batch_of, random_ids, tiny_model
 
@@ -107,9 +106,9 @@ def run(
     prefixes: list[list[int]] | None = None, sampling: Sampling | None = None,
 ) -> list[list[Candidate]]:  # fmt: skip
     """Search in few slots, so that sentences wait for them."""
-    given = prefixes or [[] for _ in sources]
-    requests = [Request(n, s, limits[n], given[n]) for n, s in enumerate(sources)]
-    queue = RequestQueue(deque(requests), min(num_slots, len(requests)), max(limits), max(map(len, given)))
+    prefixes = prefixes or [[] for _ in sources]
+    requests = [Request(n, s, limits[n], prefixes[n]) for n, s in enumerate(sources)]
+    queue = RequestQueue(deque(requests), min(num_slots, len(requests)), max(limits), max(map(len, prefixes)))
     found = search(model, queue, SearchOptions(beam_size, alpha, sampling=sampling))
     return [found[number] for number in range(len(requests))]
 
@@ -150,7 +149,7 @@ def test_beam_1_is_greedy(alpha: float) -> None:
 
 @pytest.mark.parametrize("beam_size", [2, 3, 5])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_what_holds_for_every_result(beam_size: int, alpha: float) -> None:
+def test_every_result_is_distinct_sorted_within_its_limit_and_scored_by_the_model(beam_size: int, alpha: float) -> None:
     model, sources, limits = TableModel(7, seed=2), list(range(15)), [4, 8, 2, 1, 12] * 3
     for source, limit, found in zip(sources, limits, run(model, sources, limits, beam_size, alpha), strict=True):
         assert 1 <= len(found) <= beam_size
@@ -164,7 +163,7 @@ def test_what_holds_for_every_result(beam_size: int, alpha: float) -> None:
 
 @pytest.mark.parametrize("num_slots", [1, 2, 7, 20])
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
-def test_a_batch_is_its_sentences_one_by_one(beam_size: int, num_slots: int) -> None:
+def test_a_batch_gives_what_its_sentences_give_one_by_one(beam_size: int, num_slots: int) -> None:
     model, sources, limits = TableModel(6, seed=3), list(range(20)), [9, 3, 14, 1, 6] * 4
     together = run(model, sources, limits, beam_size, 0.6, num_slots)
     for source, limit, found in zip(sources, limits, together, strict=True):
@@ -172,7 +171,7 @@ def test_a_batch_is_its_sentences_one_by_one(beam_size: int, num_slots: int) -> 
     assert len({len(found[0].ids) for found in together}) > 3, "they end at different times"
 
 
-def test_no_step_is_made_for_nothing() -> None:
+def test_free_slots_are_filled_while_a_long_sentence_goes_on() -> None:
     """Two slots and one long sentence among short ones: the short ones pass through the other slot meanwhile."""
     model = TableModel(3, table={(1,) * n: [0.0001, 0.9998, 0.0001] for n in range(12)})
     caches: list[TableCache] = []
@@ -213,7 +212,7 @@ def test_a_sentence_goes_on_while_an_open_hypothesis_can_win() -> None:
 
 @pytest.mark.parametrize("prefix", [[1], [2, 1], [3, 3, 2]])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
-def test_with_a_prefix_it_is_brute_force_over_what_begins_so(prefix: list[int], alpha: float) -> None:
+def test_with_a_prefix_search_is_brute_force_over_targets_with_that_prefix(prefix: list[int], alpha: float) -> None:
     model, sources, limit = TableModel(4, seed=1), list(range(6)), 5
     results = run(model, sources, [limit] * 6, 4**4, alpha, prefixes=[prefix, []] * 3)
     for source, found in zip(sources, results, strict=True):
@@ -242,39 +241,10 @@ def test_the_best_are_found_in_the_groups_with_the_largest_maxima(size: int) -> 
 # --- sampling ---
 
 
-def frequencies(sampling: Sampling, logits: list[float], count: int = 40_000) -> Tensor:
-    uniform = (torch.arange(count)[:, None] + 0.5) / count  # evenly, so that the figures are exact to 1/count
-    drawn = draw(torch.tensor(logits).expand(count, -1), uniform, sampling)
-    return torch.bincount(drawn[:, 0], minlength=len(logits)) / count
-
-
-@pytest.mark.parametrize(
-    "sampling, kept",
-    [
-        (Sampling(), [0, 1, 2, 3, 4]),
-        (Sampling(temperature=0.5), [0, 1, 2, 3, 4]),
-        (Sampling(top_k=2), [3, 1]),
-        (Sampling(top_p=0.5), [3, 1]),  # 0.4 alone is less
-        (Sampling(top_p=0.39), [3]),
-        (Sampling(top_p=0.75, temperature=2.0), [0, 1, 2, 3]),
-        (Sampling(top_k=3, top_p=0.8), [3, 1]),  # of the three, 0.47 + 0.35 reach 0.8
-    ],
-)
-def test_tokens_are_drawn_as_often_as_they_are_probable(sampling: Sampling, kept: list[int]) -> None:
-    logits = np.log([0.1, 0.3, 0.15, 0.4, 0.05])
-    weights = np.exp(logits / sampling.temperature)
-    expected = np.array([w if i in kept else 0.0 for i, w in enumerate(weights)])
-    expected /= expected.sum()
-    got = frequencies(sampling, logits.tolist())
-    assert got.tolist() == pytest.approx(expected.tolist(), abs=1e-3)
-
-
 def test_samples_are_of_the_whole_distribution_and_scored_by_the_model() -> None:
     """All sequences of at most 3 tokens, each about as often as the model says."""
     model, limit, count = TableModel(3, seed=5, sharpness=0.7), 3, 1500
-    requests = [Request(n, 7, limit, [], n) for n in range(count)]
-    # sources are hashed with the number of the sample; a source is a list of ids where text is translated
-    requests = [Request(j.number, [7], limit, [], j.sample) for j in requests]
+    requests = [Request(n, [7], limit, [], n) for n in range(count)]
     found = search(
         _FirstOf(model), RequestQueue(deque(requests), 50, limit, 0), SearchOptions(1, 0.0, sampling=Sampling())
     )

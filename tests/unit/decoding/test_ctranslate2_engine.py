@@ -1,4 +1,4 @@
-"""CTranslate2 finds what mtx's own search finds, with mtx's scores, and brings no torch."""
+"""The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
 import subprocess
 import sys
@@ -138,7 +138,7 @@ def test_work_is_shared_among_threads(exports: Path) -> None:
     ) >= 10_000 / 512
 
 
-def test_it_brings_no_torch(exports: Path) -> None:
+def test_it_does_not_import_torch(exports: Path) -> None:
     code = (
         "import sys; from mtx.decoding.ctranslate2_engine import CTranslate2Translator as T;"
         "from mtx.interop.export_cache import kept_export; from pathlib import Path;"
@@ -149,7 +149,7 @@ def test_it_brings_no_torch(exports: Path) -> None:
     assert result.stdout.endswith("] False\n"), result.stderr
 
 
-def test_what_is_no_export_or_no_device_is_refused(exports: Path, tmp_path: Path) -> None:
+def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, tmp_path: Path) -> None:
     def refused(error: type[Exception], match: str, directory: Path, **how: Any) -> None:
         with pytest.raises(error, match=match):
             CTranslate2Translator.load(directory, **how)

@@ -1,4 +1,4 @@
-"""N lines in, N lines out, whatever they hold, in whatever company."""
+"""N lines in give N lines out, whatever the lines hold and whatever lines stand beside them."""
 
 import random
 import threading
@@ -8,7 +8,6 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
-from mtx.decoding.batches import pack_sentences
 from mtx.decoding.continuous_batching import Request
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis
@@ -61,7 +60,7 @@ def test_as_many_lines_come_out_as_go_in(translator: Translator) -> None:
         assert translator.translate([line]) == [text]
 
 
-def test_no_lines_are_no_lines(translator: Translator) -> None:
+def test_no_lines_give_no_lines(translator: Translator) -> None:
     assert translator.translate([]) == []
     assert translator.translate(["", ""]) == ["", ""]
 
@@ -82,7 +81,7 @@ def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tok
     assert [large.translate([line])[0] for line in lines] == expected
 
 
-def test_groups_keep_to_their_budget(translator: Translator) -> None:
+def test_groups_stay_within_their_budget_of_tokens(translator: Translator) -> None:
     requests = [Request(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
     small = Translator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=64, threads=1)
     groups = list(small._groups(requests))
@@ -215,14 +214,6 @@ def test_the_model_is_left_in_the_mode_in_which_it_was(translator: Translator) -
     assert translator.translate(["abc"]) == expected
     assert translator.model.training
     translator.model.eval()
-
-
-def test_a_batch_of_sentences_is_exactly_these() -> None:
-    batch = pack_sentences([[5, 6, 0], [0]], [[0], [7, 0]], pad_id=9)
-    assert batch.src_ids.tolist() == [5, 6, 0, 0]
-    assert batch.src_offsets.tolist() == [0, 3, 4]
-    assert batch.tgt_in_ids.tolist() == [9, 9, 7]
-    assert (batch.num_sentences, batch.max_tokens) == (2, 3)
 
 
 def test_a_path_that_is_no_directory_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The table of the parameters is that of the model."""
+"""The table of parameters matches the model."""
 
 from collections import Counter
 from typing import Any
@@ -28,7 +28,7 @@ def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, An
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
-def test_other_formats_have_a_name_for_everything_and_use_none_twice(tie: str) -> None:
+def test_every_parameter_has_a_name_of_its_own_in_other_formats(tie: str) -> None:
     table = list(parameters(tiny_config(tie=tie, output_bias=True), NUM_IDS))
     assert all(parameter.ctranslate2 and parameter.marian for parameter in table)
     marian = Counter(name for parameter in table for name in parameter.marian)

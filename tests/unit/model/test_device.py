@@ -1,4 +1,4 @@
-"""A GPU that is there and cannot be used is a warning under `auto` and an error under `cuda`."""
+"""A GPU that torch cannot use gives a warning with `auto` and an error with `cuda`."""
 
 from pathlib import Path
 
@@ -20,7 +20,9 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device, "_NVIDIA", tmp_path)
 
 
-def test_no_gpu_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_gpu_auto_is_the_cpu_without_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(device, "_NVIDIA", Path("/none"))
     assert find_device("auto") == torch.device("cpu") and not caplog.text
     with pytest.raises(UsageError, match="device=cuda: torch .* finds no CUDA device here"):
@@ -28,7 +30,9 @@ def test_no_gpu_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, caplog: pyte
 
 
 @pytest.mark.usefixtures("driver")
-def test_torch_for_cpus_beside_a_gpu(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_torch_build_for_cpus_on_a_machine_with_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     assert find_device("auto") == torch.device("cpu")
     assert "has an NVIDIA GPU, but torch" in caplog.text and "the CPU is used" in caplog.text

@@ -1,4 +1,4 @@
-"""Our own dropout on the CPU is dropout."""
+"""The CPU's own dropout has the rate, mean and gradient of dropout."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Position by position the decoder gives what the whole decoder gives, whoever sits in the other slots."""
+"""Decoding one position at a time gives the logits of the whole decoder, whatever is in the other slots."""
 
 from typing import Any
 

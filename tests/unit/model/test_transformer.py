@@ -1,4 +1,4 @@
-"""The model does what the paper says, whoever else is in the batch, and step by step as at once."""
+"""The model follows the paper, and a sentence does not depend on the other sentences of its batch."""
 
 import math
 from typing import Any
@@ -120,7 +120,7 @@ def test_parameter_counts_by_hand() -> None:
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
-def test_which_matrices_are_one(tie: str) -> None:
+def test_tied_matrices_change_together(tie: str) -> None:
     model = tiny_model(tie=tie)
     ids, positions = torch.tensor([3]), torch.tensor([0])
     with torch.no_grad():
@@ -183,7 +183,7 @@ def test_dropout_is_on_in_training_only_and_follows_the_seed() -> None:
     assert not torch.equal(first, second)
 
 
-def test_dropout_stands_where_the_paper_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_is_applied_where_the_paper_applies_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """5.4: on both embedding sums, and on each sub-layer's output: 2 a layer of the encoder, 3 of the decoder."""
     seen: list[Tensor] = []
 
