@@ -20,9 +20,10 @@ from mtx.data.preprocess import PreparedData
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError
-from mtx.evaluation import metrics
+from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
 from mtx.interop.limits import export_note
@@ -198,8 +199,8 @@ def evaluate_tests(
     for name, store in data.tests.items():
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
-        test_set = metrics.NamedTestSet(name, tgt, store.src_texts(), store.tgt_texts())
-        scores[name] = metrics.evaluate(translator, test_set, paths.evaluation / name, protocol)
+        test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts())
+        scores[name] = translate_and_score(translator, test_set, paths.evaluation / name, protocol)
     return scores
 
 

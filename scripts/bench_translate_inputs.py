@@ -19,7 +19,7 @@ from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.preprocess import load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
-from mtx.evaluation.metrics import parallel_lines
+from mtx.evaluation.test_sets import parallel_lines
 from mtx.files.text_files import read_lines
 from mtx.interop.export_cache import kept_export, require_model_directory
 from mtx.interop.huggingface import export_huggingface

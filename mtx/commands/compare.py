@@ -11,10 +11,11 @@ from mtx.commands.options import AsJson, Device, Published, find_protocol
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 from mtx.files.text_files import printable
+from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
-    from mtx.evaluation.compared_systems import TestSet
     from mtx.evaluation.comparison import Comparison
+    from mtx.evaluation.test_sets import TestSet
 
 _WORSE = 3  # exit code of --fail-if-worse
 
@@ -53,7 +54,10 @@ def compare(
 ) -> None:
     """Compare runs, models or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
     texts = _texts(systems, src, ref, direction, test)
-    from mtx.evaluation import compared_systems, comparison
+    from mtx.evaluation import comparison
+    from mtx.evaluation.differing_settings import differing_settings, groups_by_seed
+    from mtx.evaluation.evaluate import system_outputs
+    from mtx.evaluation.significance import METRICS
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     translators = {path: load_translator(str(path), device=device) for path in models}
@@ -61,21 +65,20 @@ def compare(
     published = find_protocol(protocol, tgt)
     comparisons = {}
     for text in texts:
-        contest = compared_systems.contest(text, systems, translators)
+        outputs, references = system_outputs(text, systems, translators)
         comparisons[text.name] = comparison.compare(
-            contest.systems, contest.references, paired.value, metrics or comparison.METRICS, tgt, published
+            outputs, references, paired.value, metrics or METRICS, tgt, published
         )
-    keys, groups = compared_systems.differing_keys(systems), compared_systems.same_but_for_seed(systems)
+    keys, groups = differing_settings(systems), groups_by_seed(systems)
     if as_json:
         values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
         print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in comparisons.items()}}))  # noqa: T201
     else:
-        _print_keys(keys, [str(path) for path in compared_systems.runs(systems)])
+        _print_keys(keys, [str(path) for path in systems if is_run(path)])
         for name, result in comparisons.items():
             _print(name, result, groups)
-    if fail_if_worse and any(
-        m.is_worse(n) for c in comparisons.values() for m in c.metrics for n in range(1, len(systems))
-    ):
+    is_worse = [m.is_worse(n) for c in comparisons.values() for m in c.metrics for n in range(1, len(systems))]
+    if fail_if_worse and any(is_worse):
         raise typer.Exit(_WORSE)
 
 
@@ -90,11 +93,11 @@ def _texts(
         raise UsageError("--src and --ref belong together", "mtx compare MODEL MODEL --src FILE --ref FILE")
     if direction is not None and (ref is None or src is not None):
         raise UsageError("--direction is that of files; runs and models have their own")
-    from mtx.evaluation import compared_systems, metrics
+    from mtx.evaluation import test_sets
 
     if ref is None:
-        return compared_systems.of_runs(systems, test)
-    return [compared_systems.of_files(systems, src, ref, metrics.target_language(direction))]
+        return test_sets.test_sets_of_runs(systems, test)
+    return [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
 
 
 def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:

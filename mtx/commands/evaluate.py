@@ -30,20 +30,20 @@ def evaluate(
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
-    from mtx.evaluation import metrics
+    from mtx.evaluation import test_sets
+    from mtx.evaluation.evaluate import score_file, translate_and_score
 
     if hyp is not None:
         if ref is not None and testset is None:
-            tgt = metrics.target_language(direction)
-            scores = {hyp.name: metrics.score_files(hyp, ref, tgt, find_protocol(protocol, tgt))}
-            print_scores(scores, as_json)
+            test_set, name = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction)), hyp.name
         elif testset is not None and ref is None:
-            named = metrics.named_test_set(testset, direction or "")
-            print_scores(metrics.score_test_set(hyp, named, find_protocol(protocol, named.tgt)), as_json)
+            test_set = test_sets.sacrebleu_test_set(testset, direction or "")
+            name = test_set.name
         else:
             raise UsageError(
                 "--hyp needs references to compare with", "--ref FILE, or --testset NAME --direction en-de"
             )
+        print_scores({name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}, as_json)
         return
     from mtx import pipeline
 
@@ -65,14 +65,14 @@ def evaluate(
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
-    published = find_protocol(protocol, metrics.target_language(direction) or translator.tgt)
+    published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     if own:
         scores = pipeline.evaluate_run(translator, Path(model), published)
     elif testset is not None:
-        named = metrics.named_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
-        scores = metrics.evaluate_test_set(translator, named, published)
+        test_set = test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
+        scores = {test_set.name: translate_and_score(translator, test_set, protocol=published)}
     else:
         assert src is not None and ref is not None
-        named = metrics.NamedTestSet(src.name, translator.tgt, *metrics.parallel_lines(src, ref))
-        scores = metrics.evaluate_test_set(translator, named, published)
+        test_set = test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))
+        scores = {test_set.name: translate_and_score(translator, test_set, protocol=published)}
     print_scores(scores, as_json)

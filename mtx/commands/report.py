@@ -27,11 +27,11 @@ def report(
     """Write the report of a run again, or one report of several runs."""
     for run in runs:
         require_run(run)
-    from mtx.report import run_page
+    from mtx.report.report_page import report_page
 
     output = output or (RunLayout(runs[0]).report if len(runs) == 1 else Path("report.html"))
     with open_output(output) as file:
-        file.write(run_page.report(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
+        file.write(report_page(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
     logger.info("report: %s", output)
 
 

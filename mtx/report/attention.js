@@ -1,9 +1,9 @@
-// The viewer of attention weights: starts in every element of the class `attention` that stands in the page.
-// Pieces come from models and texts of strangers: they are only ever set as text.
+// The viewer of attention weights, one for every element of class `attention` in the page.
+// Pieces come from untrusted models and texts, so they are only ever set as text.
 (() => {
   "use strict";
 
-  // Of each kind: which pieces its rows and columns are, what the axes mean, and a line for people who see it first.
+  // For each kind of attention: the pieces of its rows and columns, the labels of the axes, and an explanation.
   const KINDS = {
     cross: {
       rows: "tgt", columns: "src", y: "piece being written", x: "source piece attended to",
@@ -27,7 +27,7 @@
     const part = (name) => root.querySelector(`[data-part="${name}"]`);
     const pairs = JSON.parse(root.querySelector("script").textContent);
     const tabs = [...root.querySelectorAll("[role=tab]")];
-    // A head that is one more than there are is the average of all.
+    // A head number one above the last stands for the average of all heads.
     const state = { pair: 0, kind: "cross", layer: 0, head: 0, isLarge: false, row: null, column: null };
     let scale = colours(root);
 
@@ -193,7 +193,7 @@
       return `${state.kind} attention, layer ${state.layer + 1}, ${head}`;
     }
 
-    // The weights of a head, or of the average of all where `head` is one more than there are, row after row.
+    // The weights of a head, row by row; those of the average of all heads if `head` is one above the last.
     function weights(layer, head) {
       const map = pairs[state.pair].kinds[state.kind];
       map.values ??= decoded(map.data);
@@ -207,12 +207,12 @@
     }
   }
 
-  // Base64 of little-endian float32, as every browser's memory holds them.
+  // Decodes base64 of little-endian float32, the byte order of every browser.
   function decoded(data) {
     return new Float32Array(Uint8Array.from(atob(data), (char) => char.charCodeAt(0)).buffer);
   }
 
-  // 256 colours, [256 * 3], through the four stops that the style sheet sets for the scheme.
+  // 256 colours, [256 * 3], interpolated between the four stops that the style sheet sets for each colour scheme.
   function colours(root) {
     const style = getComputedStyle(root);
     const stops = [0, 1, 2, 3].map((stop) => {
@@ -227,7 +227,7 @@
     });
   }
 
-  // One pixel a weight; the style sheet enlarges it.
+  // Draws one pixel for each weight; the style sheet enlarges the canvas.
   function paint(canvas, values, rows, columns, scale) {
     canvas.width = columns;
     canvas.height = rows;
@@ -257,10 +257,10 @@
     return Array.from({ length: count }, (_, index) => String(index + 1));
   }
 
-  // Pieces as a line of text.
+  // Joins pieces into a line of text.
   function plain(pieces) {
     const text = pieces.filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
     const decode = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}/g), (hex) => parseInt(hex, 16)));
-    return text.replace(/(<0x[0-9A-F]{2}>)+/g, decode); // characters that have no piece of their own
+    return text.replace(/(<0x[0-9A-F]{2}>)+/g, decode); // byte pieces spell characters that are not in the vocabulary
   }
 })();

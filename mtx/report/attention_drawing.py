@@ -1,6 +1,7 @@
-"""Attention maps as pictures: all heads at a glance, or one with its pieces. A page can be pointed at, these cannot.
+"""Attention maps as PNG pictures: an overview of all heads, or one map with its pieces.
 
-Flow: `AttentionMaps` -> bytes of a PNG. The same maps give the same bytes with the same matplotlib.
+Flow: `AttentionMaps` -> bytes of a PNG; the same maps and the same matplotlib give the same bytes. The interactive
+viewer is in attention_page.py.
 """
 
 import io
@@ -13,20 +14,20 @@ from matplotlib.figure import Figure
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
 from mtx.errors import UsageError
-from mtx.report.attention_page import shown
+from mtx.report.attention_page import printable_piece
 
-_AXES = {  # of each kind what columns and rows are
+_AXES = {  # kind of attention: label of the columns, label of the rows
     "cross": ("source piece attended to", "piece being written"),
     "encoder": ("source piece attended to", "source piece"),
     "decoder": ("earlier piece attended to", "piece being written"),
 }
 _COLOURS: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0, "vmax": 1.0}
-_DPI, _MOST_PIXELS = 150, 8000
+_DPI, _MAX_PIXELS = 150, 8000
 
 
 def draw_overview(maps: AttentionMaps) -> bytes:
-    """Every layer and head of the three kinds of attention, without their pieces."""
-    with style.context("default"):  # and not what a matplotlibrc in the current directory says
+    """All layers and heads of the three kinds of attention, without pieces."""
+    with style.context("default"):  # a matplotlibrc in the current directory has no effect
         width = min(1.6 * maps.cross.shape[1], 24.0)
         heights = [width * _height(getattr(maps, kind)) for kind in _AXES]
         figure = _figure(width + 1.5, sum(heights) + 2)
@@ -45,7 +46,7 @@ def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
         layer, head: counted from 1.
 
     Raises:
-        UsageError: where the model has no such layer or head.
+        UsageError: if the model has no such layer or head.
     """
     weights: Weights = getattr(maps, kind)
     for name, number, count in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
@@ -59,8 +60,8 @@ def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
         image = axes.imshow(weights[layer - 1, head - 1], **_COLOURS)
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
-        axes.set_xticks(range(len(columns)), map(shown, columns), rotation=90, parse_math=False)
-        axes.set_yticks(range(len(rows)), map(shown, rows), parse_math=False)
+        axes.set_xticks(range(len(columns)), map(printable_piece, columns), rotation=90, parse_math=False)
+        axes.set_yticks(range(len(rows)), map(printable_piece, rows), parse_math=False)
         axes.set_xlabel(_AXES[kind][0])
         axes.set_ylabel(_AXES[kind][1])
         axes.set_title(f"{kind.capitalize()} attention, layer {layer}, head {head}")
@@ -69,15 +70,21 @@ def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
 
 
 def _height(weights: Weights) -> float:
-    """Of all maps [L, H, T, S] over their width; cells are squares unless one text is far longer than the other."""
+    """Height divided by width of the overview of maps [L, H, T, S].
+
+    Cells are square unless one text is far longer than the other.
+    """
     num_layers, num_heads, num_rows, num_columns = weights.shape
     return float(min(max(num_rows / num_columns, 0.25), 4.0) * num_layers / num_heads)
 
 
 def _draw_heads(axes: Any, weights: Weights) -> None:
-    """The maps [L, H, T, S] as one picture with gaps, a row for each layer: one picture is drawn much faster."""
+    """Draw the maps [L, H, T, S] as one image with gaps, one row for each layer; many images would be much slower."""
     num_layers, num_heads, num_rows, num_columns = weights.shape
-    down, across = num_rows + 1 + num_rows // 12, num_columns + 1 + num_columns // 12  # from one map to the next
+    down, across = (
+        num_rows + 1 + num_rows // 12,
+        num_columns + 1 + num_columns // 12,
+    )  # from map to map
     padded = np.pad(weights, ((0, 0), (0, 0), (0, down - num_rows), (0, across - num_columns)), constant_values=np.nan)
     mosaic = padded.transpose(0, 2, 1, 3).reshape(num_layers * down, num_heads * across)
     axes.imshow(mosaic[: num_rows - down, : num_columns - across], aspect="auto", **_COLOURS)
@@ -90,8 +97,8 @@ def _draw_heads(axes: Any, weights: Weights) -> None:
 
 
 def _figure(width: float, height: float) -> Figure:
-    """Of a size in inches; long sentences are drawn coarser, for the picture must fit into memory."""
-    return Figure((width, height), dpi=min(_DPI, _MOST_PIXELS / max(width, height)), layout="constrained")
+    """A figure with a size in inches; a very large one gets a lower resolution, so that it fits into memory."""
+    return Figure((width, height), dpi=min(_DPI, _MAX_PIXELS / max(width, height)), layout="constrained")
 
 
 def _png(figure: Figure) -> bytes:

@@ -1,7 +1,7 @@
-"""Attention maps as a page that shows them, or as data of a viewer in another page.
+"""Attention maps as a page of their own, or as data for the viewer in another page.
 
-Weights stand there as base64 of little-endian float32: what is shown is the model's weight and no rounding of it.
-Flow: `AttentionMaps` -> `viewer_data` -> the macro of `attention.html`.
+Flow: `AttentionMaps` -> `viewer_data` -> the macro of attention.html, whose viewer attention.js draws. Weights are
+stored as base64 of little-endian float32, so the page shows the model's exact weights.
 """
 
 import base64
@@ -14,27 +14,27 @@ from mtx.report.page import render
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
-    """The text of a page with one viewer of all these pairs, from the language `src` to `tgt`."""
-    return render("attention_page.html", data=viewer_data(maps), src=shown(src), tgt=shown(tgt))
+    """The HTML of a page with one viewer for all sentence pairs, from the language `src` to `tgt`."""
+    return render("attention_page.html", data=viewer_data(maps), src=printable_piece(src), tgt=printable_piece(tgt))
 
 
 def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
-    """What the macro of `attention.html` takes: for each pair its pieces, and of each kind shape and data."""
+    """The argument of attention.html's macro: for each sentence pair its pieces, and shape and data of each kind."""
     return [
         {
-            "src": list(map(shown, each.src_tokens)),
-            "tgt": list(map(shown, each.tgt_tokens)),
-            "inputs": list(map(shown, each.tgt_inputs)),
-            "kinds": {"cross": _kind(each.cross), "encoder": _kind(each.encoder), "decoder": _kind(each.decoder)},
+            "src": list(map(printable_piece, pair.src_tokens)),
+            "tgt": list(map(printable_piece, pair.tgt_tokens)),
+            "inputs": list(map(printable_piece, pair.tgt_inputs)),
+            "kinds": {kind: _encoded(getattr(pair, kind)) for kind in ("cross", "encoder", "decoder")},
         }
-        for each in maps
+        for pair in maps
     ]
 
 
-def shown(piece: str) -> str:
-    """A piece with everything written out that has no shape of its own, joiners too: a piece may be nothing else."""
+def printable_piece(piece: str) -> str:
+    """A piece with invisible characters written as escapes, joiners too, because a piece may consist of one alone."""
     return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
 
 
-def _kind(weights: Weights) -> dict[str, Any]:
+def _encoded(weights: Weights) -> dict[str, Any]:
     return {"shape": weights.shape, "data": base64.b64encode(weights.astype("<f4").tobytes()).decode()}

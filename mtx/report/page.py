@@ -1,8 +1,8 @@
-"""Pages for a browser: one HTML file with all its styles and scripts inside, which needs no network and no server.
+"""HTML pages: one file with all its styles and scripts inside, which needs no network and no server.
 
-What stands in a page comes from models and corpora, which are not trusted: templates escape every value, data goes
-into JSON that cannot end its element, and the page's policy lets no script run but those of this package, by their
-hashes. Flow: values -> template of this package -> text of a page.
+Flow: values -> a template of this package -> `render` -> HTML. The values come from models and corpora, which are not
+trusted: templates escape every value, data is embedded as JSON that cannot end its element, and the page's
+Content-Security-Policy allows only the scripts of this package, by their hashes.
 """
 
 import base64
@@ -22,27 +22,17 @@ _FOLDER = Path(__file__).parent
 
 
 def render(template: str, **values: Any) -> str:
-    """The text of a template of this package; it extends `page.html`, which says what a page consists of.
+    """The HTML of a template of this package that extends page.html.
 
     Raises:
-        UndefinedError: where the template needs a value that is not given.
+        UndefinedError: if a value that the template uses is missing.
     """
     return _environment().get_template(template).render(**values)
 
 
 def embedded(value: Any) -> Markup:
-    """A `<script type="application/json">` that holds a value; no text in it can end it."""
+    """A `<script type="application/json">` element that holds a value; no text in the value can end the element."""
     return Markup('<script type="application/json">{}</script>').format(htmlsafe_json_dumps(value, allow_nan=False))
-
-
-def shown(value: object) -> str:
-    """A value as text with everything written out that has no shape of its own or would change the order of others."""
-    return printable(str(value))
-
-
-def shown_lines(text: str) -> str:
-    """The same for a text of several lines."""
-    return "\n".join(map(printable, text.split("\n")))
 
 
 @functools.cache
@@ -51,18 +41,27 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    environment.filters |= {"embedded": embedded, "shown": shown, "shown_lines": shown_lines}
+    environment.filters |= {"embedded": embedded, "printable": _printable, "printable_lines": _printable_lines}
     environment.globals |= {"inline": _inline, "policy": _policy}
     return environment
 
 
+def _printable(value: object) -> str:
+    """A value as text with escapes for invisible characters and for those that change the direction of text."""
+    return printable(str(value))
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def _inline(name: str) -> Markup:
-    """A style or script of this package as it is."""
-    return Markup((_FOLDER / name).read_text(encoding="utf-8"))  # our own file, never what a stranger wrote
+    """A style sheet or script of this package, without escaping: the files of the package are trusted."""
+    return Markup((_FOLDER / name).read_text(encoding="utf-8"))
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """The Content-Security-Policy of a page with these scripts: nothing is loaded, and nothing else runs."""
+    """The Content-Security-Policy of a page: it loads nothing, and only these scripts run."""
     hashes = [base64.b64encode(hashlib.sha256(_inline(name).encode()).digest()).decode() for name in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"

@@ -1,9 +1,9 @@
-// The report's tabs, the axis of its charts, and the values under the pointer. Without it everything is shown in order.
+// The tabs of the report, the x axis of its charts, and the values under the pointer. Without it all parts are shown in order.
 (() => {
   "use strict";
   document.documentElement.classList.add("scripted");
 
-  // Tabs: one for each part, remembered in the address, so that a reload or a link comes back to it.
+  // Tabs, one for each part. The address remembers the selected one, for reloads and links.
   const parts = [...document.querySelectorAll(".part")];
   const list = document.querySelector(".tabs");
   const nameOf = (part) => part.id.replace("part-", "");
@@ -21,7 +21,7 @@
     return tab;
   });
 
-  function select(name) { // no element has such an id: the browser would scroll to it
+  function select(name) { // ids of elements begin with "part-", so that the browser does not scroll to one
     const chosen = parts.some((part) => nameOf(part) === name) ? name : nameOf(parts[0]);
     parts.forEach((part, number) => {
       const isChosen = nameOf(part) === chosen;
@@ -31,10 +31,10 @@
       if (isChosen) list.scrollLeft = tabs[number].offsetLeft - (list.clientWidth - tabs[number].offsetWidth) / 2;
     });
     if (location.hash !== `#${chosen}`) history.replaceState(null, "", `#${chosen}`);
-    window.dispatchEvent(new Event("resize")); // what was hidden has a size now
+    window.dispatchEvent(new Event("resize")); // the selected part has a size now
   }
 
-  const isPlain = (event) => !(event.altKey || event.ctrlKey || event.metaKey); // the others are the browser's
+  const isPlain = (event) => !(event.altKey || event.ctrlKey || event.metaKey); // other combinations belong to the browser
 
   list.addEventListener("keydown", (event) => {
     if (!isPlain(event)) return;
@@ -50,7 +50,7 @@
   list.hidden = false;
   select(location.hash.slice(1));
 
-  // The axis of all charts.
+  // The x axis of all charts.
   let axis = "step";
   const choice = document.querySelector(".axis");
   const showAxis = () => document.querySelectorAll(".drawing").forEach((each) => { each.hidden = each.dataset.axis !== axis; });
@@ -60,7 +60,7 @@
     showAxis();
   }
 
-  // Values under the pointer, or at the place that the arrow keys have reached.
+  // The values under the pointer, or at the point selected with the arrow keys.
   const number = (value) => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4)));
 
   document.querySelectorAll(".chart").forEach((chart) => {

@@ -9,7 +9,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.files import durable
 from mtx.model.transformer import Transformer
-from mtx.report.run_page import report
+from mtx.report.report_page import report_page
 from mtx.run.deferred_errors import DeferredErrors, drawing_error
 from mtx.run.layout import RunLayout
 
@@ -49,7 +49,7 @@ class ReportFile:
     def _write(self, translator: Translator) -> Exception | None:
         """Write it with the attention of this translator's model; returns why it could not be drawn."""
         try:
-            page = report([self._paths.root], translator).encode()
+            page = report_page([self._paths.root], translator).encode()
         except Exception as error:  # no page is worth a training, whatever is wrong with it
             return error
         try:

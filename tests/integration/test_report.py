@@ -90,7 +90,8 @@ def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
     assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
-    assert "nothing to draw" in page.text("curves") and "No validation has told of samples yet" in page.text("samples")
+    assert "nothing to draw" in page.text("curves")
+    assert "There are no samples of a validation yet" in page.text("samples")
     assert "360 sentence pairs" in page.text("overview") and "State not started" in page.text("overview")
 
 

@@ -1,10 +1,10 @@
-from pathlib import Path
+"""Scores are those of sacreBLEU, and each signature names the tokenizer of the language."""
 
 import pytest
 
-from mtx.errors import DataError, UsageError
+from mtx.errors import DataError
 from mtx.evaluation import metrics
-from mtx.evaluation.metrics import Metric, Scores
+from mtx.evaluation.metrics import CorpusScore, Scores
 
 REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
 
@@ -75,25 +75,12 @@ def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], re
         metrics.score(hypotheses, references)
 
 
-def test_comparable_text_is_nfc_and_one_line() -> None:
-    assert metrics.comparable(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
-    assert metrics.comparable(["e\u0301"], "none") == ["e\u0301"]
+def test_normalized_text_is_nfc_and_one_line() -> None:
+    assert metrics.normalize_lines(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
+    assert metrics.normalize_lines(["e\u0301"], "none") == ["e\u0301"]
 
 
-def test_the_line_and_the_dictionary() -> None:
-    scores = Scores(Metric(39.406, "nrefs:1|sig"), Metric(61.249, "c"), Metric(44.02, "t"))
+def test_scores_as_a_line_and_as_a_dictionary() -> None:
+    scores = Scores(CorpusScore(39.406, "nrefs:1|sig"), CorpusScore(61.249, "c"), CorpusScore(44.02, "t"))
     assert scores.line("flickr") == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
     assert Scores.from_dict(scores.as_dict()) == scores
-
-
-def test_parallel_lines_name_both_counts(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1\n2\n")
-    (tmp_path / "b").write_text("1\n2\n3\n")
-    with pytest.raises(DataError, match="a has 2 lines, .*b has 3"):
-        metrics.parallel_lines(tmp_path / "a", tmp_path / "b")
-
-
-@pytest.mark.parametrize("name, pair", [("wmt99", "en-de"), ("wmt14/full", "en-xx"), ("wmt14/full", "german")])
-def test_unknown_test_sets_and_directions(name: str, pair: str) -> None:
-    with pytest.raises(UsageError):
-        metrics.named_test_set(name, pair)

@@ -1,4 +1,4 @@
-"""What a page shows are the model's weights, bit for bit, and pieces that cannot become anything but text."""
+"""A page shows the exact weights of the model, and pieces only ever as text."""
 
 import base64
 import json
@@ -12,7 +12,7 @@ import torch
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.report.attention_page import attention_page, shown
+from mtx.report.attention_page import attention_page, printable_piece
 from tests.attended import KINDS, largest_error, recorded
 from tests.models import random_ids, tiny_model
 
@@ -26,9 +26,9 @@ def tokenizer() -> Tokenizer:
 
 
 def embedded(page: str) -> list[dict[str, Any]]:
-    found = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
-    assert found
-    pairs: list[dict[str, Any]] = json.loads(found[1])
+    element = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)
+    assert element
+    pairs: list[dict[str, Any]] = json.loads(element[1])
     return pairs
 
 
@@ -69,5 +69,6 @@ def test_a_page_asks_for_nothing() -> None:
     assert not re.search(r"https?:|src=|href=|@import|url\(", page)
 
 
-def test_pieces_without_a_shape_are_written_out() -> None:
-    assert shown("▁the") == "▁the" and shown("\u200d\t") == "\\u200d\\t" and shown("é漢") == "é漢"
+def test_invisible_characters_are_written_as_escapes() -> None:
+    for piece, text in (("▁the", "▁the"), ("\u200d\t", r"\u200d\t"), ("é漢", "é漢")):
+        assert printable_piece(piece) == text

@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from mtx.report.charts import AXES, Line, draw
-from mtx.report.history import Curve
+from mtx.report.svg_chart import AXES, Line, draw_chart
+from mtx.report.training_history import Curve
 
 
 @pytest.mark.parametrize("axis", AXES)
@@ -11,8 +11,8 @@ from mtx.report.history import Curve
 def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, log: bool) -> None:
     lines = [Line("training", Curve([1, 2, 3], [0.1, 0.2, 0.3], [5.0, 2.0, 1.0]), n, style)  # type: ignore[arg-type]
              for n, style in enumerate(("line", "dotted", "marked"))]  # fmt: skip
-    drawing = draw('a "title" <b>', lines, "nats per token", axis, log)  # type: ignore[arg-type]
-    svg = str(drawing.svg)
+    chart = draw_chart('a "title" <b>', lines, "nats per token", axis, log)  # type: ignore[arg-type]
+    svg = str(chart.svg)
     assert svg.startswith('<svg role="img" aria-label="a &#34;title&#34; &lt;b&gt;"')
     assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'minutes of training'}</text>" in svg
     colours = set(re.findall(r"(?:stroke|fill): ([^;\"]+)", svg))
@@ -22,15 +22,15 @@ def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, l
 
 
 def test_the_place_of_a_value_is_known() -> None:
-    drawing = draw("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
-    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', str(drawing.svg), re.DOTALL))
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(drawing.svg))[1])  # type: ignore[index]
-    zero = drawing.start + (0 - drawing.smallest) / (drawing.largest - drawing.smallest) * (drawing.end - drawing.start)
+    chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
+    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', str(chart.svg), re.DOTALL))
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(chart.svg))[1])  # type: ignore[index]
+    zero = chart.start + (0 - chart.smallest) / (chart.largest - chart.smallest) * (chart.end - chart.start)
     assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)
 
 
 def test_a_long_training_is_told_in_hours() -> None:
-    drawing = draw("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert ">hours of training</text>" in str(drawing.svg) and drawing.largest == pytest.approx(5.25)
-    short = draw("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    assert ">hours of training</text>" in str(chart.svg) and chart.largest == pytest.approx(5.25)
+    short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
     assert short.largest == pytest.approx(0.525), "the place of a value is in hours all the same"

@@ -1,23 +1,28 @@
-"""Line charts as SVG by matplotlib, in the colours of the page: they change with its scheme. Flow: curves -> SVG."""
+"""One line chart as SVG, drawn by matplotlib in the colours of the page, light or dark.
+
+Flow: `Line`s, each with a `Curve` -> `draw_chart` -> `Chart`. Which charts a report has is decided in
+learning_curves.py.
+"""
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from markupsafe import Markup
 
-from mtx.report.history import Curve
+from mtx.report.training_history import Curve
 
 Axis = Literal["step", "hours"]
 Style = Literal["line", "dotted", "marked"]
 AXES: tuple[Axis, ...] = ("step", "hours")
 _LABELS = {"step": "step", "hours": "hours of training"}
-_SHORT_H = 2.0  # hours of training, below which they are counted in minutes
-_WIDTH, _HEIGHT = 4.4, 2.8  # inches; 317 points, so that text stays readable on a phone
-_LEFT, _RIGHT, _BOTTOM, _TOP = 0.18, 0.97, 0.17, 0.96
-_LABEL_AT = -0.17  # of the y axis, in shares of its width
-# Colours that stand for those of the page; matplotlib wants real ones.
+_SHORT_H = 2.0  # a training of fewer hours is shown in minutes
+_WIDTH, _HEIGHT = 4.4, 2.8  # inches; 317 points wide, so that text stays readable on a phone
+_LEFT, _RIGHT, _BOTTOM, _TOP = 0.18, 0.97, 0.17, 0.96  # the plot area, as fractions of the chart
+_Y_LABEL_X = -0.17  # where the label of the y axis stands, as a fraction of the width of the plot area
+# matplotlib draws with these colours, and `_themed` replaces them by the style sheet's.
 _FG, _LINE = "#010101", "#020202"
 _SERIES = [f"#0300{number:02x}" for number in range(1, 9)]
 _STYLES: dict[str, dict[str, Any]] = {
@@ -35,7 +40,7 @@ class Line:
 
     Attributes:
         colour: 0 to `NUM_COLOURS` - 1.
-        style: `marked` is dashed and shows its points.
+        style: `marked` is dashed and marks its points.
     """
 
     name: str
@@ -45,8 +50,8 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A chart on one axis; `smallest` x is at `start` and `largest` at `end`, shares of its width."""
+class Chart:
+    """A chart; the x value `smallest` is drawn at `start` and `largest` at `end`, fractions of the width."""
 
     svg: Markup
     start: float
@@ -55,13 +60,13 @@ class Drawing:
     largest: float
 
 
-def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False) -> Drawing:
-    """One chart; `log` has a logarithmic y axis."""
+def draw_chart(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False) -> Chart:
+    """Draw lines over steps or hours; `log` makes the y axis logarithmic."""
     from matplotlib import style
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    with style.context(["default", _STYLE]):  # and not what a matplotlibrc says
+    with style.context(["default", _STYLE]):  # a matplotlibrc of the user has no effect
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
         is_short = axis == "hours" and max(max(line.curve.hours) for line in lines) < _SHORT_H
@@ -77,7 +82,7 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axes.set_xlabel("minutes of training" if is_short else _LABELS[axis], color=_FG)
         axes.set_ylabel(y_label, color=_FG)
-        axes.yaxis.set_label_coords(_LABEL_AT, 0.5)
+        axes.yaxis.set_label_coords(_Y_LABEL_X, 0.5)
         axes.tick_params(which="both", colors=_FG)
         axes.grid(True, color=_LINE, linewidth=0.6)
         axes.set_axisbelow(True)
@@ -87,18 +92,14 @@ def draw(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool 
         smallest, largest = axes.get_xlim()
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return Drawing(_themed(text.getvalue(), title), _LEFT, _RIGHT, float(smallest) / scale, float(largest) / scale)
+    return Chart(_themed(text.getvalue(), title), _LEFT, _RIGHT, float(smallest) / scale, float(largest) / scale)
 
 
 def _themed(svg: str, title: str) -> Markup:
-    """An SVG of matplotlib as an element of a page, in the page's colours, and named for those who cannot see it."""
-    svg = svg[svg.index("<svg") :]
-    start, end = svg.find("<metadata>"), svg.find("</metadata>")
-    if start >= 0:
-        svg = svg[:start] + svg[end + len("</metadata>") :]
-    for colour, meant in ((_FG, "currentColor"), (_LINE, "var(--line)")):
-        svg = svg.replace(colour, meant)
-    for number, colour in enumerate(_SERIES, start=1):
-        svg = svg.replace(colour, f"var(--s{number})")
-    named = Markup('<svg role="img" aria-label="{}"').format(title)
-    return named + Markup(svg.removeprefix("<svg"))
+    """matplotlib's SVG as an element of the page, in the page's colours, with a label for screen readers."""
+    svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    page_colours = {colour: f"var(--s{number})" for number, colour in enumerate(_SERIES, start=1)}
+    for colour, page_colour in {_FG: "currentColor", _LINE: "var(--line)", **page_colours}.items():
+        svg = svg.replace(colour, page_colour)
+    labelled = Markup('<svg role="img" aria-label="{}"').format(title)
+    return labelled + Markup(svg.removeprefix("<svg"))

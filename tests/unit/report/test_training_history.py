@@ -1,6 +1,6 @@
 import pytest
 
-from mtx.report.history import Event, History, history, progress
+from mtx.report.training_history import Event, TrainingHistory, progress, training_history
 
 
 def _train(step: int, time: float, nll: float = 2.0, **more: object) -> Event:
@@ -11,30 +11,32 @@ def _start(step: int, time: float) -> Event:
     return {"event": "start", "step": step, "time": time}
 
 
-def test_what_a_killed_start_told_of_steps_that_were_taken_again_is_left_out_and_the_pause_too() -> None:
+def test_steps_that_a_resumed_run_repeated_and_the_pause_before_it_do_not_count() -> None:
     first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), _train(3, 10800.0, 9.0)]
     second = [_start(2, 99_000.0), _train(3, 102_600.0, 3.0)]
-    found = history([*first, *second])
-    curve = found.curve("train", "nll")
+    history = training_history([*first, *second])
+    curve = history.curve("train", "nll")
     assert (curve.steps, curve.values, curve.hours) == ([1, 2, 3], [5, 4, 3], [1, 2, 3])
-    assert len(found.starts) == 2 and found.hours == 3
+    assert len(history.starts) == 2 and history.hours == 3
 
 
-def test_what_is_no_event_of_a_step_is_skipped() -> None:
+def test_damaged_events_are_skipped() -> None:
     damaged = [_train(1, 1.0), {"event": "train"}, _train(2, 2.0, float("nan")), _train(3, 3.0) | {"nll": "x"}]
-    assert history([{"event": "odd", "time": "?", "step": 1}, *damaged]).curve("train", "nll").steps == [1]
-    assert history([]).hours == 0 and history([]).curve("train", "nll").steps == []
+    assert training_history([{"event": "odd", "time": "?", "step": 1}, *damaged]).curve("train", "nll").steps == [1]
+    assert training_history([]).hours == 0 and training_history([]).curve("train", "nll").steps == []
 
 
 def test_a_long_curve_is_averaged_over_intervals_and_a_norm_keeps_its_peaks() -> None:
-    found = history([_start(0, 0.0), *(_train(n, n, 1000.0 if n == 777 else 1.0) for n in range(1, 100_001))])
-    curve, peaks = found.curve("train", "nll"), found.curve("train", "nll", largest=True)
+    events = (_train(n, n, 1000.0 if n == 777 else 1.0) for n in range(1, 100_001))
+    history = training_history([_start(0, 0.0), *events])
+    curve, peaks = history.curve("train", "nll"), history.curve("train", "nll", largest=True)
     assert len(curve.steps) == 400 and curve.steps[0] == 125.5 and max(curve.values) == 1 + 999 / 250
     assert max(peaks.values) == 1000
 
 
-def _bleu(*values: float) -> History:
-    return history([{"event": "validation", "step": 100 * n, "time": n, "bleu": v} for n, v in enumerate(values, 1)])
+def _bleu(*values: float) -> TrainingHistory:
+    events = [{"event": "validation", "step": 100 * n, "time": n, "bleu": v} for n, v in enumerate(values, 1)]
+    return training_history(events)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Evaluation: models translate test sets, and the hypotheses are scored.
+
+Flow: `TestSet` and translator -> hypotheses -> `metrics.score` -> `Scores`, with files in evaluation/NAME of a run.
+For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from mtx.data.cleaning import clean_text
+from mtx.decoding.text_translator import TextTranslator
+from mtx.errors import DataError
+from mtx.evaluation.metrics import Scores, normalize_lines, score
+from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.significance import System
+from mtx.evaluation.test_sets import TestSet
+from mtx.files import durable, text_files
+from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+
+logger = logging.getLogger(__name__)
+
+
+def translate_and_score(
+    translator: TextTranslator, test_set: TestSet, directory: Path | None = None, protocol: Protocol | None = None
+) -> Scores:
+    """Translate a test set and score the hypotheses.
+
+    Args:
+        directory: where src.txt, hyp.txt, ref.txt and scores.json are written; None writes nothing.
+        protocol: adds a BLEU score by this published protocol.
+    """
+    normalization = translator.tokenizer.normalization
+    hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
+    scores = _score(hypotheses, test_set, normalization, protocol)
+    if directory is not None:
+        with durable.new_directory(directory, replace=True) as new:
+            for file_name, lines in (
+                (SOURCE_TEXT, [clean_text(line) for line in test_set.sources]),
+                (HYPOTHESIS_TEXT, hypotheses),
+                (REFERENCE_TEXT, normalize_lines(test_set.references, normalization)),
+            ):
+                durable.write_text(new / file_name, "".join(f"{line}\n" for line in lines))
+            durable.write_json(new / SCORES, {test_set.name: scores.as_dict()})
+    return scores
+
+
+def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
+    """Score a file of hypotheses against the references of a test set.
+
+    Raises:
+        DataError: if the file has more or fewer lines than the test set.
+    """
+    hypotheses = list(text_files.read_lines(path))
+    if len(hypotheses) != len(test_set.references):
+        raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
+    return _score(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
+
+
+def _score(hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None) -> Scores:
+    references, *more_references = (
+        normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
+    )
+    return score(hypotheses, references, test_set.tgt, protocol, more_references)
+
+
+def system_outputs(
+    test_set: TestSet, paths: Sequence[Path], translators: Mapping[Path, TextTranslator]
+) -> tuple[list[System], list[str]]:
+    """The hypotheses of all systems on one test set, in the order of `paths`, and the references.
+
+    All text is normalised to NFC if any of the models uses NFC.
+
+    Args:
+        translators: the models of those `paths` of which the test set has no hypotheses yet.
+    """
+    hypotheses = dict(test_set.hypotheses)
+    for path, translator in translators.items():
+        logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
+        hypotheses[path] = translator.translate(test_set.sources)
+    normalization = "nfc" if any(t.tokenizer.normalization == "nfc" for t in translators.values()) else "none"
+    systems = [System(str(path), normalize_lines(hypotheses[path], normalization)) for path in paths]
+    return systems, normalize_lines(test_set.references, normalization)

@@ -1,0 +1,149 @@
+"""Test sets: source texts with reference translations, from runs, from files, or from sacreBLEU's collection.
+
+Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model and writes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mtx.config import settings
+from mtx.errors import DataError, MtxError, UsageError
+from mtx.files import durable, text_files
+from mtx.run.contents import is_run, translated_tests
+from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """One test set.
+
+    Attributes:
+        tgt: target language; empty if it is not known.
+        sources: lines to translate; empty if nothing is to be translated.
+        more_references: further translations of the same sources, each a list of lines.
+        hypotheses: existing translations by the run directory or file that they come from.
+    """
+
+    name: str
+    tgt: str
+    sources: list[str]
+    references: list[str]
+    more_references: list[list[str]] = field(default_factory=list)
+    hypotheses: dict[Path, list[str]] = field(default_factory=dict)
+
+
+def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
+    """The lines of two text files that must have the same number of lines."""
+    a, b = _read(first), _read(second)
+    if len(a) != len(b):
+        raise DataError(f"{first} has {len(a)} lines, {second} has {len(b)}")
+    return a, b
+
+
+def target_language(direction: str | None) -> str:
+    """The target language of a direction such as en-de; empty if there is no direction.
+
+    Raises:
+        UsageError: if the direction does not name two languages.
+    """
+    if direction is None:
+        return ""
+    src, _, tgt = direction.partition("-")
+    if not (src and tgt):
+        raise UsageError(f"--direction: expected two languages such as en-de, got {direction!r}")
+    return tgt
+
+
+def sacrebleu_test_set(name: str, direction: str) -> TestSet:
+    """A test set of sacreBLEU's collection with all of its references; sacreBLEU downloads it.
+
+    Args:
+        name: sacreBLEU's name, such as wmt14/full.
+        direction: source and target language, such as en-de.
+
+    Raises:
+        UsageError: if sacreBLEU does not know the name or the direction.
+        MtxError: if the download fails.
+    """
+    import sacrebleu
+
+    if name not in sacrebleu.get_available_testsets():
+        raise UsageError(f"sacreBLEU knows no test set named {name}", "sacrebleu --list names them")
+    tgt = target_language(direction)
+    directions = sacrebleu.get_langpairs_for_testset(name)
+    if direction not in directions:
+        raise UsageError(f"test set {name} has no direction {direction}; it has {', '.join(directions)}")
+    try:
+        paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
+    except (OSError, SystemExit) as error:
+        raise MtxError(f"test set {name} could not be downloaded: {error}") from None
+    sources, references, *more_references = (_read(Path(path)) for path in paths)
+    return TestSet(name.replace("/", "-"), tgt, sources, references, more_references)
+
+
+def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> TestSet:
+    """The test set for comparing `systems` on a file of references.
+
+    Args:
+        systems: files of hypotheses, and model directories, which are to translate `src`.
+
+    Raises:
+        UsageError: if there is a model and no `src`, or `src` and no model.
+    """
+    models = [path for path in systems if path.is_dir()]
+    if models and src is None:
+        raise UsageError(f"{models[0]}: is a directory, whose model needs the source text", "--src FILE --ref FILE")
+    if src is not None and not models:
+        raise UsageError("--src is the text that models translate, but all systems are files of hypotheses")
+    sources, references = ([], _read(ref)) if src is None else parallel_lines(src, ref)
+    hypotheses = {path: _read(path) for path in systems if path not in models}
+    return TestSet(ref.name, tgt, sources, references, hypotheses=hypotheses)
+
+
+def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[TestSet]:
+    """The test sets that all runs among `systems` have translated.
+
+    Args:
+        systems: at least one run; model directories, which are to translate the sources; files of hypotheses, which
+            belong to a single test set.
+        name: selects one test set.
+
+    Raises:
+        UsageError: if there is no run, no such test set, or more than one although there are files.
+        DataError: if the references of two runs differ.
+    """
+    runs, files = [path for path in systems if is_run(path)], [path for path in systems if not path.is_dir()]
+    if not runs:
+        raise UsageError(
+            f"{systems[0]}: is not a run directory; without --ref at least one system must be a run",
+            "compare files with --ref FILE, models with --src FILE --ref FILE",
+        )
+    common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
+    if name is not None and name not in common:
+        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
+    if not common:
+        raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
+    names = [name] if name else common
+    if files and len(names) > 1:
+        raise UsageError(f"{files[0]}: of which test set? These runs have {', '.join(names)}", f"--test {names[0]}")
+    return [_test_set_of_runs(runs, files, name) for name in names]
+
+
+def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
+    directories = {run: RunLayout(run).evaluation / name for run in runs}
+    for directory in directories.values():
+        durable.verify(directory, (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT))
+    first = directories[runs[0]]
+    references = _read(first / REFERENCE_TEXT)
+    for directory in directories.values():
+        if _read(directory / REFERENCE_TEXT) != references:
+            raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
+    hypotheses = {run: _read(directory / HYPOTHESIS_TEXT) for run, directory in directories.items()}
+    hypotheses |= {path: _read(path) for path in files}
+    tgt = settings.load(RunLayout(runs[0]).config).data.tgt
+    return TestSet(name, tgt, _read(first / SOURCE_TEXT), references, hypotheses=hypotheses)
+
+
+def _read(path: Path) -> list[str]:
+    return list(text_files.read_lines(path))

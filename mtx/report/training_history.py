@@ -1,0 +1,114 @@
+"""The history of a training as curves over steps and hours.
+
+Flow: events of metrics.jsonl -> `training_history` -> `TrainingHistory` -> `Curve` of at most some hundred points.
+If a killed run was resumed from an earlier checkpoint, the events of the steps that were repeated are left out. The
+time between two starts does not count as training.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MAX_POINTS = 400
+_LARGEST = 1e15  # larger values are damage, no measurement
+_MIN_GAIN = 0.5  # BLEU points that the last third of the steps must bring for more training to be worthwhile
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One quantity over steps and hours of training; the three lists have the same length."""
+
+    steps: list[float]
+    hours: list[float]
+    values: list[float]
+
+
+@dataclass(frozen=True)
+class TrainingHistory:
+    """The events of a run, without repeated steps, each with the hours of training until then.
+
+    Attributes:
+        starts: all start events.
+    """
+
+    starts: list[Event]
+    events: list[tuple[Event, float]]
+
+    def of(self, kind: str) -> list[Event]:
+        """The events of one kind, in order."""
+        return [event for event, _ in self.events if event["event"] == kind]
+
+    @property
+    def hours(self) -> float:
+        """Hours of training so far."""
+        return self.events[-1][1] if self.events else 0.0
+
+    def curve(self, kind: str, key: str, largest: bool = False) -> Curve:
+        """The values of `key` in the events of one kind.
+
+        A long curve is thinned: each point is the mean over an interval of steps, or with `largest` its maximum.
+        """
+        rows = [
+            (float(event["step"]), hours, float(event[key]))
+            for event, hours in self.events
+            if event["event"] == kind and _is_number(event.get(key))
+        ]
+        table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        if len(table) > _MAX_POINTS:
+            table = _thinned(table, largest)
+        return Curve(*([round(value, 6) for value in column] for column in table.T.tolist()))
+
+
+def training_history(events: Sequence[Event]) -> TrainingHistory:
+    """The history of a run; a start at an earlier step takes back the events after that step."""
+    starts: list[Event] = []
+    timed: list[tuple[Event, float]] = []
+    started_at, hours_before = None, 0.0
+    for event in events:
+        if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
+            continue
+        if event["event"] == "start":
+            while timed and timed[-1][0]["step"] > event["step"]:
+                timed.pop()
+            started_at, hours_before = event["time"], timed[-1][1] if timed else 0.0
+            starts.append(event)
+        started_at = event["time"] if started_at is None else started_at
+        timed.append((event, hours_before + max(0.0, event["time"] - started_at) / 3600))
+    return TrainingHistory(starts, timed)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def _thinned(table: NDArray[np.float64], largest: bool) -> NDArray[np.float64]:
+    parts = np.array_split(table, _MAX_POINTS)
+    means = np.array([part.mean(axis=0) for part in parts])
+    if largest:
+        means[:, 2] = [part[:, 2].max() for part in parts]
+    return means
+
+
+def progress(history: TrainingHistory) -> str:
+    """Whether a run is still improving, in words, from the BLEU of its validations."""
+    validations = [event for event in history.of("validation") if _is_number(event.get("bleu"))]
+    if len(validations) < 2:
+        return "There are not enough validations yet to tell."
+    steps, bleu = [event["step"] for event in validations], [event["bleu"] for event in validations]
+    best = max(range(len(bleu)), key=lambda number: float(bleu[number]))
+    earlier = [value for step, value in zip(steps, bleu, strict=True) if step <= steps[-1] * 2 / 3]
+    gain = bleu[best] - max(earlier or bleu[:1])
+    at = f"the best validation has {bleu[best]:.2f} BLEU, at step {steps[best]:,.0f}"
+    since = len(bleu) - 1 - best
+    after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
+    if gain > _MIN_GAIN:
+        latest = f", {bleu[-1] - bleu[-2]:.1f} of it at the last validation" if since == 0 else ""
+        word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
+        return f"{word}: validation BLEU rose by {gain:.1f} in the last third of the steps{latest}; {at}, {end}."
+    if since == 0:
+        return f"Hardly: validation BLEU rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
+    return f"No: {at}, and {after}."

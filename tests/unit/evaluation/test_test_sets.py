@@ -1,0 +1,21 @@
+"""Test sets from files and from sacreBLEU's collection; `tests/integration/test_compare.py` reads those of runs."""
+
+from pathlib import Path
+
+import pytest
+
+from mtx.errors import DataError, UsageError
+from mtx.evaluation import test_sets
+
+
+def test_parallel_lines_name_both_counts(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n2\n")
+    (tmp_path / "b").write_text("1\n2\n3\n")
+    with pytest.raises(DataError, match="a has 2 lines, .*b has 3"):
+        test_sets.parallel_lines(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name, pair", [("wmt99", "en-de"), ("wmt14/full", "en-xx"), ("wmt14/full", "german")])
+def test_unknown_test_sets_and_directions_are_refused(name: str, pair: str) -> None:
+    with pytest.raises(UsageError):
+        test_sets.sacrebleu_test_set(name, pair)
