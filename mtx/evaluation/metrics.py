@@ -57,9 +57,8 @@ class Scores:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
         """The scores of `as_dict`, without those of published protocols."""
-        bleu, chrf, ter = (
-            CorpusScore(value[name]["score"], value[name]["signature"]) for name in ("bleu", "chrf", "ter")
-        )
+        metrics = (value[name] for name in ("bleu", "chrf", "ter"))
+        bleu, chrf, ter = (CorpusScore(metric["score"], metric["signature"]) for metric in metrics)
         return cls(bleu, chrf, ter)
 
 

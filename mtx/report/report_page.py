@@ -105,15 +105,13 @@ def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> I
         yield f"BLEU on {result.name}", f"{bleu.score:.2f}{interval}{outdated}"
     if report := run.data_report:
         corpora = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
-        leaks = {name: value["leaks"]["train_pairs"] for name, value in report["tests"].items()}
-        yield "Trained on", f"{report['kept']:,} sentence pairs ({corpora})"
-        yield (
-            "Does the training text hold test sentences?",
-            "; ".join(
-                f"{name}: {f'{count:,} training pairs have one of its sources' if count else 'no, none of its sources'}"
-                for name, count in leaks.items()
-            ),
+        counts = {name: value["leaks"]["train_pairs"] for name, value in report["tests"].items()}
+        leaks = (
+            f"{name}: {f'{count:,} training pairs have one of its sources' if count else 'no, none of its sources'}"
+            for name, count in counts.items()
         )
+        yield "Trained on", f"{report['kept']:,} sentence pairs ({corpora})"
+        yield "Does the training text hold test sentences?", "; ".join(leaks)
 
 
 def _samples(run: RunSummary) -> list[dict[str, Any]]:

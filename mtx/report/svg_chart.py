@@ -30,7 +30,12 @@ _STYLES: dict[str, dict[str, Any]] = {
     "dotted": {"linewidth": 1.2, "linestyle": ":"},
     "marked": {"linewidth": 1.2, "linestyle": "--", "marker": "o", "markersize": 3},
 }
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif"}
+_RC_PARAMS = {
+    "svg.fonttype": "none", "svg.hashsalt": "mtx", "font.size": 9, "font.family": "sans-serif",
+    "axes.labelcolor": _FG, "axes.edgecolor": _FG, "xtick.color": _FG, "ytick.color": _FG,
+    "axes.grid": True, "grid.color": _LINE, "grid.linewidth": 0.6, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False,
+}  # fmt: skip
 NUM_COLOURS = len(_SERIES)
 
 
@@ -66,7 +71,7 @@ def draw_chart(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    with style.context(["default", _STYLE]):  # a matplotlibrc of the user has no effect
+    with style.context(["default", _RC_PARAMS]):  # a matplotlibrc of the user has no effect
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
         is_short = axis == "hours" and max(max(line.curve.hours) for line in lines) < _SHORT_H
@@ -80,15 +85,9 @@ def draw_chart(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log:
             axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
             axes.yaxis.set_minor_locator(NullLocator())
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-        axes.set_xlabel("minutes of training" if is_short else _LABELS[axis], color=_FG)
-        axes.set_ylabel(y_label, color=_FG)
+        axes.set_xlabel("minutes of training" if is_short else _LABELS[axis])
+        axes.set_ylabel(y_label)
         axes.yaxis.set_label_coords(_Y_LABEL_X, 0.5)
-        axes.tick_params(which="both", colors=_FG)
-        axes.grid(True, color=_LINE, linewidth=0.6)
-        axes.set_axisbelow(True)
-        for name, spine in axes.spines.items():
-            spine.set_visible(name in ("left", "bottom"))
-            spine.set_color(_FG)
         smallest, largest = axes.get_xlim()
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 _MAX_POINTS = 400
 _LARGEST = 1e15  # larger values are damage, no measurement
@@ -59,7 +58,10 @@ class TrainingHistory:
         ]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
         if len(table) > _MAX_POINTS:
-            table = _thinned(table, largest)
+            parts = np.array_split(table, _MAX_POINTS)
+            table = np.array([part.mean(axis=0) for part in parts])
+            if largest:
+                table[:, 2] = [part[:, 2].max() for part in parts]
         return Curve(*([round(value, 6) for value in column] for column in table.T.tolist()))
 
 
@@ -83,14 +85,6 @@ def training_history(events: Sequence[Event]) -> TrainingHistory:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-
-
-def _thinned(table: NDArray[np.float64], largest: bool) -> NDArray[np.float64]:
-    parts = np.array_split(table, _MAX_POINTS)
-    means = np.array([part.mean(axis=0) for part in parts])
-    if largest:
-        means[:, 2] = [part[:, 2].max() for part in parts]
-    return means
 
 
 def progress(history: TrainingHistory) -> str:

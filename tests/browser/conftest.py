@@ -1,4 +1,4 @@
-"""Chromium, once for each process of tests; it opens files and must find nothing to complain of or to ask for."""
+"""Chromium, started once for each test process. Opening a page must cause no error and no network request."""
 
 import os
 import shutil
@@ -19,8 +19,8 @@ Open = Callable[..., Any]  # (path, options of a browser context) -> playwright'
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Playwright's Browser; without one tests are skipped, or fail where MTX_BROWSER=required."""
-    path = next((found for name in _NAMES if (found := shutil.which(name))), None)
+    """Playwright's Browser; without one the tests are skipped, or fail if MTX_BROWSER=required."""
+    path = next((executable for name in _NAMES if (executable := shutil.which(name))), None)
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -36,7 +36,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
-    """Opens a file as a page. When the test ends, nothing must have been logged, failed or asked for but such files."""
+    """Opens a file as a page. At the end of the test, fails if a page logged, failed, or requested any other file."""
     contexts, problems = [], []
 
     def open_file(path: Path, **options: Any) -> Any:

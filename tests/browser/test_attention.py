@@ -47,14 +47,14 @@ def open_large(page: Any, name: str) -> None:
 
 
 def pixel(page: Any, row: int, column: int) -> list[int]:
-    """Red, green and blue of a weight; of a copy of the canvas, which is for drawing only."""
+    """Red, green and blue of a weight, read from a copy of the canvas."""
     code = """(canvas, [x, y]) => {
         const copy = new OffscreenCanvas(1, 1).getContext("2d");
         copy.drawImage(canvas, -x, -y);
         return [...copy.getImageData(0, 0, 1, 1).data].slice(0, 3);
     }"""
-    found: list[int] = page.locator("[data-part=canvas]").evaluate(code, [column, row])
-    return found
+    colour: list[int] = page.locator("[data-part=canvas]").evaluate(code, [column, row])
+    return colour
 
 
 def test_the_overview_shows_every_layer_and_head(open_page: Open, path: Path) -> None:
@@ -74,18 +74,18 @@ def test_tabs_by_mouse_and_keyboard(open_page: Open, path: Path) -> None:
     tabs = {name: page.get_by_role("tab", name=name) for name in ("Cross", "Encoder", "Decoder")}
     first = page.locator(".attention-small canvas").first
 
-    def chosen() -> str:
+    def selected() -> str:
         (name,) = [name for name, tab in tabs.items() if tab.get_attribute("aria-selected") == "true"]
         assert [tab.get_attribute("tabindex") for tab in tabs.values()].count("0") == 1
         assert page.get_by_role("tabpanel", name=name).is_visible()
         return name
 
-    assert chosen() == "Cross"
+    assert selected() == "Cross"
     tabs["Encoder"].click()
-    assert chosen() == "Encoder" and first.evaluate("c => c.height") == len(SRC)
+    assert selected() == "Encoder" and first.evaluate("c => c.height") == len(SRC)
     for key, name in (("ArrowRight", "Decoder"), ("ArrowRight", "Cross"), ("ArrowLeft", "Decoder"), ("Home", "Cross")):
         page.keyboard.press(key)
-        assert chosen() == name and tabs[name].evaluate("tab => tab === document.activeElement")
+        assert selected() == name and tabs[name].evaluate("tab => tab === document.activeElement")
     page.keyboard.press("End")
     assert first.evaluate("c => [c.width, c.height]") == [len(TGT)] * 2
 

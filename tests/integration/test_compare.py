@@ -1,4 +1,4 @@
-"""`mtx compare`: runs, models and files, in words and in JSON, and the exit code for nightly retraining."""
+"""`mtx compare` of runs, models and files: its text, its JSON, and the exit code of `--fail-if-worse`."""
 
 import json
 import math
@@ -17,30 +17,30 @@ Refused = Callable[..., None]
 
 @pytest.fixture
 def runs(trained: Path, tmp_path: Path) -> list[Path]:
-    """A run, the same with another seed, and one with another setting and translations that are worse."""
+    """A run, the same run with another seed, and one with another setting and worse translations."""
     roots = [Path(shutil.copytree(trained, tmp_path / name)) for name in ("first", "seed", "worse")]
     for root, old, new in ((roots[1], "seed: 1", "seed: 2"), (roots[2], "dropout: 0.1", "dropout: 0.3")):
         config = root / "config.yaml"
         assert config.read_text().count(old) == 1
         config.write_text(config.read_text().replace(old, new))
     reference, hypothesis = (roots[0] / "evaluation" / "heldout" / name for name in ("ref.txt", "hyp.txt"))
-    for root in roots[:2]:  # nearly right, so that something can be worse
-        write(root, reference.read_text().replace("acht", "neun", 3))
+    for root in roots[:2]:  # nearly right, so that the third run is significantly worse
+        write_hypotheses(root, reference.read_text().replace("acht", "neun", 3))
     assert hypothesis.read_text() != reference.read_text()
-    write(roots[2], "".join(f"{line[:-4]}\n" for line in reference.read_text().split("\n")[:-1]))
+    write_hypotheses(roots[2], "".join(f"{line[:-4]}\n" for line in reference.read_text().split("\n")[:-1]))
     return roots
 
 
-def write(root: Path, text: str) -> None:
+def write_hypotheses(root: Path, text: str) -> None:
     directory = root / "evaluation" / "heldout"
     (directory / "hyp.txt").write_text(text)
     durable.write_manifest(directory)
 
 
-def test_runs(runs: list[Path]) -> None:
-    found = mtx("compare", *runs)
-    text = found.stdout.decode()
-    assert found.returncode == 0, found.stderr.decode()
+def test_runs_are_compared_with_settings_scores_and_verdicts(runs: list[Path]) -> None:
+    result = mtx("compare", *runs)
+    text = result.stdout.decode()
+    assert result.returncode == 0, result.stderr.decode()
     assert f"  model.dropout: 0.1 ({runs[0]}), 0.1 ({runs[1]}), 0.3 ({runs[2]})\n" in text
     assert "  seed: 1 (" in text and "run_dir" not in text.split("heldout")[0]
     assert "heldout, 20 sentences" in text and "BLEU  nrefs:1|bs:1000|seed:12345|" in text
@@ -49,7 +49,7 @@ def test_runs(runs: list[Path]) -> None:
     assert f"{runs[2]} is worse than {runs[0]} by " in text and "and not by chance" in text
 
 
-def test_json_and_the_exit_code_for_a_worse_one(runs: list[Path]) -> None:
+def test_json_and_the_exit_code_of_a_significantly_worse_run(runs: list[Path]) -> None:
     worse = mtx("compare", runs[0], runs[2], "--json", "--fail-if-worse", "-m", "bleu", "--paired", "ar")
     assert worse.returncode == 3
     value = json.loads(worse.stdout)
@@ -60,28 +60,28 @@ def test_json_and_the_exit_code_for_a_worse_one(runs: list[Path]) -> None:
         assert mtx("compare", *pair, "--fail-if-worse").returncode == 0
 
 
-def test_files(runs: list[Path], tmp_path: Path) -> None:
+def test_files_of_hypotheses_are_compared(runs: list[Path], tmp_path: Path) -> None:
     hypotheses = [run / "evaluation" / "heldout" / "hyp.txt" for run in (runs[0], runs[2])]
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
-    found = mtx("compare", *hypotheses, "--ref", reference, "--fail-if-worse")
-    assert found.returncode == 3 and b"ref.txt, 20 sentences" in found.stdout and b"what differs" not in found.stdout
+    result = mtx("compare", *hypotheses, "--ref", reference, "--fail-if-worse")
+    assert result.returncode == 3 and b"ref.txt, 20 sentences" in result.stdout and b"what differs" not in result.stdout
 
 
 def bleu(*arguments: object, name: str = "BLEU") -> list[float]:
     """The scores of all systems by one metric."""
-    found = mtx("compare", *arguments, "--json")
-    assert found.returncode == 0, found.stderr.decode()
-    [test_set] = json.loads(found.stdout)["test_sets"].values()
+    result = mtx("compare", *arguments, "--json")
+    assert result.returncode == 0, result.stderr.decode()
+    [test_set] = json.loads(result.stdout)["test_sets"].values()
     [metric] = [metric for metric in test_set["metrics"] if metric["name"] == name]
     return [measured["score"] for measured in metric["systems"]]
 
 
-def test_a_model_translates_what_a_run_has_translated(trained: Path, tmp_path: Path) -> None:
+def test_a_model_translates_the_test_set_of_a_run(trained: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(trained / "model", tmp_path / "model"))
     reference = trained / "evaluation" / "heldout" / "ref.txt"
     before = tree(trained), tree(model)
-    found = mtx("compare", reference, trained, model, "--device", "cpu", "--json")
-    value = json.loads(found.stdout)
+    result = mtx("compare", reference, trained, model, "--device", "cpu", "--json")
+    value = json.loads(result.stdout)
     assert value["differing_keys"] == {} and value["same_but_for_seed"] == [[1]]
     [perfect, of_run, of_model] = value["test_sets"]["heldout"]["metrics"][0]["systems"]
     assert perfect["score"] == pytest.approx(100) and of_run["score"] == of_model["score"] < 100
@@ -90,16 +90,16 @@ def test_a_model_translates_what_a_run_has_translated(trained: Path, tmp_path: P
     assert (tree(trained), tree(model)) == before
 
 
-def test_keys_and_seeds_are_those_of_the_runs_alone(runs: list[Path]) -> None:
-    found = mtx("compare", runs[0] / "model", runs[0], runs[2], runs[1])
-    text = found.stdout.decode()
-    assert f"  model.dropout: 0.1 ({runs[0]}), 0.3 ({runs[2]}), 0.1 ({runs[1]})\n" in text, found.stderr.decode()
+def test_differing_keys_and_seeds_are_those_of_runs_only(runs: list[Path]) -> None:
+    result = mtx("compare", runs[0] / "model", runs[0], runs[2], runs[1])
+    text = result.stdout.decode()
+    assert f"  model.dropout: 0.1 ({runs[0]}), 0.3 ({runs[2]}), 0.1 ({runs[1]})\n" in text, result.stderr.decode()
     measured = text.split("\nBLEU  ")[1].split("\n\n")[0].split("\n")
     assert measured[2].split()[:2] == [str(runs[0]), measured[4].split()[1]]
     assert measured[5] == f"  2 runs that differ in their seeds: {measured[2].split()[1]} ± 0.00"
 
 
-def test_models_and_files_on_other_text(trained: Path, tmp_path: Path) -> None:
+def test_models_and_files_are_compared_on_files_in_any_normalization(trained: Path, tmp_path: Path) -> None:
     directory = trained / "evaluation" / "heldout"
     src, hyp, ref = (directory / name for name in ("src.txt", "hyp.txt", "ref.txt"))
     decomposed = tmp_path / "nfd"
@@ -110,10 +110,10 @@ def test_models_and_files_on_other_text(trained: Path, tmp_path: Path) -> None:
     assert bleu(trained, hyp) == scores[:2]
 
 
-def test_a_published_protocol_beside_the_honest_score(runs: list[Path], tmp_path: Path) -> None:
-    found = mtx("compare", *runs, "--protocol", "aiayn", "-m", "bleu")
-    text = found.stdout.decode()
-    assert "\nBLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, found.stderr.decode()
+def test_a_published_protocol_adds_a_second_bleu(runs: list[Path], tmp_path: Path) -> None:
+    result = mtx("compare", *runs, "--protocol", "aiayn", "-m", "bleu")
+    text = result.stdout.decode()
+    assert "\nBLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, result.stderr.decode()
     signature = "\naiayn BLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-"
     assert signature in text and "+compound-split|smooth:none|" in text
     assert "aiayn BLEU, and not by chance" in text
@@ -121,7 +121,7 @@ def test_a_published_protocol_beside_the_honest_score(runs: list[Path], tmp_path
         (tmp_path / name).write_text(f"{line}\n" * 3)
     arguments = [tmp_path / "a", tmp_path / "b", "--ref", tmp_path / "ref", "--direction", "en-de"]
     [score, nothing] = bleu(*arguments, "--protocol", "aiayn", name="aiayn BLEU")
-    # 9 tokens for 10: all of them are there, 7 of 8 pairs, 5 of 7 triples, 3 of 6 fours
+    # 9 tokens for 10: all match, and 7 of 8 pairs, 5 of 7 triples, 3 of 6 sequences of four
     product, brevity = 7 / 8 * 5 / 7 * 3 / 6, math.exp(1 - 10 / 9)
     assert (score, nothing) == (pytest.approx(100 * brevity * product**0.25), 0.0)
 
@@ -133,7 +133,7 @@ def with_two_test_sets(root: Path) -> list[Path]:
     return [copy, copy]
 
 
-def test_asked_wrongly(runs: list[Path], tmp_path: Path, refused: Refused) -> None:
+def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: Refused) -> None:
     short = tmp_path / "short"
     short.write_text("one\n")
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
@@ -159,13 +159,13 @@ def test_asked_wrongly(runs: list[Path], tmp_path: Path, refused: Refused) -> No
     refused(2, ["no test set in common"], "compare", runs[0], runs[1])
 
 
-def test_text_of_strangers_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
+def test_control_characters_of_untrusted_text_are_escaped(tmp_path: Path) -> None:
     for name, text in (("ref", "a \x1b[31m b c d"), ("first", "a b c d"), ("second", "a \x1b]0;owned\x07 x")):
         (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
-    found = mtx("compare", tmp_path / "first", tmp_path / "second", "--ref", tmp_path / "ref")
-    assert found.returncode == 0 and b"\x1b" not in found.stdout and b"\\x1b]0;owned" in found.stdout
+    result = mtx("compare", tmp_path / "first", tmp_path / "second", "--ref", tmp_path / "ref")
+    assert result.returncode == 0 and b"\x1b" not in result.stdout and b"\\x1b]0;owned" in result.stdout
 
 
-def test_a_run_beside_itself_has_no_other_seed(runs: list[Path]) -> None:
+def test_a_run_compared_with_itself_is_no_second_seed(runs: list[Path]) -> None:
     again = mtx("compare", runs[0], runs[0], runs[1], "--json", "-m", "bleu")
     assert json.loads(again.stdout)["same_but_for_seed"] == [[0, 2], [1]]

@@ -1,4 +1,4 @@
-"""`mtx evaluate`: the numbers of the sacrebleu command on the same files."""
+"""`mtx evaluate` prints the numbers that the sacrebleu command prints for the same files."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ def _sacrebleu(ref: Path, hyp: Path) -> dict[str, float]:
     return {metric["name"]: metric["score"] for metric in json.loads(done.stdout)}
 
 
-def test_prints_what_the_sacrebleu_command_prints(run_copy: Path) -> None:
+def test_a_run_gets_the_scores_of_the_sacrebleu_command(run_copy: Path) -> None:
     model = tree(run_copy / "model")
     result = mtx("evaluate", run_copy, "--json", "--beam", "2")
     assert result.returncode == 0, result.stderr.decode()
@@ -29,11 +29,11 @@ def test_prints_what_the_sacrebleu_command_prints(run_copy: Path) -> None:
     assert {
         name: round(ours[key]["score"], 6) for name, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("TER", "ter"))
     } == theirs
-    assert tree(run_copy / "model") == model  # its scores are those of the run's own settings
+    assert tree(run_copy / "model") == model  # its scores stay those of the run's own search settings
     assert json.loads((directory / "scores.json").read_text())["heldout"] == ours
 
 
-def test_scores_files(tmp_path: Path) -> None:
+def test_files_get_the_scores_of_the_sacrebleu_command(tmp_path: Path) -> None:
     (tmp_path / "ref").write_text("the cat sat on the mat .\nit's 3.5 m² big\u2028really\n", encoding="utf-8")
     (tmp_path / "hyp").write_text("the cat sat on a mat .\nit's 3.5 m² big\u2028really", encoding="utf-8")
     result = mtx("evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref")
@@ -43,7 +43,7 @@ def test_scores_files(tmp_path: Path) -> None:
     assert (result.returncode, result.stderr) == (0, b"")
 
 
-def test_scores_text_that_belongs_to_no_run(trained: Path, tmp_path: Path) -> None:
+def test_a_model_is_scored_on_files_without_writing(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "src.en").write_text("one two three four\nfour five six seven\n")
     (tmp_path / "ref.de").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
     before = tree(trained)
@@ -52,7 +52,7 @@ def test_scores_text_that_belongs_to_no_run(trained: Path, tmp_path: Path) -> No
     assert tree(trained) == before
 
 
-def test_published_protocols_stand_below_the_honest_score(run_copy: Path, tmp_path: Path) -> None:
+def test_published_protocols_are_printed_below_sacrebleus_own_score(run_copy: Path, tmp_path: Path) -> None:
     for name, line in (("hyp", 'Der "Rich-Text" ist Müll.'), ("ref", "Der „Rich-Text“ ist Müll.")):
         (tmp_path / name).write_text(f"{line}\n", encoding="utf-8")
     files = ["evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref"]
@@ -74,7 +74,7 @@ def test_published_protocols_stand_below_the_honest_score(run_copy: Path, tmp_pa
 
 @pytest.fixture
 def cache(tmp_path: Path) -> dict[str, str]:
-    """An environment in which sacreBLEU finds wmt14/full and wmt20/tworefs downloaded."""
+    """An environment in which wmt14/full and wmt20/tworefs are in sacreBLEU's cache."""
     src, ref = "one two three four\nfour five six seven\n", "eins zwei drei vier\nvier fünf sechs sieben\n"
     other = "eins zwei drei fünf\nvier fünf sechs acht\n"
     for name, texts in (
@@ -88,25 +88,25 @@ def cache(tmp_path: Path) -> dict[str, str]:
     return {**ENVIRONMENT, "SACREBLEU": str(tmp_path / "sacrebleu")}
 
 
-def test_named_test_sets(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
+def test_sacrebleus_test_sets_are_scored(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
     result = mtx("evaluate", trained, "--testset", "wmt14/full", env=cache)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.startswith(b"wmt14-full BLEU ")
     (tmp_path / "hyp").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
-    of_file = ["evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de"]
-    same = mtx(*of_file, env=cache)
+    scored_file = ["evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de"]
+    same = mtx(*scored_file, env=cache)
     assert same.stdout.startswith(b"wmt14-full BLEU 100.00  chrF2 100.0  TER 0.0")
-    both = mtx(*of_file, "--protocol", "aiayn", env=cache).stdout
+    both = mtx(*scored_file, "--protocol", "aiayn", env=cache).stdout
     assert both.startswith(same.stdout + b"wmt14-full aiayn BLEU 100.00  ")
 
 
-def test_named_test_sets_with_two_references(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
+def test_all_references_of_sacrebleus_test_sets_count(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
     hyp = tmp_path / "hyp"
     hyp.write_text("eins zwei drei vier\nvier fünf sechs acht\n", encoding="utf-8")  # a line of each reference
-    of_file = ["evaluate", "--hyp", hyp, "--testset", "wmt20/tworefs", "--direction", "en-de"]
-    line = mtx(*of_file, env=cache).stdout
+    scored_file = ["evaluate", "--hyp", hyp, "--testset", "wmt20/tworefs", "--direction", "en-de"]
+    line = mtx(*scored_file, env=cache).stdout
     assert line.startswith(b"wmt20-tworefs BLEU 100.00  chrF2 100.0  TER 0.0  nrefs:2|case:mixed")
-    both = mtx(*of_file, "--protocol", "aiayn", env=cache).stdout
+    both = mtx(*scored_file, "--protocol", "aiayn", env=cache).stdout
     assert both.startswith(line + b"wmt20-tworefs aiayn BLEU 100.00  nrefs:2|")
     theirs = [sys.executable, "-m", "sacrebleu", "-t", "wmt20/tworefs", "-l", "en-de", "-i", str(hyp), "-b"]
     assert float(subprocess.run(theirs, env=cache, capture_output=True, check=True).stdout) == 100
@@ -114,7 +114,7 @@ def test_named_test_sets_with_two_references(trained: Path, tmp_path: Path, cach
     assert result.returncode == 0 and b"  nrefs:2|case:mixed" in result.stdout, result.stderr
 
 
-def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     for name, text in (("two", "a\nb\n"), ("three", "a\nb\nc\n"), ("empty", "")):
         (tmp_path / name).write_text(text)
     two, three, empty = (tmp_path / name for name in ("two", "three", "empty"))

@@ -1,4 +1,4 @@
-"""report.html: written by training, again by `mtx report`, for several runs; what stands in it, and what cannot."""
+"""report.html, written by training and by `mtx report`: what it shows, and that untrusted text cannot harm it."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SHOWN = HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
 
 
 class Page(HTMLParser):
-    """What stands in a page as text, by part; its elements, and the scripts that are no data."""
+    """A parsed page: its elements, and its visible text by part."""
 
     def __init__(self, path: Path):
         super().__init__()
@@ -69,16 +69,16 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
     assert any("attention" in (attrs.get("class") or "").split() for _, attrs in page.elements)
 
 
-def _but_for_when(page: str) -> str:
+def _without_times_and_names(page: str) -> str:
     return re.sub(r"Made on [^.]*|run_dir: .*|\b(run|copy)\b", "", page)
 
 
-def test_the_command_makes_it_again_also_without_a_model(run_copy: Path, tmp_path: Path) -> None:
+def test_the_command_writes_the_report_again_also_without_a_model(run_copy: Path, tmp_path: Path) -> None:
     written = (run_copy / "report.html").read_text()
     (run_copy / "report.html").unlink()
     assert mtx("report", run_copy).returncode == 0
     again = (run_copy / "report.html").read_text()
-    assert _but_for_when(again) == _but_for_when(written)
+    assert _without_times_and_names(again) == _without_times_and_names(written)
     for name in ("model", "checkpoints", "evaluation"):
         shutil.rmtree(run_copy / name)
     assert mtx("report", run_copy, "-o", tmp_path / "bare.html").returncode == 0
@@ -86,7 +86,7 @@ def test_the_command_makes_it_again_also_without_a_model(run_copy: Path, tmp_pat
     assert "attention" not in bare.parts and "when training has ended" in bare.text("scores")
 
 
-def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
+def test_a_run_with_prepared_data_only(settings: list[str], tmp_path: Path) -> None:
     assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
@@ -95,7 +95,7 @@ def test_a_run_that_has_only_begun(settings: list[str], tmp_path: Path) -> None:
     assert "360 sentence pairs" in page.text("overview") and "State not started" in page.text("overview")
 
 
-def test_several_runs_are_laid_over_each_other_and_judged(trained: Path, tmp_path: Path) -> None:
+def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(trained, tmp_path / "other"))
     config = other / "config.yaml"
     config.write_text(config.read_text().replace("dropout: 0.1", "dropout: 0.3"))
@@ -110,7 +110,7 @@ def test_several_runs_are_laid_over_each_other_and_judged(trained: Path, tmp_pat
     assert "Where other differs most from run" in page.text("sentences")
 
 
-def test_asked_wrongly(refused: Refused, trained: Path, tmp_path: Path) -> None:
+def test_wrong_requests_are_refused(refused: Refused, trained: Path, tmp_path: Path) -> None:
     refused(2, ["is not a run directory"], "report", tmp_path)
     refused(2, ["there is no directory"], "report", trained, "-o", tmp_path / "no" / "report.html")
     refused(2, ["at most 4"], "report", *[trained] * 5)
@@ -124,11 +124,11 @@ def test_killed_training_leaves_a_report(settings: list[str], tmp_path: Path) ->
     process.communicate()
     page = Page(run / "report.html")
     assert "State running" in page.text("overview") and "step 20" in page.text("samples")
-    assert mtx("report", run).returncode == 0, "and what is there can be drawn again"
+    assert mtx("report", run).returncode == 0, "the report can be written again"
     assert "State stopped: killed, or its machine went down" in Page(run / "report.html").text("overview")
 
 
-def test_a_run_that_is_trained_on_is_not_finished_and_its_scores_are_of_before(run_copy: Path) -> None:
+def test_a_run_whose_training_goes_on_shows_its_scores_as_outdated(run_copy: Path) -> None:
     with (run_copy / "metrics.jsonl").open("a") as file:
         for event in ({"event": "start", "step": 40, "time": 9e9}, {"event": "train", "step": 41, "time": 9e9 + 1}):
             file.write(json.dumps(event) + "\n")
@@ -145,10 +145,10 @@ def test_a_finished_run_without_a_report_gets_one(run_copy: Path) -> None:
     before = (run_copy / "report.html").read_text()
     (run_copy / "report.html").unlink()
     assert mtx("train", run_copy).returncode == 0
-    assert _but_for_when((run_copy / "report.html").read_text()) == _but_for_when(before)
+    assert _without_times_and_names((run_copy / "report.html").read_text()) == _without_times_and_names(before)
 
 
-def test_a_damaged_model_costs_its_attention_only(run_copy: Path) -> None:
+def test_with_a_damaged_model_only_the_attention_is_missing(run_copy: Path) -> None:
     (run_copy / "model" / "manifest.json").unlink()
     result = mtx("report", run_copy)
     assert result.returncode == 0 and b"the report shows no attention" in result.stderr
@@ -168,7 +168,7 @@ def _event(**values: Any) -> str:
     ],
     ids=range(11),
 )  # fmt: skip
-def test_what_a_strangers_run_tells_cannot_spoil_the_page(line: str, run_copy: Path) -> None:
+def test_events_of_an_untrusted_run_cannot_harm_the_page(line: str, run_copy: Path) -> None:
     with (run_copy / "metrics.jsonl").open("a") as file:
         file.write(line)
     result = mtx("report", run_copy)
@@ -184,7 +184,7 @@ def test_what_a_strangers_run_tells_cannot_spoil_the_page(line: str, run_copy: P
         ("model/scores.json", '"run": {', '"run": [1], "_": {'),
     ],
 )  # fmt: skip
-def test_files_of_a_strangers_run_are_refused_by_name(
+def test_damaged_files_of_a_run_are_refused_by_name(
     name: str, old: str, new: str, run_copy: Path, refused: Refused
 ) -> None:
     path = run_copy / name
@@ -194,17 +194,17 @@ def test_files_of_a_strangers_run_are_refused_by_name(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-def test_a_pipe_is_not_waited_for(run_copy: Path, refused: Refused) -> None:
+def test_a_pipe_in_place_of_a_file_is_refused(run_copy: Path, refused: Refused) -> None:
     (run_copy / "metrics.jsonl").unlink()
     os.mkfifo(run_copy / "metrics.jsonl")
     refused(1, ["metrics.jsonl"], "report", run_copy)
 
 
-def test_no_setting_of_matplotlib_is_heard(run_copy: Path, tmp_path: Path) -> None:
+def test_a_matplotlibrc_has_no_effect(run_copy: Path, tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nlines.marker: x\n")
     before = (run_copy / "report.html").read_text()
     assert mtx("report", run_copy, cwd=tmp_path).returncode == 0
-    assert _but_for_when((run_copy / "report.html").read_text()) == _but_for_when(before)
+    assert _without_times_and_names((run_copy / "report.html").read_text()) == _without_times_and_names(before)
 
 
 def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:
     clean = [f"{line}\n" for line in ("\t".join(pair) for pair in pairs(range(2000, 2100)))]
     corpus = tmp_path / "hostile.tsv"
     corpus.write_text("".join([*clean, *rows]), encoding="utf-8")
-    given = [f"data.train={corpus}", f"data.valid={corpus}", f"data.test={corpus}", "data.max_length_ratio=9"]
+    options = [f"data.train={corpus}", f"data.valid={corpus}", f"data.test={corpus}", "data.max_length_ratio=9"]
     run = tmp_path / "<b>run"
-    result = mtx("train", *TINY, *given, "data.max_tokens=256", "training.max_steps=3", f"run_dir={run}")
+    result = mtx("train", *TINY, *options, "data.max_tokens=256", "training.max_steps=3", f"run_dir={run}")
     assert result.returncode == 0, result.stderr
     assert b"\x1b" not in result.stderr and "\u202e".encode() not in result.stderr
     text, page = (run / "report.html").read_text(encoding="utf-8"), Page(run / "report.html")

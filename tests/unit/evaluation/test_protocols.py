@@ -1,4 +1,4 @@
-"""Published BLEU: the tokens that Moses's Perl scripts make of these lines, and multi-bleu.perl's numbers."""
+"""Published protocols give the tokens of Moses's Perl scripts and the scores of multi-bleu.perl."""
 
 import sys
 
@@ -11,12 +11,12 @@ from mtx.evaluation.protocols import find, split_compounds
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:
-    """What a protocol makes of lines that are not tokenised."""
+    """A protocol's tokens of raw lines."""
     return find(name, tgt).tokenized(["Ein Satz."], [lines]).systems[0]
 
 
 @pytest.mark.parametrize(
-    "line, found",
+    "line, split",
     [
         ("rich-text format", "rich ##AT##-##AT## text format"),
         ("a-b-c", "a ##AT##-##AT## b-c"),  # the b is used up by the first hyphen
@@ -26,25 +26,25 @@ def tokens(name: str, tgt: str, *lines: str) -> list[str]:
         ("---", "- ##AT##-##AT## -"),
     ],
 )
-def test_compounds_are_split_as_perl_splits_them(line: str, found: str) -> None:
-    assert split_compounds(line) == found
+def test_compounds_are_split_as_perl_splits_them(line: str, split: str) -> None:
+    assert split_compounds(line) == split
 
 
-def test_the_paper_in_german() -> None:
-    found = tokens("aiayn", "de", "Er sagt: „Das ist z.B. O’Hara-Text…“", "5.000,5 m² & <b>[1]</b> usw.", "")
-    assert found == [
+def test_aiayn_in_german() -> None:
+    lines = tokens("aiayn", "de", "Er sagt: „Das ist z.B. O’Hara-Text…“", "5.000,5 m² & <b>[1]</b> usw.", "")
+    assert lines == [
         "Er sagt : &quot; Das ist z.B. O &apos; Hara ##AT##-##AT## Text ... &quot;",
         "5.000,5 m ² &amp; &lt; b &gt; &#91; 1 &#93; &lt; / b &gt; usw.",
         "",
     ]
 
 
-def test_the_paper_in_french_splits_contractions_and_no_compounds() -> None:
+def test_aiayn_in_french_splits_contractions_and_no_compounds() -> None:
     assert tokens("aiayn", "fr", "L'homme, « là-bas ».") == ["L&apos; homme , « là-bas » ."]
 
 
 @pytest.mark.parametrize(
-    "tgt, line, found",
+    "tgt, line, expected",
     [
         ("de", "Auf dem Schild steht: „Fabrik.“", "auf dem schild steht : &quot; fabrik &quot; ."),
         ("de", "Das „Hook ’em“-Zeichen (rot).", "das &quot; hook &quot; em &quot; -zeichen ( rot ) ."),
@@ -54,12 +54,12 @@ def test_the_paper_in_french_splits_contractions_and_no_compounds() -> None:
         ("fr", "L'HOMME d’un d’à côté", "l&apos; homme d&apos; un d &quot; à côté"),  # à is no [a-z] to Perl
     ],
 )
-def test_multi30k(tgt: str, line: str, found: str) -> None:
-    assert tokens("multi30k-lc", tgt, line) == [found]
+def test_multi30k_tokens(tgt: str, line: str, expected: str) -> None:
+    assert tokens("multi30k-lc", tgt, line) == [expected]
 
 
 @pytest.mark.parametrize("tgt", ["de", "en", "fr"])
-def test_what_is_tokenised_is_not_tokenised_again(tgt: str) -> None:
+def test_tokenised_text_is_not_tokenised_again(tgt: str) -> None:
     raw = ["Ein Mann's \"Hut\" & 'ne [Q&amp;A]...", "L'homme, 5% (z.B. „Fabrik.“) 1990's", "<a> | b-c", ""]
     protocol = find("multi30k-lc", tgt)
     once = protocol.tokenized(raw, [])
@@ -79,8 +79,8 @@ def version() -> str:
     return str(sacremoses.__version__)
 
 
-def test_most_references_tell() -> None:
-    """One line that the scripts would not write does not make a tokenised text a raw one, nor the other way round."""
+def test_the_majority_of_references_decides_whether_text_is_tokenised() -> None:
+    """One raw line among tokenised ones does not make the text raw, nor one tokenised line a raw text tokenised."""
     lines = ["ein mann .", "das &quot; hook &quot; .", "Ein Hund."]
     protocol = find("multi30k-lc", "de")
     assert protocol.tokenized(lines, []).references == lines
@@ -90,10 +90,10 @@ def test_most_references_tell() -> None:
     ]
 
 
-def test_a_tokenised_reference_of_the_paper_is_only_split() -> None:
-    found = find("aiayn", "de").tokenized(["Der &quot; Rich-Text &quot; ."], [["Rich-Text."]])
-    assert found.references == ["Der &quot; Rich ##AT##-##AT## Text &quot; ."]
-    assert found.systems == [["Rich ##AT##-##AT## Text."]] and found.tokenization == "none+compound-split"
+def test_a_tokenised_reference_of_aiayn_is_only_split_at_hyphens() -> None:
+    text = find("aiayn", "de").tokenized(["Der &quot; Rich-Text &quot; ."], [["Rich-Text."]])
+    assert text.references == ["Der &quot; Rich ##AT##-##AT## Text &quot; ."]
+    assert text.systems == [["Rich ##AT##-##AT## Text."]] and text.tokenization == "none+compound-split"
 
 
 def test_bleu_by_hand() -> None:
@@ -108,7 +108,7 @@ def test_bleu_by_hand() -> None:
     assert list(scores.as_dict()) == ["bleu", "chrf", "ter", "aiayn"]
 
 
-def test_lower_case_counts_for_one_of_them_alone() -> None:
+def test_only_multi30k_ignores_case() -> None:
     line = "Ein Mann geht heute nach Hause."
     by_name = {
         name: score([line.upper()], [line], "de", find(name, "de")).published[name] for name in protocols.LANGUAGES
@@ -118,13 +118,13 @@ def test_lower_case_counts_for_one_of_them_alone() -> None:
 
 
 @pytest.mark.parametrize("hypothesis", ["", "ein Mann", "Ein Mann ging gestern fort ."])
-def test_no_common_4_gram_is_no_score(hypothesis: str) -> None:
+def test_without_a_common_4_gram_the_score_is_0(hypothesis: str) -> None:
     scores = score([hypothesis], ["Ein Mann geht heute nach Hause."], "de", find("aiayn", "de"))
     assert scores.published["aiayn"].score == 0.0
 
 
 @pytest.mark.parametrize("name, tgt, words", [("aiayn", "zh", "got zh"), ("multi30k-lc", "", "of files")])
-def test_languages_without_published_scores(name: str, tgt: str, words: str) -> None:
+def test_languages_without_published_scores_are_refused(name: str, tgt: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         find(name, tgt)
 
@@ -136,6 +136,6 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.help == 'pip install "mtx-translate[protocols]"'
 
 
-def test_lines_without_marks_do_not_tell_whether_text_is_tokenised() -> None:
+def test_references_without_punctuation_do_not_decide_whether_text_is_tokenised() -> None:
     references = ["Ein Mann liest", "Zwei Hunde laufen", "Drei Kinder", "Er sagt, er kommt nicht."]
     assert find("aiayn", "de").tokenized(references, [references]).references[-1] == "Er sagt , er kommt nicht ."

@@ -1,4 +1,4 @@
-"""Pictures of attention: whatever the pieces, whatever the lengths, whatever lies in the current directory."""
+"""Pictures of attention can be drawn for any pieces and any lengths, and do not depend on a matplotlibrc."""
 
 import struct
 import warnings
@@ -28,7 +28,7 @@ def size_of(png: bytes) -> tuple[int, int]:
 
 
 @pytest.fixture(autouse=True)
-def _missing_glyphs_are_no_matter() -> None:
+def _ignore_missing_glyphs() -> None:
     warnings.simplefilter("ignore")
 
 
@@ -60,7 +60,7 @@ def test_a_map_of_a_long_text_is_drawn_coarser() -> None:
     assert 7990 < max(size_of(draw_map(maps_of(("a",) * 220, ("b",)), "cross", 1, 1))) <= 8001
 
 
-def test_a_layer_or_head_that_is_not_there() -> None:
+def test_a_missing_layer_or_head_is_refused() -> None:
     maps = maps_of(PIECES, PIECES)
     with pytest.raises(UsageError, match="--layer 3: cross attention has layers 1 to 2"):
         draw_map(maps, "cross", 3, 1)

@@ -1,4 +1,4 @@
-"""Values from strangers stand in a page as text, whatever they hold; nothing runs there but our own scripts."""
+"""Untrusted values stand in a page as text, whatever they hold."""
 
 import json
 import re

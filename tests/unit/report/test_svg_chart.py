@@ -21,7 +21,7 @@ def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, l
     assert "<metadata" not in svg and "<script" not in svg and 'href="http' not in svg
 
 
-def test_the_place_of_a_value_is_known() -> None:
+def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
     chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
     ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', str(chart.svg), re.DOTALL))
     width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(chart.svg))[1])  # type: ignore[index]
@@ -29,8 +29,8 @@ def test_the_place_of_a_value_is_known() -> None:
     assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)
 
 
-def test_a_long_training_is_told_in_hours() -> None:
+def test_a_long_training_is_shown_in_hours() -> None:
     chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
     assert ">hours of training</text>" in str(chart.svg) and chart.largest == pytest.approx(5.25)
     short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert short.largest == pytest.approx(0.525), "the place of a value is in hours all the same"
+    assert short.largest == pytest.approx(0.525), "the data stays in hours"

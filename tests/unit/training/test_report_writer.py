@@ -43,7 +43,7 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
         clock.now += 2
         return "page"
 
-    monkeypatch.setattr(report_writer, "report", report)
+    monkeypatch.setattr(report_writer, "report_page", report)
     file = _file(tmp_path, DeferredErrors())
     for now in (100, 110, 201, 203, 300):
         clock.now = now
@@ -60,7 +60,7 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
         raise failure
 
     told: list[str] = []
-    monkeypatch.setattr(report_writer, "report", fail)
+    monkeypatch.setattr(report_writer, "report_page", fail)
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
     lost = DeferredErrors()
     file = _file(tmp_path, lost)
@@ -69,7 +69,7 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     file.finish(None)  # type: ignore[arg-type]
     assert lost.messages == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
-    monkeypatch.setattr(report_writer, "report", lambda *_: "page")
+    monkeypatch.setattr(report_writer, "report_page", lambda *_: "page")
     monkeypatch.setattr(disk, "write", fail)
     file.renew(None)  # type: ignore[arg-type]
     assert lost.messages[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
@@ -92,7 +92,7 @@ def test_a_page_that_cannot_be_drawn_is_no_failed_disk(
     def write(*_: Any) -> int:
         raise OSError(28, "the disk is full")
 
-    monkeypatch.setattr(report_writer, "report", report)
+    monkeypatch.setattr(report_writer, "report_page", report)
     monkeypatch.setattr(disk, "write", write)
     lost = DeferredErrors()
     _file(tmp_path, lost).finish(None)  # type: ignore[arg-type]
