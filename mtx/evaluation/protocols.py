@@ -97,7 +97,7 @@ def find(name: str, tgt: str) -> Protocol:
         UsageError: if no scores by this protocol are published for the language, or sacremoses is not installed.
     """
     if tgt not in LANGUAGES[name]:
-        got = f"got {tgt}" if tgt else "which is not known of files"
+        got = f"got {tgt}" if tgt else "got files, whose language is unknown"
         raise UsageError(
             f"--protocol {name}: expected the target language {' or '.join(LANGUAGES[name])}, {got}",
             None if tgt else f"--direction en-{LANGUAGES[name][0]}",
