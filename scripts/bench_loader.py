@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.packing import BatchSampler, SamplerState, micro_batch_shape
+from mtx.data.packing import micro_batch_shape
+from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import Side, TokenStore
 from mtx.run.layout import TRAIN_STORE
 from mtx.training.loader import load_steps

@@ -19,8 +19,8 @@ from bench_machine import machine, peak_host_memory
 
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
-from mtx.data.packing import BatchSampler, SamplerState, steps
 from mtx.data.preprocess import PreparedData, load_prepared
+from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.model.device import find_device
 from mtx.model.transformer import Transformer

@@ -1,149 +1,17 @@
-"""Which sentences make which step, and how a step becomes batches of one fixed shape. No torch, no files.
+"""Turns the sentences of a step into micro-batches of one fixed shape. No torch, no files.
 
-What a step learns from is a pure function of (seed, position) and the token budget. Memory, devices and micro-batches
-decide only how it is cut. Flow: lengths -> `BatchSampler.step` -> `assign` -> `pack` -> the loader.
+Which sentences a step has is decided in `sampler`. Memory and devices change only how the step is cut here.
+Flow: `Step` -> `assign` to micro-batches -> `pack` into a `PackedBatch` -> the loader, which copies it to the device.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-
-WINDOW_BLOCK = 65_536
-WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is one permutation
-
-
-@dataclass(frozen=True)
-class SamplerState:
-    """Where training stands in its data: `index` sentences of epoch `epoch` have been taken."""
-
-    epoch: int = 0
-    index: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """The sentences of one optimizer update, and the position after it."""
-
-    pairs: Ints
-    num_src_tokens: int
-    num_tgt_tokens: int
-    after: SamplerState
-
-
-class EpochOrder:
-    """The random order of one epoch: windows of shuffled blocks, each window one permutation.
-
-    Args:
-        weights: how often each pair is seen, float [num_pairs], or None for once each. The fraction of a weight is
-            drawn anew each epoch.
-    """
-
-    def __init__(self, seed: int, epoch: int, num_pairs: int, weights: npt.NDArray[np.float64] | None = None):
-        self._key = (seed, epoch)
-        rng = np.random.default_rng(self._key)
-        self._items: npt.NDArray[np.uint32] | None = None
-        if weights is not None:
-            copies = np.floor(weights + rng.random(num_pairs)).astype(np.int64)
-            self._items = np.repeat(np.arange(num_pairs, dtype=np.uint32), copies)
-        self.num_items = num_pairs if self._items is None else len(self._items)
-        blocks = rng.permutation(-(-self.num_items // WINDOW_BLOCK))
-        self._windows = [blocks[i : i + WINDOW_BLOCKS] for i in range(0, len(blocks), WINDOW_BLOCKS)]
-        sizes = [sum(min(WINDOW_BLOCK, self.num_items - int(b) * WINDOW_BLOCK) for b in w) for w in self._windows]
-        self._ends = np.cumsum(sizes, dtype=np.int64)
-        self._window = lru_cache(maxsize=2)(self._shuffle)
-
-    def _shuffle(self, number: int) -> Ints:
-        parts = [
-            np.arange(b * WINDOW_BLOCK, min((b + 1) * WINDOW_BLOCK, self.num_items), dtype=np.int64)
-            for b in np.sort(self._windows[number])
-        ]
-        order = np.random.default_rng((*self._key, number)).permutation(np.concatenate(parts))
-        return order if self._items is None else self._items[order].astype(np.int64)
-
-    def take(self, start: int, stop: int) -> Ints:
-        """The pairs at places start to stop (less at the epoch's end) of this order."""
-        parts = []
-        stop = min(stop, self.num_items)
-        while start < stop:
-            window = int(np.searchsorted(self._ends, start, side="right"))
-            begin = int(self._ends[window - 1]) if window else 0
-            end = min(stop, int(self._ends[window]))
-            parts.append(self._window(window)[start - begin : end - begin])
-            start = end
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-class BatchSampler:
-    """Cuts the endless stream of epochs into steps.
-
-    A step takes whole sentences in random order until the next one would exceed `batch_tokens` target tokens, that
-    times the corpus's own source/target ratio in source tokens, or batch_tokens / 4 sentences.
-
-    Args:
-        src_lengths, tgt_lengths: tokens of each pair, </s> included, int [num_pairs].
-        weights: see `EpochOrder`.
-    """
-
-    def __init__(
-        self,
-        src_lengths: npt.NDArray[np.int32],
-        tgt_lengths: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float64] | None,
-        seed: int,
-        batch_tokens: int,
-    ):
-        assert len(src_lengths) > 0
-        self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
-        self._weights, self._seed = weights, seed
-        self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
-        self._tgt_budget = batch_tokens
-        self._src_budget = src_budget(batch_tokens, self.ratio, int(src_lengths.max()))
-        self._max_sentences = max(1, batch_tokens // 4)
-        usual = 1.2 * batch_tokens / tgt_lengths.mean() + 16
-        self._usual_sentences = min(int(usual), self._max_sentences)
-        self._order = lru_cache(maxsize=2)(self._make_order)
-
-    def _make_order(self, epoch: int) -> EpochOrder:
-        return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
-
-    def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
-        """The next `num_pairs` pairs, running on into the epochs that follow."""
-        parts: list[Ints] = []
-        missing, epoch, index = num_pairs, position.epoch, position.index
-        while missing > 0:
-            parts.append(self._order(epoch).take(index, index + missing))
-            missing -= len(parts[-1])
-            epoch, index = epoch + 1, 0
-        return np.concatenate(parts)
-
-    def step(self, position: SamplerState) -> Step:
-        """The step that starts at `position`."""
-        for num_pairs in (self._usual_sentences, self._max_sentences):  # the first is nearly always enough
-            pairs = self._upcoming(position, num_pairs)
-            src, tgt = self._src_lengths[pairs].cumsum(), self._tgt_lengths[pairs].cumsum()
-            taken = min(
-                int(tgt.searchsorted(self._tgt_budget, side="right")),
-                int(src.searchsorted(self._src_budget, side="right")),
-            )
-            if taken < num_pairs:  # a budget ends the step, whatever comes later
-                break
-        assert taken > 0, "a budget below the longest sentence is refused by the configuration"
-        epoch, index = position.epoch, position.index + taken
-        while index >= (size := self._order(epoch).num_items):
-            epoch, index = epoch + 1, index - size
-        return Step(pairs[:taken], int(src[taken - 1]), int(tgt[taken - 1]), SamplerState(epoch, index))
-
-
-def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:
-    """Source tokens a step may hold: the target budget times the corpus's ratio, and at least one sentence."""
-    return max(round(batch_tokens * ratio), longest)
+from mtx.data.sampler import Ints, src_budget
 
 
 @dataclass(frozen=True)
@@ -321,11 +189,3 @@ def _split_evenly(total: int, parts: int) -> Ints:
     sizes = np.full(parts, total // max(parts, 1))
     sizes[: total % max(parts, 1)] += 1
     return sizes
-
-
-def steps(sampler: BatchSampler, position: SamplerState, num_steps: int) -> Iterator[Step]:
-    """The next `num_steps` steps from `position` on."""
-    for _ in range(num_steps):
-        step = sampler.step(position)
-        yield step
-        position = step.after

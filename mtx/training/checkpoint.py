@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.packing import SamplerState
+from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
 from mtx.model_directory import storage

@@ -8,7 +8,8 @@ import threading
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from mtx.data.packing import BatchSampler, PackedBatch, SamplerState, Shape, assign, pack, steps
+from mtx.data.packing import PackedBatch, Shape, assign, pack
+from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_tensors
 

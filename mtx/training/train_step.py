@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.packing import BatchSampler, PackedBatch, SamplerState
+from mtx.data.packing import PackedBatch
+from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device
 from mtx.errors import MtxError

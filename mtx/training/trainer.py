@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import Config
-from mtx.data.packing import BatchSampler, micro_batch_shape
+from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
+from mtx.data.sampler import BatchSampler
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
 from mtx.files import durable
 from mtx.model.device import machine, peak_flops

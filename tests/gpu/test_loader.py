@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, BatchSampler, SamplerState, assign, micro_batch_shape, pack, steps
+from mtx.data.packing import SLICES, assign, micro_batch_shape, pack
+from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import StoreWriter, TokenStore
 from mtx.decoding.batches import to_device
 from mtx.training.loader import load_steps

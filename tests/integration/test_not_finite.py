@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mtx.config import settings as configuration
-from mtx.data.packing import SamplerState
 from mtx.data.preprocess import load_prepared
+from mtx.data.sampler import SamplerState
 from mtx.errors import MtxError
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout

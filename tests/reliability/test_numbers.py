@@ -10,8 +10,8 @@ import torch
 
 from mtx import pipeline
 from mtx.config import settings
-from mtx.data.packing import SamplerState, steps
 from mtx.data.preprocess import PreparedData, load_prepared
+from mtx.data.sampler import SamplerState, steps
 from mtx.errors import MtxError
 from mtx.files import durable, text_files
 from mtx.run.contents import full_checkpoint_steps

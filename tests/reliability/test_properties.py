@@ -23,8 +23,9 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import readers
 from mtx.data.cleaning import Limits, clean_pair, clean_text
-from mtx.data.packing import BatchSampler, EpochOrder, SamplerState, assign, micro_batch_shape, pack, steps
+from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.preprocess import load_prepared, prepare
+from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, steps
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.files import durable, text_files
 from mtx.training.checkpoint import State

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mtx.config import settings
 from mtx.config.schema import Config, key_names, leaves
-from mtx.data.packing import SamplerState
+from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.model_directory import storage

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mtx.config.schema import TrainingConfig
-from mtx.data.packing import SamplerState
+from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
 from mtx.files.durable import MANIFEST

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, BatchSampler, SamplerState, Step, assign, micro_batch_shape, pack, slices, steps
+from mtx.data.packing import SLICES, assign, micro_batch_shape, pack, slices
+from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
 from mtx.data.token_store import StoreWriter, TokenStore
 from mtx.decoding.batches import to_device
 from mtx.training.loader import LoadedStep, load_steps

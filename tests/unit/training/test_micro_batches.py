@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.packing import BatchSampler, SamplerState, assign, micro_batch_shape, pack
+from mtx.data.packing import assign, micro_batch_shape, pack
+from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.decoding.batches import to_tensors
 from mtx.training.loss import smoothed_loss
 from tests.models import random_ids, side, tiny_model
