@@ -1,6 +1,6 @@
-"""What parallel text is while it streams: blocks of pairs, a corpus that gives them, and the corpora of a run.
+"""Parallel text as it streams: blocks of pairs, a corpus that yields them, and the corpora of a run.
 
-Every text is one line that UTF-8 can express: it holds no LF and no lone surrogate, wherever it came from.
+Every sentence is one line that UTF-8 can express: no reader yields a line feed or a lone surrogate.
 """
 
 import re
@@ -13,7 +13,7 @@ from mtx.config.schema import FILE_ENDING
 
 @dataclass(frozen=True)
 class PairBlock:
-    """A run of consecutive pairs of one corpus; `first_line` is the 1-based line or record of the first."""
+    """Consecutive pairs of one corpus; `first_line` is the 1-based line or record of the first."""
 
     first_line: int
     src: list[str]
@@ -22,7 +22,7 @@ class PairBlock:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel text under the name that the user gave it; `weight` and `tag` matter for training text only."""
+    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only."""
 
     name: str
     weight: float
@@ -30,17 +30,17 @@ class Corpus:
     read: Callable[[], Iterator[PairBlock]]
 
     def blocks(self) -> Iterator[PairBlock]:
-        """Stream the pairs, from the first on at each call.
+        """Stream the pairs; every call starts from the first.
 
         Raises:
-            DataError: at the line or record that is no pair, or where the sides turn out to differ in length.
+            DataError: at a line or record that is not a pair, or if the sides have different lengths.
         """
         return self.read()
 
 
 @dataclass(frozen=True)
 class Corpora:
-    """The text of a run. Where `valid` is None or `tests` is empty, a part of `train` is to be held out."""
+    """The text of a run. If `valid` is None or `tests` is empty, a part of `train` will be held out."""
 
     train: list[Corpus]
     valid: Corpus | None
@@ -48,16 +48,16 @@ class Corpora:
 
 
 def name_test_sets(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Each name with what the test set is called in file names and in scores.json."""
-    taken = {"run", "format"}  # the other keys of scores.json
+    """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""
+    used = {"run", "format"}  # the other keys of scores.json
     keys = []
     for name in names:
         base = FILE_ENDING.sub("", Path(name).name)
         key = stem = re.sub(r"[^A-Za-z0-9._-]", "_", base).lstrip(".")[:100] or "test"
         number = 1
-        while key.lower() in taken:  # not every file system tells A from a
+        while key.lower() in used:  # some file systems ignore case
             number += 1
             key = f"{stem}-{number}"
-        taken.add(key.lower())
+        used.add(key.lower())
         keys.append((key, name))
     return keys

@@ -1,4 +1,4 @@
-"""Loads a dataset of the Hugging Face hub with `datasets`: its splits as corpora."""
+"""Loads a dataset of the Hugging Face hub with `datasets`; its splits become corpora. Called by `sources`."""
 
 import logging
 import sys
@@ -16,34 +16,35 @@ from mtx.errors import DataError, MtxError
 
 log = logging.getLogger(__name__)
 
-_CONVERTED = "refs/convert/parquet"  # the branch where the hub keeps a Parquet copy, in one folder for each subset
+_CONVERTED = "refs/convert/parquet"  # the branch with the hub's Parquet copy, one folder per subset
 
 
 def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
-    """The splits that `hub` names; downloads what is not in the cache. Test sets go by their local names where given.
+    """The splits that `hub` names, downloaded unless they are in the cache.
 
-    Where the hub cannot be reached, the cache is read at once.
+    A test split takes the name in the same place of `data.test`, if there is one. If the hub cannot be reached, only
+    the cache is read.
 
     Raises:
-        MtxError: where the dataset cannot be loaded.
-        DataError: where it has no columns for the two languages.
+        MtxError: if the dataset cannot be loaded.
+        DataError: if it has no columns for the two languages.
     """
     languages = data.src, data.tgt
     splits = [hub.train, *([hub.valid] if hub.valid is not None else []), *hub.test]
-    found = []
+    corpora = []
     for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):
         name = f"{hub.name} {split}"
         columns = readers.find_columns(name, dataset.features.arrow_schema, languages)
-        found.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
+        corpora.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
     names = [*data.test[: len(hub.test)], *hub.test[len(data.test) :]]
-    tests = zip(name_test_sets(names), found[len(found) - len(hub.test) :], strict=True)
-    return Corpora(found[:1], found[1] if hub.valid is not None else None, {key: test for (key, _), test in tests})
+    tests = zip(name_test_sets(names), corpora[len(corpora) - len(hub.test) :], strict=True)
+    return Corpora(corpora[:1], corpora[1] if hub.valid is not None else None, {key: test for (key, _), test in tests})
 
 
 def _unreachable(hub: HubConfig) -> str | None:
-    """Why the hub cannot be reached; None where it can, or where `hub` names a local folder.
+    """The reason why the hub cannot be reached; None if it can, or if `hub` names a local folder.
 
-    One request tells it. `datasets` would find out by itself, but tries for half a minute to two minutes.
+    A single request is enough. `datasets` itself would try for half a minute to two minutes.
     """
     if Path(hub.name).is_dir():
         return None
@@ -51,13 +52,13 @@ def _unreachable(hub: HubConfig) -> str | None:
 
     try:
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-    except Exception as error:  # of requests or httpx, whichever the installed version takes
+    except Exception as error:  # of requests or httpx, depending on the installed version
         return f"{constants.ENDPOINT} cannot be reached ({readers.short(error)})"
     return None
 
 
 def _local_help(data: DataConfig) -> str:
-    """How to give the text as local files, by the names that the configuration has for them."""
+    """A help line on how to use local files instead, with the file names that the configuration implies."""
     train = [text.name if isinstance(text, TrainText) else text for text in data.train]
     names = [*train, *([data.valid] if data.valid else []), *data.test]
     if not names:
@@ -68,11 +69,11 @@ def _local_help(data: DataConfig) -> str:
 
 def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[Any]:
     unreachable = _unreachable(hub)
-    import datasets  # takes seconds, which local files need not wait for
+    import datasets  # the import takes seconds, so local files do without it
 
     if unreachable:
-        datasets.config.HF_HUB_OFFLINE = True  # it reads the cache, and does not try again and again
-    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # what it logs as an error it also raises
+        datasets.config.HF_HUB_OFFLINE = True  # it reads the cache without many tries to connect
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
@@ -86,7 +87,7 @@ def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[An
             log.info("%s: %s to download, unless it is in the cache", hub.name, amount)
         builder.download_and_prepare()
         return list(builder.as_dataset(split=splits))
-    except Exception as error:  # `datasets` lets through whatever its parsers, file systems and HTTP clients raise
+    except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason, help = readers.short(cause or error), _local_help(data)
         if unreachable and isinstance(error, ConnectionError):

@@ -1,11 +1,10 @@
-"""Text to token ids: reads all corpora, cleans the training text, learns the tokenizer, encodes, and reports.
+"""Makes the data directory: reads and cleans the text, learns the tokenizer, encodes, and writes a report.
 
-    sources -> [hold out] -> clean, drop duplicates -> temporary text -> tokenizer -> stores, report.json
+    sources -> hold out -> clean, drop duplicates -> temporary text -> tokenizer -> token stores, report.json
 
-The training text streams in blocks, which `workers` clean and encode and which are judged and written here in order, so
-that the data does not depend on how many workers there are. What grows with the text in memory are 64-bit hashes. The
-data directory appears whole or not at all, and training needs nothing else afterwards. `blocks` has what is done to a
-block, `held_out` the validation and test sets.
+The training text streams through in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
+results in order, so the data does not depend on the number of workers. Only 64-bit hashes grow in memory with the text.
+The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
 import logging
@@ -22,13 +21,12 @@ import numpy as np
 import pyarrow as pa
 
 from mtx.config.schema import Config, TokenizerConfig
+from mtx.data.blocks import TEXT, CleanBlock, PairGroup, clean_block, encode_block, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus
-from mtx.data.preprocess_blocks import CleanBlock, Dropped, clean_block, encode_block
 from mtx.data.sources import find_corpora
-from mtx.data.splits import EvalSet, given_sets, held_out_sets, take_out
-from mtx.data.text_batches import TEXT, example_of, progress_bar, read_batches
-from mtx.data.token_store import StoreWriter, TokenStore
+from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -43,10 +41,10 @@ MAX_TOKENIZER_PAIRS = 500_000
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What training and evaluation need: token ids, their tokenizer, and the report of how they came about.
+    """What training and evaluation need: token ids, their tokenizer, and the report on the preparation.
 
     Attributes:
-        sha256: of the manifest, which names every file's, so that it stands for all of it.
+        sha256: of the manifest, which holds the SHA-256 of every file, so it stands for all of the data.
     """
 
     train: TokenStore
@@ -59,7 +57,7 @@ class PreparedData:
 
 @dataclass
 class Tally:
-    """What became of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason."""
+    """Counts of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason."""
 
     corpus: Corpus
     read: int = 0
@@ -73,17 +71,23 @@ class Tally:
         """Pairs that are neither held out nor dropped, so far."""
         return self.read - self.held_out - self.dropped.total()
 
-    def drop(self, reason: str, dropped: Dropped) -> None:
-        """Count pairs that are left out; the first for each reason becomes its example."""
-        self.dropped[reason] += dropped.count
-        self.examples.setdefault(reason, example_of(self.corpus.name, dropped.line, dropped.src, dropped.tgt))
+    def drop(self, reason: str, pairs: PairGroup) -> None:
+        """Count dropped pairs; the first pair for each reason becomes its example."""
+        self.dropped[reason] += pairs.count
+        self.examples.setdefault(reason, pairs.example(self.corpus.name))
+
+    def report(self) -> dict[str, Any]:
+        """The corpus's entry in report.json."""
+        counts = {"read": self.read, "kept": self.kept, "held_out": self.held_out}
+        names = {"name": self.corpus.name, "weight": self.corpus.weight, "tag": self.corpus.tag}
+        return {**names, **counts, "dropped": dict(self.dropped.most_common())}
 
 
 def load_prepared(data_dir: Path) -> PreparedData:
     """Verify and open what `prepare` wrote.
 
     Raises:
-        DamagedFileError: naming the file that is missing or is not what it was.
+        DamagedFileError: if a file is missing or changed; the message names it.
     """
     durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *Tokenizer.file_names_in(data_dir)])
     report = durable.read_json(data_dir / REPORT)
@@ -101,26 +105,28 @@ def load_prepared(data_dir: Path) -> PreparedData:
 
 
 def prepare(config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None) -> None:
-    """Make `data_dir` from the text that the configuration names, whole or not at all; see `Workers` on `num_workers`.
+    """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
-        tokenizer: None learns one; else this one is kept, to the byte.
+        num_workers: see `Workers`.
+        tokenizer: used unchanged; if it is None, a new one is learned from the training text.
 
     Raises:
-        UsageError: where text is not found, `data_dir` holds something already, the tokenizer lacks a tag, or the
-            weights are so small that an epoch would have no sentence.
-        DataError: where text cannot be read, a set is empty, or nothing is left to train on.
+        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights are so small
+            that an epoch would have no sentence.
+        DataError: if text cannot be read, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = find_corpora(config.data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
-    _refuse_unknown(tags, tokenizer)
+    if tokenizer is not None:
+        _refuse_missing_tags(tags, tokenizer)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = given_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
+        sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
         _refuse_tiny_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
@@ -128,18 +134,25 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         tokenizer.save(directory)
         num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         disk.unlink(cleaned)
-        for held in sets:
-            _encode_set(held, tokenizer, limits, directory / held.store)
+        for eval_set in sets:
+            _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
         durable.write_json(directory / REPORT, _report(tallies, sets, tokenizer, *num_tokens))
 
 
+def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer) -> None:
+    missing = [tag for tag in tags if tag not in tokenizer.tags]
+    if missing:
+        others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of training.init_from, {others}")
+
+
 def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
-    """Write the cleaned training pairs to `path`, a batch a block, and return their number; fills held-out sets."""
+    """Write the cleaned training pairs to `path`, one batch per block; returns their number and fills held-out sets."""
     started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
     blocks = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
     with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer, progress_bar("cleaning") as bar:
         for block in workers.map(partial(clean_block, limits=limits), blocks):
-            batch = _take_in(block, seen, sets, tallies[block.corpus])
+            batch = _training_pairs(block, seen, sets, tallies[block.corpus])
             if batch.num_rows:
                 writer.write_batch(batch)
             num_cleaned += batch.num_rows
@@ -147,45 +160,43 @@ def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path
     if not num_cleaned:
         raise _nothing_left(tallies)
     log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
-    for held in sets:
-        if held.num_leaks:
-            log.warning("%s: the source of %s training pairs stands in this set", held.store, f"{held.num_leaks:,}")
+    for eval_set in sets:
+        if eval_set.num_leaks:
+            log.warning("%s: contains the source of %s training pairs", eval_set.store, f"{eval_set.num_leaks:,}")
     return num_cleaned
 
 
-def _take_in(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:
-    """The pairs of a block that were not seen before and are not held out."""
+def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:
+    """The pairs of a block that are neither duplicates nor held out; counts all the others."""
     tally.read += block.num_read
-    for reason, dropped in block.dropped.items():
-        tally.drop(reason, dropped)
+    for reason, pairs in block.dropped.items():
+        tally.drop(reason, pairs)
     is_new = seen.add(block.pair_hashes)
-    duplicates = np.flatnonzero(~is_new)
-    if duplicates.size:
-        line, src, tgt, _ = (column[duplicates[0]].as_py() for column in block.text.columns)
-        tally.drop(DUPLICATE, Dropped(duplicates.size, line, src, tgt))
+    if not is_new.all():
+        tally.drop(DUPLICATE, PairGroup.of_rows(block.text, np.flatnonzero(~is_new)))
     new = block.text.filter(pa.array(is_new))
-    batch = take_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
+    batch = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
     tally.held_out += new.num_rows - batch.num_rows
     return batch
 
 
 def _refuse_tiny_weights(tallies: list[Tally]) -> None:
-    """Refuse weights with which an epoch would have less than one sentence: a step would take any number of epochs."""
+    """Refuse weights with which an epoch has less than one sentence: a step could span any number of epochs."""
     if sum(tally.corpus.weight * tally.num_left for tally in tallies) >= 1:
         return
-    most = max(tallies, key=lambda tally: tally.num_left)
-    smallest = Context(prec=2, rounding=ROUND_UP).divide(1, most.num_left)
+    largest = max(tallies, key=lambda tally: tally.num_left)
+    smallest_weight = Context(prec=2, rounding=ROUND_UP).divide(1, largest.num_left)
     raise UsageError(
-        f"data.train: with the weight {most.corpus.weight:g} of {most.corpus.name} an epoch would have less than one "
-        f"sentence; expected at least {smallest:f} for its {most.num_left:,} pairs"
+        f"data.train: with the weight {largest.corpus.weight:g} of {largest.corpus.name} an epoch would have less than "
+        f"one sentence; expected at least {smallest_weight:f} for its {largest.num_left:,} pairs"
     )
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a tokenizer is learned from: both sides of at most about `max_pairs` pairs of the cleaned text.
+    """The sentences that a tokenizer is learned from: both sides of about `max_pairs` or fewer cleaned pairs.
 
-    They are drawn evenly, and are the same each time that one goes through them.
+    The pairs are drawn evenly. Every iteration gives the same sentences.
     """
 
     cleaned: Path
@@ -202,14 +213,8 @@ class Sample:
             yield from batch["tgt"].to_pylist()
 
 
-def _refuse_unknown(tags: list[str], tokenizer: Tokenizer | None) -> None:
-    if tokenizer is not None and (unknown := [tag for tag in tags if tag not in tokenizer.tags]):
-        known = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
-        raise UsageError(f"data.train: the tag {unknown[0]} is not in the tokenizer of training.init_from, {known}")
-
-
 def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str], workers: Workers) -> Tokenizer:
-    """Learn in a worker where these run: SentencePiece hears no signal, and holds the whole sample in memory."""
+    """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
     learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=tags)
     tokenizer = workers.run(learn, sample)
@@ -220,7 +225,7 @@ def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str], w
 def _encode_train(
     sample: Sample, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, workers: Workers
 ) -> tuple[int, int]:
-    """Write the training store without the pairs that are too long, and return the token counts of both sides."""
+    """Write the training store without the pairs that are too long; returns the token counts of both sides."""
     started, num_src_tokens, num_tgt_tokens = perf_counter(), 0, 0
     weights, tags = [tally.corpus.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
     threads = 1 if workers.are_started else -1
@@ -230,7 +235,7 @@ def _encode_train(
             tally = tallies[block.corpus]
             if block.too_long:
                 tally.drop(TOO_LONG, block.too_long)
-            writer.add_batch(block.pairs)
+            writer.add(block.pairs)
             tally.kept += block.pairs.num_rows
             num_src_tokens += block.num_src_tokens
             num_tgt_tokens += block.num_tgt_tokens
@@ -242,47 +247,37 @@ def _encode_train(
     return num_src_tokens, num_tgt_tokens
 
 
-def _encode_set(held: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
-    """Write a validation or test set; ids beyond `max_tokens` are cut, for they serve the loss, and text the scores."""
+def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
+    """Write a validation or test set. Ids beyond `max_tokens` are cut, because only the loss uses them."""
     with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
-        for batch in held.batches:
-            lines, src, tgt = (batch[column].to_pylist() for column in ("line", "src", "tgt"))
-            src_ids, tgt_ids = tokenizer.encode(src), tokenizer.encode(tgt, target=True)
+        for batch in eval_set.batches:
+            lines, src, tgt, _ = batch.columns
+            src_ids = tokenizer.encode(src.to_pylist())
+            tgt_ids = tokenizer.encode(tgt.to_pylist(), target=True)
             for ids in (*src_ids, *tgt_ids):
                 if len(ids) > limits.max_tokens:
                     ids[limits.max_tokens - 1 :] = [EOS_ID]
-                    held.num_cut += 1
-            writer.add(src_ids, tgt_ids, lines, np.zeros(len(lines)), src, tgt)
+                    eval_set.num_cut += 1
+            corpus = np.zeros(batch.num_rows)  # these stores have a single corpus
+            writer.add(store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt))
 
 
 def _report(
-    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, src_tokens: int, tgt_tokens: int
+    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_src_tokens: int, num_tgt_tokens: int
 ) -> dict[str, Any]:
-    """What a user may want to know of the data."""
-    corpora = [
-        {
-            "name": tally.corpus.name,
-            "weight": tally.corpus.weight,
-            "tag": tally.corpus.tag,
-            "read": tally.read,
-            "kept": tally.kept,
-            "held_out": tally.held_out,
-            "dropped": dict(tally.dropped.most_common()),
-        }
-        for tally in tallies
-    ]
+    """The content of report.json."""
     examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
         "pieces": tokenizer.num_pieces,
-        "src_tokens": src_tokens,
-        "tgt_tokens": tgt_tokens,
-        "src_tgt_ratio": src_tokens / tgt_tokens,
-        "corpora": corpora,
-        "valid": next(held.report() for held in sets if held.store == VALID_STORE),
-        "tests": {held.name: held.report() for held in sets if held.store != VALID_STORE},
+        "src_tokens": num_src_tokens,
+        "tgt_tokens": num_tgt_tokens,
+        "src_tgt_ratio": num_src_tokens / num_tgt_tokens,
+        "corpora": [tally.report() for tally in tallies],
+        "valid": next(eval_set.report() for eval_set in sets if eval_set.store == VALID_STORE),
+        "tests": {eval_set.name: eval_set.report() for eval_set in sets if eval_set.store != VALID_STORE},
     }
 
 
@@ -291,7 +286,7 @@ def _dropped(tallies: list[Tally]) -> Counter[str]:
 
 
 def _counts(tallies: list[Tally]) -> str:
-    """`29,000 read (12 duplicate, 3 empty)`."""
+    """For example `29,000 read (12 duplicate, 3 empty)`."""
     num_read, num_held_out = sum(tally.read for tally in tallies), sum(tally.held_out for tally in tallies)
     counts = [*_dropped(tallies).most_common(), *([("held out", num_held_out)] if num_held_out else [])]
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts)

@@ -1,7 +1,6 @@
-"""Reads one corpus from local files: two text files side by side, TSV, JSON lines or Parquet, as blocks of pairs.
+"""Reads one corpus as blocks of pairs: from two parallel text files, TSV, JSON lines, Parquet or Arrow tables.
 
-For: streaming pairs, each problem told at path:line. Not for: finding the files (`sources`). Arrow tables are read here
-too, for what `datasets` gives is the same as what Parquet holds.
+Errors name path:line. Files are found by `sources`, not here. Arrow tables come from Parquet files and from `datasets`.
 """
 
 import json
@@ -20,7 +19,7 @@ from mtx.errors import DataError
 from mtx.files.text_files import read_lines
 
 BLOCK_PAIRS = 16_384
-PLAIN_KEYS = ("src", "tgt")  # column names that stand for any two languages
+PLAIN_KEYS = ("src", "tgt")  # column names for any two languages
 _LINE_BREAK = re.compile("\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -29,9 +28,9 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
     """The pairs of two files whose lines n are translations of each other.
 
     Raises:
-        DataError: with the line counts of both files, where these differ.
+        DataError: if the files have different numbers of lines; the message has both.
     """
-    # Not zipped: `zip` drops the extra lines of either side, and `strict` cannot say how many lines there are.
+    # Without `zip`, because that drops the extra lines of either side, and with `strict` it does not count the lines.
     src_lines, tgt_lines = read_lines(src_path), read_lines(tgt_path)
     first_line = 1
     while True:
@@ -52,14 +51,14 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
 def read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
     """The pairs of a file with src TAB tgt on each line; a first line that names the sides is skipped."""
     lines = read_lines(path)
-    first = next(lines, None)
-    if first is None:
+    first_line = next(lines, None)
+    if first_line is None:
         return
-    header = tuple(first.split("\t"))
+    header = tuple(first_line.split("\t"))
     if header in (languages[::-1], PLAIN_KEYS[::-1]) and header != languages:
         raise DataError(f"{path}:1: columns {header[0]} TAB {header[1]}, expected {languages[0]} TAB {languages[1]}")
     start = 2 if header in (languages, PLAIN_KEYS) else 1
-    rest = chain([first], lines) if start == 1 else lines
+    rest = chain([first_line], lines) if start == 1 else lines
     yield from in_blocks((_tsv_pair(path, number, line) for number, line in enumerate(rest, start)), start)
 
 
@@ -72,7 +71,7 @@ def _tsv_pair(path: Path, number: int, line: str) -> tuple[str, str]:
 
 
 def read_jsonl(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of a file with a JSON object on each line, see `_expected`."""
+    """The pairs of a file with a JSON object on each line; `_expected` says which objects."""
     lines = enumerate(read_lines(path), 1)
     return in_blocks(_json_pair(f"{path}:{number}", line, languages) for number, line in lines)
 
@@ -82,12 +81,12 @@ def _json_pair(where: str, line: str, languages: tuple[str, str]) -> tuple[str, 
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not a JSON object ({error})") from None
-    for holder in (row, row.get("translation")) if isinstance(row, dict) else ():
+    for fields in (row, row.get("translation")) if isinstance(row, dict) else ():
         for src, tgt in _keys(languages):
-            if isinstance(holder, dict) and src in holder and tgt in holder:
-                return _json_text(where, src, holder[src]), _json_text(where, tgt, holder[tgt])
-    found = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
-    raise DataError(f"{where}: {found}, {_expected(languages)}")
+            if isinstance(fields, dict) and src in fields and tgt in fields:
+                return _json_text(where, src, fields[src]), _json_text(where, tgt, fields[tgt])
+    got = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
+    raise DataError(f"{where}: {got}, {_expected(languages)}")
 
 
 def _json_text(where: str, key: str, value: object) -> str:
@@ -99,7 +98,7 @@ def _json_text(where: str, key: str, value: object) -> str:
 
 
 def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:
-    """The pairs, BLOCK_PAIRS at a time."""
+    """Group pairs into blocks of BLOCK_PAIRS; the last may be smaller."""
     while block := list(islice(pairs, BLOCK_PAIRS)):
         yield PairBlock(first_line, [src for src, _ in block], [tgt for _, tgt in block])
         first_line += len(block)
@@ -110,7 +109,7 @@ def _one_line(text: str) -> str:
 
 
 def _keys(languages: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    """The names that the two sides may have; one language's cannot tell them apart."""
+    """The possible names of the two sides; the languages are not among them if both are the same."""
     return (languages, PLAIN_KEYS) if languages[0] != languages[1] else (PLAIN_KEYS,)
 
 
@@ -135,12 +134,12 @@ def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
 
 
 def find_columns(where: str, schema: Any, languages: tuple[str, str]) -> list[list[str]]:
-    """The column of each side, as names from the outermost on.
+    """The column of each side, as a path of names from the outermost field inwards.
 
     Raises:
-        DataError: naming the columns that there are, where none are named by the languages or src and tgt.
+        DataError: if no columns are named by the languages or src and tgt; the message lists the columns.
     """
-    # get_field_index gives -1 where there is no such name, or two
+    # get_field_index gives -1 if there is no such name, or more than one
     outer = schema.field("translation").type if schema.get_field_index("translation") >= 0 else None
     inner = outer if outer is not None and pa.types.is_struct(outer) else pa.struct([])
     for fields, prefix in ((schema, []), (inner, ["translation"])):
@@ -151,7 +150,7 @@ def find_columns(where: str, schema: Any, languages: tuple[str, str]) -> list[li
 
 
 def column_blocks(where: str, tables: Iterable[Any], columns: list[list[str]]) -> Iterator[PairBlock]:
-    """The pairs of Arrow tables, or of record batches, by the columns of `find_columns`; null is an empty text."""
+    """The pairs of Arrow tables, or of record batches, by the columns of `find_columns`; null is an empty sentence."""
     first_line = 1
     for table in tables:
         src, tgt = (_column_texts(where, table, column) for column in columns)
@@ -178,5 +177,5 @@ def _column_texts(where: str, table: Any, column: list[str]) -> list[str]:
 
 
 def short(error: BaseException) -> str:
-    """What an error of a library says, on one line."""
+    """The message of a library's error, on one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__

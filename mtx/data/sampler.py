@@ -13,14 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
+Weights = npt.NDArray[np.float64] | None
 
 WINDOW_BLOCK = 65_536
-WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is one permutation
+WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is a single permutation
 
 
 @dataclass(frozen=True)
 class SamplerState:
-    """Where training stands in its data: `index` sentences of epoch `epoch` have been taken."""
+    """The position of training in its data: `index` pairs of epoch `epoch` have been used."""
 
     epoch: int = 0
     index: int = 0
@@ -28,7 +30,7 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Step:
-    """The sentences of one optimizer update, and the position after it."""
+    """The pairs of one optimizer update, as numbers in the token store, and the position after it."""
 
     pairs: Ints
     num_src_tokens: int
@@ -40,11 +42,11 @@ class EpochOrder:
     """The random order of one epoch: windows of shuffled blocks, each window one permutation.
 
     Args:
-        weights: how often each pair is seen, float [num_pairs], or None for once each. The fraction of a weight is
-            drawn anew each epoch.
+        weights: how often each pair occurs in an epoch, float [num_pairs], or None for once. The fraction of a weight
+            is the probability of one more occurrence, drawn anew for each epoch.
     """
 
-    def __init__(self, seed: int, epoch: int, num_pairs: int, weights: npt.NDArray[np.float64] | None = None):
+    def __init__(self, seed: int, epoch: int, num_pairs: int, weights: Weights = None):
         self._key = (seed, epoch)
         rng = np.random.default_rng(self._key)
         self._items: npt.NDArray[np.uint32] | None = None
@@ -67,7 +69,7 @@ class EpochOrder:
         return order if self._items is None else self._items[order].astype(np.int64)
 
     def take(self, start: int, stop: int) -> Ints:
-        """The pairs at places start to stop (less at the epoch's end) of this order."""
+        """The pairs at the places from `start` to `stop` (exclusive) of this order; fewer at the end of the epoch."""
         parts = []
         stop = min(stop, self.num_items)
         while start < stop:
@@ -80,24 +82,17 @@ class EpochOrder:
 
 
 class BatchSampler:
-    """Cuts the endless stream of epochs into steps.
+    """Cuts the endless sequence of epochs into steps.
 
-    A step takes whole sentences in random order until the next one would exceed `batch_tokens` target tokens, that
-    times the corpus's own source/target ratio in source tokens, or batch_tokens / 4 sentences.
+    A step takes pairs in random order until the next one would exceed the budget: `batch_tokens` target tokens,
+    `src_budget` source tokens, or batch_tokens / 4 pairs.
 
     Args:
-        src_lengths, tgt_lengths: tokens of each pair, </s> included, int [num_pairs].
+        src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
     """
 
-    def __init__(
-        self,
-        src_lengths: npt.NDArray[np.int32],
-        tgt_lengths: npt.NDArray[np.int32],
-        weights: npt.NDArray[np.float64] | None,
-        seed: int,
-        batch_tokens: int,
-    ):
+    def __init__(self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int):
         assert len(src_lengths) > 0
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
         self._weights, self._seed = weights, seed
@@ -113,7 +108,7 @@ class BatchSampler:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
 
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
-        """The next `num_pairs` pairs, running on into the epochs that follow."""
+        """The next `num_pairs` pairs, which may extend over several epochs."""
         parts: list[Ints] = []
         missing, epoch, index = num_pairs, position.epoch, position.index
         while missing > 0:
@@ -127,26 +122,26 @@ class BatchSampler:
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first is nearly always enough
             pairs = self._upcoming(position, num_pairs)
             src, tgt = self._src_lengths[pairs].cumsum(), self._tgt_lengths[pairs].cumsum()
-            taken = min(
+            size = min(
                 int(tgt.searchsorted(self._tgt_budget, side="right")),
                 int(src.searchsorted(self._src_budget, side="right")),
             )
-            if taken < num_pairs:  # a budget ends the step, whatever comes later
+            if size < num_pairs:  # a budget ends the step, whatever pairs follow
                 break
-        assert taken > 0, "a budget below the longest sentence is refused by the configuration"
-        epoch, index = position.epoch, position.index + taken
-        while index >= (size := self._order(epoch).num_items):
-            epoch, index = epoch + 1, index - size
-        return Step(pairs[:taken], int(src[taken - 1]), int(tgt[taken - 1]), SamplerState(epoch, index))
+        assert size > 0, "a budget below the longest sentence is refused by the configuration"
+        epoch, index = position.epoch, position.index + size
+        while index >= (num_items := self._order(epoch).num_items):
+            epoch, index = epoch + 1, index - num_items
+        return Step(pairs[:size], int(src[size - 1]), int(tgt[size - 1]), SamplerState(epoch, index))
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:
-    """Source tokens a step may hold: the target budget times the corpus's ratio, and at least one sentence."""
+    """The most source tokens of a step: the target budget times the source/target ratio, but at least one sentence."""
     return max(round(batch_tokens * ratio), longest)
 
 
 def steps(sampler: BatchSampler, position: SamplerState, num_steps: int) -> Iterator[Step]:
-    """The next `num_steps` steps from `position` on."""
+    """The `num_steps` steps from `position` on."""
     for _ in range(num_steps):
         step = sampler.step(position)
         yield step

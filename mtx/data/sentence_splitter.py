@@ -1,4 +1,4 @@
-"""Cutting a line of running text into sentences, by the library sentencex."""
+"""Splits a line of running text into sentences, with the library sentencex."""
 
 from collections.abc import Callable
 
@@ -7,13 +7,13 @@ from mtx.errors import MtxError
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
-    """What cuts a line into its sentences, without the spaces between them.
+    """A function that splits a line into its sentences, without the spaces between them.
 
     Args:
-        language: code such as en; one that the library does not know is cut by its general rules.
+        language: a code such as en; for a code that the library does not have, its general rules apply.
 
     Raises:
-        MtxError: where the library is not installed.
+        MtxError: if the library is not installed.
     """
     try:
         from sentencex import segment

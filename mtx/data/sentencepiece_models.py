@@ -1,6 +1,7 @@
-"""The SentencePiece models of a tokenizer, and how their pieces become ids: one joint model, or one for each side.
+"""The SentencePiece models of a tokenizer: one joint model for both languages, or one for each side.
 
-`mtx.data.tokenizer` puts normalization, `</s>`, tags and control characters around either kind.
+They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and control characters are the work of
+`tokenizer`, which uses either kind.
 """
 
 import reprlib
@@ -22,10 +23,10 @@ _MAX_PIECES = 1 << 20  # published vocabularies have about 60,000
 
 
 class JointModel:
-    """One SentencePiece model for both sides; the ids are its own, `</s>` 0 and `<unk>` 1.
+    """One SentencePiece model for both sides; the ids are its own, with `</s>` 0 and `<unk>` 1.
 
     Raises:
-        RuntimeError: where the bytes are no SentencePiece model.
+        RuntimeError: if the bytes are not a SentencePiece model.
     """
 
     num_reserved = 8  # symbols after the pieces, for tags
@@ -37,7 +38,7 @@ class JointModel:
 
     @property
     def control_ids(self) -> tuple[int, int]:
-        """What `</s>` and `<unk>` are in this model."""
+        """The ids of `</s>` and `<unk>` in this model."""
         return self._processor.eos_id(), self._processor.unk_id()
 
     @property
@@ -47,12 +48,12 @@ class JointModel:
     target = source
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
-        """Token ids without `</s>`; both sides alike."""
+        """Token ids without `</s>`, the same for both sides."""
         ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of ids below `num_pieces`."""
+        """The text of ids below `num_pieces`."""
         texts: list[str] = self._processor.decode(ids)
         return texts
 
@@ -61,22 +62,22 @@ class JointModel:
         return piece
 
     def described_pieces(self) -> dict[str, int]:
-        """Piece to id, as `tokenizer.json` holds it."""
+        """The `pieces` of tokenizer.json: piece to id."""
         return {self.piece(token): token for token in range(self.num_pieces)}
 
 
 class SplitModel:
-    """A SentencePiece model for each side and one vocabulary, piece to id, as published OPUS-MT models have them.
+    """A SentencePiece model for each side and one vocabulary, piece to id, as in published OPUS-MT models.
 
-    The ids are those of the vocabulary and not SentencePiece's: text becomes pieces, and pieces are looked up. A piece
-    that is not there is `<unk>`. A language token (`>>deu<<`) that the vocabulary holds is one id where a source begins
-    with it, as transformers' MarianTokenizer has it; unlike there, the text `</s>` never becomes the id of `</s>`.
+    The ids are those of the vocabulary, not SentencePiece's: text becomes pieces, and the pieces are looked up. A piece
+    that is missing there becomes `<unk>`. If a source begins with a language token (`>>deu<<`) of the vocabulary, the
+    token becomes one id, as in transformers' MarianTokenizer. Unlike there, the text `</s>` never becomes `</s>`'s id.
 
     Args:
-        vocabulary: what `check_vocabulary` accepts; `<pad>` is its last entry.
+        vocabulary: accepted by `check_vocabulary`; `<pad>` is its last entry.
 
     Raises:
-        RuntimeError: where the bytes are no SentencePiece model.
+        RuntimeError: if the bytes are not a SentencePiece model.
     """
 
     num_reserved = 0
@@ -88,41 +89,38 @@ class SplitModel:
         self.num_pieces = len(vocabulary) - 1
         self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         self._languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
-        self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that leave no text
+        self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
-        """Token ids without `</s>`, by the model of the source side or of the target side."""
-        starts = [[] if target else self._language(text) for text in texts]
-        texts = [text.partition("<<")[2] if start else text for start, text in zip(starts, texts, strict=True)]
+        """Token ids without `</s>`, by the model of the source or target side."""
+        tokens = [[] if target else self._language_token(text) for text in texts]
+        texts = [text.partition("<<")[2] if token else text for token, text in zip(tokens, texts, strict=True)]
         processor, ids = self._tgt_processor if target else self._src_processor, self._ids
-        pieces = processor.encode(texts, out_type=str, num_threads=num_threads)
-        return [
-            start + [ids.get(piece, UNK_ID) for piece in sentence]
-            for start, sentence in zip(starts, pieces, strict=True)
-        ]
+        sentences = zip(tokens, processor.encode(texts, out_type=str, num_threads=num_threads), strict=True)
+        return [token + [ids.get(piece, UNK_ID) for piece in pieces] for token, pieces in sentences]
 
-    def _language(self, text: str) -> list[int]:
-        """The id of the language token that the text begins with."""
+    def _language_token(self, text: str) -> list[int]:
+        """The id of the language token at the start of the text, in a list that is empty if there is none."""
         language = self._languages.get(text[: text.find("<<") + 2]) if text.startswith(">>") else None
         return [] if language is None else [language]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of ids below `num_pieces`, by the target side's model.
+        """The text of ids below `num_pieces`, by the model of the target side.
 
-        `<unk>` leaves no trace, as with `skip_special_tokens` in transformers; neither do language tokens.
+        `<unk>` and language tokens are left out, as with `skip_special_tokens` in transformers.
         """
         return [self._decode([self._pieces[i] for i in sentence if i not in self._silent]) for sentence in ids]
 
     def _decode(self, pieces: list[str]) -> str:
-        # A piece that only the other side's model knows comes back as it is, with its ▁.
+        # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
         return str(self._tgt_processor.decode(pieces)).replace("▁", " ").strip() if pieces else ""
 
     def piece(self, token: int) -> str:
         return self._pieces[token]
 
     def described_pieces(self) -> dict[str, int]:
-        """Piece to id, as `tokenizer.json` holds it."""
+        """The `pieces` of tokenizer.json: piece to id."""
         return self.vocabulary
 
 
@@ -138,34 +136,50 @@ def _processor(model: bytes) -> Any:
     return processor
 
 
-def read_model(path: Path) -> bytes:
-    """The bytes of a file that may be a SentencePiece model."""
-    require_file(path)
-    if path.stat().st_size > _MAX_MODEL_BYTES:
-        raise DamagedFileError(f"{path}: {path.stat().st_size:,} bytes are too many for a SentencePiece model")
-    return path.read_bytes()
+def read_joint(directory: Path) -> JointModel:
+    """Read the joint model in `directory`.
+
+    Raises:
+        DamagedFileError: if it is missing, damaged or has other control ids, or models of two sides are there as well.
+    """
+    path = directory / TOKENIZER_MODEL
+    for side_path in (directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL):
+        if side_path.exists():
+            raise DamagedFileError(f"{side_path}: does not belong beside {TOKENIZER_MODEL}")
+    model = JointModel(_read_model(path))
+    if model.control_ids != (EOS_ID, UNK_ID):
+        eos_id, unk_id = model.control_ids
+        raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")
+    return model
 
 
 def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> SplitModel:
-    """The model of two files and a checked vocabulary; a file that is no SentencePiece model is refused by name."""
-    source, target = read_model(src_path), read_model(tgt_path)
-    for path, model in ((src_path, source), (tgt_path, target)):
-        try:
-            _processor(model)
-        except RuntimeError as error:
-            raise no_model(path, error) from None
-    return SplitModel(source, target, vocabulary)
+    """Read the models of the two sides, which share a checked vocabulary.
+
+    Raises:
+        DamagedFileError: if a file is missing or not a SentencePiece model.
+    """
+    return SplitModel(_read_model(src_path), _read_model(tgt_path), vocabulary)
 
 
-def no_model(path: Path, error: RuntimeError) -> DamagedFileError:
-    return DamagedFileError(f"{path}: is not a SentencePiece model ({' '.join(str(error).split())})")
+def _read_model(path: Path) -> bytes:
+    """The bytes of a file that SentencePiece accepts as a model."""
+    require_file(path)
+    if path.stat().st_size > _MAX_MODEL_BYTES:
+        raise DamagedFileError(f"{path}: {path.stat().st_size:,} bytes are too many for a SentencePiece model")
+    model = path.read_bytes()
+    try:
+        _processor(model)
+    except RuntimeError as error:
+        raise DamagedFileError(f"{path}: is not a SentencePiece model ({' '.join(str(error).split())})") from None
+    return model
 
 
 def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
-    """The vocabulary of a split model as it was read from `path`.
+    """Check the vocabulary of a split model that was read from `path`, and return it.
 
     Raises:
-        DamagedFileError: where it is not a name for each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
+        DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
     """
     if not isinstance(vocabulary, dict) or not 3 <= len(vocabulary) <= _MAX_PIECES:
         raise DamagedFileError(f"{path}: its pieces are no JSON object of 3 to {_MAX_PIECES:,} ids")
@@ -182,9 +196,5 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
 
 
 def _is_text(piece: str) -> bool:
-    """Whether it has a UTF-8 form: JSON can spell lone surrogates, which have none."""
-    try:
-        piece.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    """Whether it has a UTF-8 form. JSON can hold lone surrogates, which have none."""
+    return not any("\ud800" <= character <= "\udfff" for character in piece)

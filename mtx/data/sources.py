@@ -1,7 +1,7 @@
-"""Where parallel text comes from: local files, a dataset on the hub, or the demo's file in the package.
+"""Finds the parallel text that the configuration names: local files, a dataset on the hub, or the demo's file.
 
-For: finding all that the configuration names, before anything is started. Not for: reading (`formats`, `hub`), judging.
-Flow: files/hub/demo -> `PairBlock` -> cleaning -> tokenizer -> store.
+Everything is found before any work starts. Reading is the work of `readers` and `hub`, filtering that of `cleaning`.
+Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 """
 
 import stat
@@ -22,11 +22,11 @@ DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB t
 
 
 def find_corpora(data: DataConfig) -> Corpora:
-    """Find all text that the configuration names; downloads what is on the hub, opens every local file once.
+    """Find all text that the configuration names. Downloads a dataset of the hub; opens every local file once.
 
     Raises:
-        UsageError: where nothing is configured, or a file is missing or cannot be read.
-        MtxError: where the hub's dataset cannot be loaded.
+        UsageError: if no training text is configured, or a file is missing or cannot be read.
+        MtxError: if the hub's dataset cannot be loaded.
     """
     if data.generator == "grammar":
         parts = ("train", "valid", "test")
@@ -51,7 +51,7 @@ def find_corpora(data: DataConfig) -> Corpora:
 
 
 def _find(data: DataConfig, name: str, key: str) -> Callable[[], Iterator[PairBlock]]:
-    """How to read what `data.train`, `data.valid` or `data.test` (the `key`) calls `name`."""
+    """The function that reads `name`, an entry of data.train, data.valid or data.test (the `key`)."""
     ending = FILE_ENDING.search(name)
     if ending is None:
         return partial(read_text, *_find_sides(data, name, key))
@@ -62,16 +62,16 @@ def _find(data: DataConfig, name: str, key: str) -> Callable[[], Iterator[PairBl
 
 
 def _find_sides(data: DataConfig, name: str, key: str) -> tuple[Path, Path]:
-    """The two files of a local name; a validation set with a usual name is also found under the other usual names."""
-    given = Path(data.dir or ".", name)
-    aliases = [other for other in VALID_NAMES if key == "valid" and given.name in VALID_NAMES and other != given.name]
+    """The two files of a local name. A validation set with one of VALID_NAMES is also found under the other ones."""
+    path = Path(data.dir or ".", name)
+    aliases = [alias for alias in VALID_NAMES if key == "valid" and path.name in VALID_NAMES and alias != path.name]
     missing = []
-    for stem in (given.name, *aliases):
-        plain = [given.parent / f"{stem}.{language}" for language in (data.src, data.tgt)]
-        src, tgt = (next((p for p in (path, Path(f"{path}.gz")) if _is_file(p)), None) for path in plain)
+    for stem in (path.name, *aliases):
+        plain = [path.parent / f"{stem}.{language}" for language in (data.src, data.tgt)]
+        src, tgt = (next((p for p in (side, Path(f"{side}.gz")) if _is_file(p)), None) for side in plain)
         if src and tgt:
             return src, tgt
-        missing.append([f"{path}[.gz]" for path, found in zip(plain, (src, tgt), strict=True) if found is None])
+        missing.append([f"{side}[.gz]" for side, file in zip(plain, (src, tgt), strict=True) if file is None])
     also = f" (nor as {', '.join(aliases)})" if aliases else ""
     return _refuse(key, name, " and no ".join(missing[0]) + also)
 
@@ -81,12 +81,12 @@ def _mode(path: Path) -> int | None:
         return path.stat().st_mode
     except PermissionError:
         raise UsageError(f"{path}: cannot be read: Permission denied") from None
-    except (OSError, ValueError):  # not there, or no possible path: too long, or with a NUL
+    except (OSError, ValueError):  # missing, or not a possible path: too long, or with a NUL
         return None
 
 
 def _is_file(path: Path) -> bool:
-    """Whether there is such a file; what is there but cannot be read, and more than once, is an error at once."""
+    """Whether the file exists; raises an error if it is not a regular file or cannot be read."""
     mode = _mode(path)
     if mode is None:
         return False

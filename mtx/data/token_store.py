@@ -1,8 +1,8 @@
-"""Token ids on disk: an uncompressed Arrow IPC file, memory-mapped, whose ids numpy sees without a copy.
+"""Token ids on disk: an uncompressed Arrow IPC file, memory-mapped, that numpy reads without a copy.
 
 Record batches of 65,536 pairs hold src_ids and tgt_ids (uint16, or uint32 above 65,536 ids, `</s>` included), the line
-and the corpus each pair came from, and its text. All batches lie in one mapped file, so one flat array over that file
-reaches every id, and a sentence is a start and a length in it. Knows nothing of tokenizers: what an id means is theirs.
+and the corpus that each pair came from, and its text. One flat array over the mapped file reaches every id, and a
+sentence is a start and a length in that array. This module does not know what an id means; `tokenizer` does.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from mtx.errors import DamagedFileError
 from mtx.files import disk
@@ -40,21 +40,11 @@ def _schema(num_ids: int, weights: list[float]) -> Any:
 
 
 def store_batch(
-    num_ids: int,
-    src_ids: list[list[int]],
-    tgt_ids: list[list[int]],
-    lines: Any,
-    corpus: Any,
-    src_text: Any,
-    tgt_text: Any,
+    num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
 ) -> Any:
-    """Pairs as a record batch that `StoreWriter` takes: one item of each argument a pair, lists or Arrow arrays."""
-    columns = (src_ids, tgt_ids, lines, corpus, src_text, tgt_text)
-    schema = _schema(num_ids, [])
-    arrays = [
-        column if isinstance(column, pa.Array) else pa.array(column, field.type)
-        for column, field in zip(columns, schema, strict=True)
-    ]
+    """A record batch for `StoreWriter`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
+    columns = zip((src_ids, tgt_ids, lines, corpus, src, tgt), schema := _schema(num_ids, []), strict=True)
+    arrays = [column if isinstance(column, pa.Array) else pa.array(column, field.type) for column, field in columns]
     return pa.record_batch(arrays, schema=schema)
 
 
@@ -63,12 +53,11 @@ class StoreWriter:
 
     Args:
         path: the new file.
-        num_ids: every id is below it.
-        weights: of each corpus, by the number that `add` is given.
+        num_ids: every id is below this number.
+        weights: the weight of each corpus, in the order of the corpus numbers in the batches.
     """
 
     def __init__(self, path: Path, num_ids: int, weights: list[float]):
-        self._num_ids = num_ids
         self._schema = _schema(num_ids, weights)
         self._file = disk.create(path)
         self._writer = pa.ipc.new_file(self._file, self._schema)
@@ -86,26 +75,14 @@ class StoreWriter:
         finally:
             self._file.close()
 
-    def add(
-        self,
-        src_ids: list[list[int]],
-        tgt_ids: list[list[int]],
-        lines: ArrayLike,
-        corpus: ArrayLike,
-        src_text: list[str],
-        tgt_text: list[str],
-    ) -> None:
-        """Add any number of pairs, one item of each argument a pair."""
-        self.add_batch(store_batch(self._num_ids, src_ids, tgt_ids, lines, corpus, src_text, tgt_text))
-
-    def add_batch(self, batch: Any) -> None:
-        """Add any number of pairs that `store_batch` made for the same `num_ids`."""
+    def add(self, batch: Any) -> None:
+        """Add any number of pairs, a `store_batch` for the same `num_ids`."""
         self._pending.append(batch)
         self._num_pending += batch.num_rows
         self._write(self._num_pending - self._num_pending % BATCH_PAIRS)
 
     def _write(self, num_pairs: int) -> None:
-        """Write the first `num_pairs` pending pairs, in full batches but for the file's last."""
+        """Write the first `num_pairs` pending pairs; every batch of the file but the last is full."""
         if num_pairs == 0:
             return
         table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
@@ -118,7 +95,7 @@ class StoreWriter:
 class Side:
     """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
 
-    `tokens` is the whole mapped file seen as ids, so only what `starts` and `lengths` name has a meaning.
+    `tokens` is a view of the whole mapped file, so only the parts at `starts` and `lengths` are ids.
     """
 
     tokens: Ids
@@ -128,7 +105,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TokenStore:
-    """A store that `StoreWriter` wrote, mapped into memory; `corpus` and both sides have one item a pair."""
+    """A file of `StoreWriter`, mapped into memory; `corpus` and both sides have one item a pair."""
 
     num_pairs: int
     num_ids: int
@@ -143,7 +120,7 @@ class TokenStore:
         """Map a store.
 
         Raises:
-            DamagedFileError: where the file is missing, damaged or something else.
+            DamagedFileError: if the file is missing, damaged or of another kind.
         """
         try:
             file = pa.memory_map(str(path)).read_buffer()
@@ -181,24 +158,24 @@ class TokenStore:
         return texts
 
     def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
-        """The source and the target text of some pairs."""
+        """The source and target texts of the pairs with these numbers."""
         src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
         return src, tgt
 
     def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
-        """A store of some of the pairs; the ids are not copied."""
+        """A store of the pairs with these numbers; the ids are not copied."""
         src, tgt = (Side(side.tokens, side.starts[pairs], side.lengths[pairs]) for side in (self.src, self.tgt))
         table = self._table.take(pairs)
         return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def lines(self) -> NDArray[np.int64]:
-        """The line of its corpus's file that each pair came from."""
+        """For each pair, its line in the file of its corpus."""
         lines: NDArray[np.int64] = self._table["line"].to_numpy()
         return lines
 
 
 def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
-    """View the ids of `column` in place: a batch's values lie at a distance from the mapped file's first byte."""
+    """View the ids of `column` in place, by the distance of each batch's values from the start of the mapped file."""
     starts = [np.empty(0, np.int64)]
     lengths = [np.empty(0, np.int32)]
     id_type = np.dtype(np.uint16)
@@ -211,7 +188,7 @@ def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
         assert distance % id_type.itemsize == 0, "Arrow aligns its buffers to 8 bytes"
         starts.append(offsets[:-1] + np.int64(distance // id_type.itemsize))
         lengths.append(np.diff(offsets))
-        if lengths[-1].min() < 1:  # `validate` has checked the first offset and the last
+        if lengths[-1].min() < 1:  # `validate` has checked only the first and the last offset
             raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
     tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
     return Side(tokens, np.concatenate(starts), np.concatenate(lengths))

@@ -1,18 +1,18 @@
-"""SentencePiece: text to token ids and back. The only module that knows the layout of the ids.
+"""Text to token ids and back, by SentencePiece. Only this module knows the layout of the ids.
 
     0 </s> | 1 <unk> | the other pieces | 8 reserved symbols | <pad>
     |------------ num_pieces -----------|
     |--------------- num_ids = rows of the output layer ----| pad_id
 
-Each tag of the configuration (such as BT) takes one reserved symbol. Published models that come with a SentencePiece
-model for each side have none (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence is
-five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
+Each tag of the configuration (such as BT) takes one reserved symbol. Published models with one SentencePiece model for
+each side have no reserved symbols (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence
+is five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -20,7 +20,7 @@ import sentencepiece
 
 from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data import sentencepiece_models
-from mtx.data.sentencepiece_models import PAD, JointModel, SplitModel
+from mtx.data.sentencepiece_models import PAD, JointModel, SplitModel, check_vocabulary, read_joint, read_split
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files.durable import read_json, write_bytes, write_json
 from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
@@ -30,9 +30,9 @@ NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
-# `vocab_size: auto`: the pieces of a corpus that has at least so many pairs (DESIGN 4).
+# The number of pieces with `vocab_size: auto`, by the least number of pairs in the corpus.
 _AUTO_SIZES = {0: 2_000, 20_000: 8_000, 500_000: 16_000, 5_000_000: 32_000}
-# What SentencePiece says when training fails.
+# SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 _NO_TEXT = re.compile(r"!sentences_\.empty\(\)|all_chars_count\) > \(0\)")
@@ -41,12 +41,12 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def normalize(text: str, form: Form) -> str:
-    """The text in the Unicode form that mtx itself applies; `nmt_nfkc` is SentencePiece's part, not done here."""
+    """Apply the Unicode form nfc. The form nmt_nfkc is applied by SentencePiece, not here."""
     return unicodedata.normalize("NFC", text) if form == "nfc" else text
 
 
 def replace_surrogates(text: str) -> str:
-    """Put U+FFFD for lone surrogates, which have no UTF-8 form: SentencePiece and Arrow refuse them."""
+    """Replace lone surrogates by U+FFFD. They have no UTF-8 form, and SentencePiece and Arrow refuse them."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
@@ -54,11 +54,11 @@ class Tokenizer:
     """SentencePiece models with mtx's ids around them; safe to use from several threads.
 
     Attributes:
-        num_pieces: pieces of the vocabulary, `</s>` and `<unk>` among them.
-        num_ids: pieces and reserved symbols, the rows of the output layer.
-        pad_id: the row after those.
+        num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
+        num_ids: pieces and reserved symbols, which are the rows of the output layer.
+        pad_id: the id after those.
         tags: the reserved id of each tag.
-        models: the joint model, or those of the two sides.
+        models: the joint model, or the models of the two sides.
     """
 
     def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str]):
@@ -74,9 +74,11 @@ class Tokenizer:
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
     ) -> list[list[int]]:
-        """Normalised token ids of any text, each list ending in `</s>`; a tag's id stands in front.
+        """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
 
-        By default SentencePiece uses a thread a core. `target` takes the target side's model; a joint one serves both.
+        Args:
+            num_threads: of SentencePiece; -1 is one per core.
+            target: use the model of the target side. A joint model serves both sides.
         """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
@@ -85,22 +87,22 @@ class Tokenizer:
         return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """Text of token ids, each on one line; `</s>`, reserved symbols and padding leave no trace.
+        """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
-        Byte fallback can produce line breaks and other controls: each becomes a space.
+        Byte fallback can produce line breaks and other control characters; each becomes a space.
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
 
     def pieces(self, ids: list[int]) -> list[str]:
-        """How each token id reads: `▁the`, `</s>`, `<BT>`, `<pad>`."""
+        """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
         return [
             self.models.piece(token) if token < self.num_pieces else self._symbols[token - self.num_pieces]
             for token in ids
         ]
 
     def vocabulary(self) -> list[str]:
-        """How the ids from 0 to `num_ids` - 1 read, reserved symbols among them, pad not."""
+        """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
         return self.pieces(list(range(self.num_ids)))
 
     @property
@@ -110,7 +112,7 @@ class Tokenizer:
 
     @staticmethod
     def file_names_in(directory: Path) -> tuple[str, ...]:
-        """The files that a tokenizer in `directory` should consist of, by what lies there."""
+        """The files that the tokenizer in `directory` must have, judged by the files that are there."""
         split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
         is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
         return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
@@ -123,66 +125,46 @@ class Tokenizer:
 
     @classmethod
     def load(cls, directory: Path) -> "Tokenizer":
-        """Read what `save` wrote.
+        """Read the files of `save`.
 
         Raises:
-            DamagedFileError: where a file is missing or damaged, or they do not belong together.
+            DamagedFileError: if a file is missing or damaged, or the files do not belong together.
         """
-        json_path, names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
+        json_path, file_names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
         description = read_json(json_path)
-        normalization: Any = description.get("normalization")
-        tags = description.get("tags")
-        if normalization not in get_args(Form) or not isinstance(tags, dict) or not _are_tags(tags):
+        form: Any = description.get("normalization")
+        tags: Any = description.get("tags")
+        are_tags = isinstance(tags, dict) and len(tags) <= NUM_RESERVED and all(map(TAG.fullmatch, tags))
+        if form not in get_args(Form) or not are_tags:
             raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
-        if TOKENIZER_MODEL in names:
-            models = _load_joint(directory)
-        elif tags or normalization != "none":
+        if TOKENIZER_MODEL in file_names:
+            models = read_joint(directory)
+        elif tags or form != "none":
             raise DamagedFileError(f"{json_path}: models of two sides go with normalization none and no tags")
         else:
-            pieces = sentencepiece_models.check_vocabulary(json_path, description.get("pieces"))
-            models = sentencepiece_models.read_split(
-                directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces
-            )
-        tokenizer = cls(models, normalization, list(tags))
+            pieces = check_vocabulary(json_path, description.get("pieces"))
+            models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+        tokenizer = cls(models, form, list(tags))
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
-            raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {names[0]}")
+            raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
         return {"normalization": self.normalization, "tags": self.tags, "pieces": self.models.described_pieces()}
 
 
-def _are_tags(names: Collection[str]) -> bool:
-    return len(names) <= NUM_RESERVED and all(TAG.fullmatch(name) for name in names)
-
-
-def _load_joint(directory: Path) -> JointModel:
-    path = directory / TOKENIZER_MODEL
-    for other in (directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL):
-        if other.exists():
-            raise DamagedFileError(f"{other}: does not belong beside {TOKENIZER_MODEL}")
-    try:
-        model = JointModel(sentencepiece_models.read_model(path))
-    except RuntimeError as error:
-        raise sentencepiece_models.no_model(path, error) from None
-    if model.control_ids != (EOS_ID, UNK_ID):
-        eos_id, unk_id = model.control_ids
-        raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")
-    return model
-
-
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:
     """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
-        sentences: both languages, in any order; gone through again where `auto` meets more characters than pieces.
-        config: number of pieces and normalization.
-        num_pairs: size of the corpus, from which `vocab_size: auto` chooses.
+        sentences: both languages, in any order; read again if `auto` meets more characters than pieces.
+        config: the number of pieces and the normalization.
+        num_pairs: the size of the corpus, which determines the number of pieces with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
 
     Raises:
-        DataError: where there is no text, or it cannot fill `vocab_size` or needs more for its characters.
+        DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
     if len(tags) > NUM_RESERVED:
@@ -197,11 +179,14 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs
 
 
 def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:
-    """A model of the first of the ascending `sizes` with room for every character; of fewer pieces unless `exact`."""
-    model, failed = io.BytesIO(), list[BaseException]()
+    """A model of the first of the ascending `sizes` that has room for every character.
+
+    With `exact` false, the model has fewer pieces than that if the text does not fill them.
+    """
+    model, errors = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_training_text(sentences, normalization, failed),
+            sentence_iterator=_training_text(sentences, normalization, errors),
             model_writer=model,
             model_type="bpe",
             vocab_size=sizes[0],
@@ -216,8 +201,8 @@ def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalizatio
             minloglevel=2,
         )
     except RuntimeError as error:
-        if failed:
-            raise failed[0] from None
+        if errors:
+            raise errors[0] from None
         too_small = _TOO_SMALL.search(str(error))
         larger = [size for size in sizes if too_small and size >= int(too_small[1])]
         if larger:
@@ -226,19 +211,19 @@ def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalizatio
     return model.getvalue()
 
 
-def _training_text(sentences: Iterable[str], normalization: Form, failed: list[BaseException]) -> Iterator[str]:
-    """The sentences as they are learned from; an error goes into `failed`, for SentencePiece tells its text only."""
+def _training_text(sentences: Iterable[str], normalization: Form, errors: list[BaseException]) -> Iterator[str]:
+    """The normalised sentences. An error goes into `errors` too, because SentencePiece reports only its message."""
     try:
         for sentence in sentences:
             yield _CONTROLS.sub(" ", normalize(replace_surrogates(sentence), normalization))
     except (Exception, KeyboardInterrupt) as error:
-        failed.append(error)
+        errors.append(error)
         raise
 
 
 def _training_error(error: RuntimeError, vocab_size: int) -> DataError:
-    """SentencePiece's complaint in the words of the configuration."""
-    message = str(error)
+    """SentencePiece's message in the terms of the configuration."""
+    message = " ".join(str(error).split())
     if match := _TOO_LARGE.search(message):
         largest = f"tokenizer.vocab_size {vocab_size} is more than this corpus can fill; the largest is {match[1]}"
         return DataError(largest, f"tokenizer.vocab_size={match[1]}, or auto, which takes what the corpus can fill")
@@ -247,8 +232,4 @@ def _training_error(error: RuntimeError, vocab_size: int) -> DataError:
         return DataError(needed, f"tokenizer.vocab_size={match[1]} is the least, or auto")
     if _NO_TEXT.search(message):
         return DataError("there is no text to learn a tokenizer from")
-    return DataError(f"SentencePiece cannot learn a tokenizer from this text: {_reason(error)}")
-
-
-def _reason(error: RuntimeError) -> str:
-    return " ".join(str(error).split())
+    return DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")

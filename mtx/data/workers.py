@@ -1,11 +1,11 @@
-"""Worker processes: one function over many items, on all cores, in order, with few items in memory at a time.
+"""Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
-For: work in Python, of which one process does no more than one core can. Not for: work with state; a worker keeps
-nothing from one item to the next. Used by `prepare`, whose items are blocks of pairs.
-A worker is a new interpreter that imports only what its function needs. It is not forked, for torch's threads do not
-survive that, and it does not import the program's `__main__`, as multiprocessing's own would. Signals do not reach it:
-it ends when its connection closes, which it does however this process ends. `ProcessPoolExecutor` is not used, because
-it can wait for ever after a worker was killed; docs/decisions.md has the measurements.
+They are for work in Python, of which one process uses only one core, and keep no state from one item to the next.
+`preprocess` uses them for blocks of pairs.
+A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
+not survive that, and it does not import the program's `__main__`, as multiprocessing's own would. It ignores signals
+and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it can wait
+forever after a worker was killed; docs/decisions.md has the measurements.
 """
 
 import contextlib
@@ -17,30 +17,29 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from mtx.errors import MtxError
 from mtx.run.machine import num_cores
 
-MAX_WORKERS = 16  # a few more, and what this process does itself (reading, writing) takes as long as their work
-FEW_ITEMS = 6  # so many are done here first: blocks of fewer are ready sooner than the workers that would share them
+MAX_WORKERS = 16  # with a few more, this process takes as long to read and write as the workers to work
+FEW_ITEMS = 6  # the number of items that are done in this process, before it is worth starting workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class Workers:
-    """As many processes as there are cores, started when there is enough work for them. A context manager.
+    """A context manager with one process per core, started when there is enough work for them.
 
     Args:
-        num_workers: None for one a core; with 1 all work is done in this process.
+        num_workers: None is one per core; with 1 all work is done in this process.
     """
 
     def __init__(self, num_workers: int | None = None):
-        wanted = min(num_cores(), MAX_WORKERS) if num_workers is None else num_workers
-        self._num_workers = wanted if os.name == "posix" else 1  # elsewhere a child cannot be given a connection so
+        num_workers = num_workers or min(num_cores(), MAX_WORKERS)
+        self._num_workers = num_workers if os.name == "posix" else 1  # other systems cannot pass a connection this way
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> "Workers":
@@ -51,21 +50,21 @@ class Workers:
 
     @property
     def are_started(self) -> bool:
-        """Whether work is done in other processes by now."""
+        """Whether other processes do the work by now."""
         return bool(self._workers)
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """The function's results in the order of the items, of which one a worker is read ahead.
+        """The function's results in the order of the items; reads ahead one item per worker.
 
-        After an error nothing more can be asked of these workers.
+        After an error these workers cannot be used any more.
 
         Args:
-            function: one of a module, or a `partial` of one; it and the items must be picklable.
-            items: any number; the first few are done in this process where no workers run yet.
+            function: a function of a module, or a `partial` of one; it and the items must be picklable.
+            items: any number. If no workers run yet, the first few are done in this process.
 
         Raises:
-            Exception: what the function raised.
-            MtxError: where a worker was killed.
+            Exception: the function's own.
+            MtxError: if a worker was killed.
         """
         busy: deque[_Worker] = deque()
         for number, item in enumerate(items):
@@ -80,13 +79,13 @@ class Workers:
             else:
                 busy.rotate(-1)
                 result = busy[-1].receive()
-                busy[-1].send(function, item)  # first: the worker need not wait for what is done with the result
+                busy[-1].send(function, item)  # before the yield, so that the worker does not wait for the caller
                 yield result
         for worker in busy:
             yield worker.receive()
 
     def run(self, function: Callable[[Item], Result], item: Item) -> Result:
-        """One function of one item; where workers run, they make room for a process of its own, which ends after it."""
+        """The result for one item. If workers run, they are replaced by a single one for it, and restarted after it."""
         if not self._workers:
             return function(item)
         self._end()
@@ -105,25 +104,20 @@ class Workers:
             worker.end()
 
 
-@dataclass(frozen=True)
-class _Done(Generic[Result]):
-    result: Result
-
-
 class _Worker:
-    """One process, which works on one item at a time; so neither side ever waits to send while the other does."""
+    """One process, which works on one item at a time, so the two sides never both wait to send."""
 
     def __init__(self) -> None:
-        self._connection, theirs = multiprocessing.Pipe()
-        path = [str(entry) for entry in sys.path]
-        code = f"import sys; sys.path[:] = {path!r}; from mtx.data.workers import serve; serve({theirs.fileno()})"
-        with theirs:  # closed here, so that it is closed everywhere when the worker ends
+        self._connection, worker_connection = multiprocessing.Pipe()
+        fd, path = worker_connection.fileno(), [str(entry) for entry in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; from mtx.data.workers import serve; serve({fd})"
+        with worker_connection:  # closed in this process, so the pipe breaks when the worker ends
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C in a terminal is for this process
+                pass_fds=[fd],
+                start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
                 env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             )
 
@@ -134,13 +128,14 @@ class _Worker:
             raise self._ended() from None
 
     def receive(self) -> Any:
+        """The function's result; raises its exception."""
         try:
-            answer = self._connection.recv()
+            result, error = self._connection.recv()
         except (EOFError, OSError):
             raise self._ended() from None
-        if isinstance(answer, _Done):
-            return answer.result
-        raise answer
+        if error is not None:
+            raise error
+        return result
 
     def _ended(self) -> MtxError:
         code = self._process.wait()
@@ -154,19 +149,17 @@ class _Worker:
 
 
 def serve(fd: int) -> None:
-    """Be a worker: answer what comes through the connection `fd` until it is closed."""
+    """Be a worker: apply functions to items from the connection with file descriptor `fd` until it closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # millions of short lists of ids in no cycle: looking for cycles took a seventh of the time
+    gc.disable()  # the search for cycles took a seventh of the time, and millions of short lists of ids have none
     connection: Connection[Any, Any] = Connection(fd)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             function, item = connection.recv()
-            connection.send(_answer(function, item))
-
-
-def _answer(function: Callable[[Any], Any], item: Any) -> Any:
-    try:
-        return _Done(function(item))
-    except Exception as error:
-        return error
+            answer: tuple[Any, Exception | None]
+            try:
+                answer = function(item), None
+            except Exception as error:
+                answer = None, error
+            connection.send(answer)

@@ -8,7 +8,7 @@ import torch
 
 from mtx.data.packing import SLICES, assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import StoreWriter, TokenStore
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.decoding.batches import to_device
 from mtx.training.loader import load_steps
 from tests.models import random_ids
@@ -22,7 +22,8 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, NUM_PAIRS).tolist(), NUM_IDS, seed) for seed in (1, 2))
     with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
-        writer.add(src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), [""] * NUM_PAIRS, [""] * NUM_PAIRS)
+        texts = [""] * NUM_PAIRS
+        writer.add(store_batch(NUM_IDS, src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), texts, texts))
     store = TokenStore.open(tmp_path / "train.arrow")
     sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS)

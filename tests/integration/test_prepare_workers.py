@@ -1,4 +1,4 @@
-"""`mtx prepare` with worker processes: stopped, or robbed of one, it ends with one line and leaves nothing running."""
+"""`mtx prepare` with workers ends with one line and no process left, whether it is stopped or a worker is killed."""
 
 import os
 import signal
@@ -23,15 +23,15 @@ MTX_WITH_WORKERS = (
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started and that still run."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = path.read_text().rpartition(")")[2].split()[:2]
         except OSError:  # it has ended
             continue
         if int(parent) == pid and state != "Z":
-            found.append(int(path.parent.name))
-    return found
+            pids.append(int(path.parent.name))
+    return pids
 
 
 def start_preparing(tmp_path: Path) -> tuple["subprocess.Popen[bytes]", list[int]]:

@@ -1,4 +1,4 @@
-"""What becomes of unclean training text, row by row: kept as what, or dropped and counted under which reason."""
+"""Unclean training text, row by row: the pair is cleaned and used, or it is dropped and counted for a reason."""
 
 import gzip
 import itertools
@@ -27,10 +27,10 @@ MAX_TOKENS = 24  # of at most 16 characters: 384 characters are too many for any
 
 @dataclass
 class Row:
-    """A line of one side, what stands on the other, and what becomes of the pair: a text, or why it is dropped."""
+    """A line of one side and the line of the other; the pair is expected to become `cleaned`, or to be `dropped`."""
 
     line: bytes
-    kept: str | None = None
+    cleaned: str | None = None
     dropped: str | None = None
     other: bytes | None = None
 
@@ -42,16 +42,16 @@ ROWS = {
     "NUL": Row(b"a\x00dog", dropped="control characters"),
     "ESC": Row(b"a \x1b[31mdog", dropped="control characters"),
     "C1": Row("a \x9bdog".encode(), dropped="control characters"),
-    **{f"separator {s!r}": Row(f"a{s}dog{s}".encode(), kept="a dog") for s in fuzzed.SEPARATORS[1:]},
-    "TAB": Row(b"\ta\tdog", kept="a dog"),
-    "CR at the end": Row(b"a dog\r", kept="a dog"),
-    "two CR at the end": Row(b"a dog\r\r", kept="a dog"),
-    "a BOM inside": Row("a \ufeffdog".encode(), kept="a \ufeffdog"),
-    "direction marks": Row("\u200f\u202ea dog\u202c".encode(), kept="\u200f\u202ea dog\u202c"),
-    "emoji with ZWJ": Row("a \U0001f469\u200d\U0001f680".encode(), kept="a \U0001f469\u200d\U0001f680"),
-    "no-break space": Row("a\u00a0dog".encode(), kept="a\u00a0dog"),
-    "not composed": Row("cafe\u0301 dog".encode(), kept="cafe\u0301 dog"),
-    "▁": Row("a▁dog".encode(), kept="a▁dog"),
+    **{f"separator {s!r}": Row(f"a{s}dog{s}".encode(), cleaned="a dog") for s in fuzzed.SEPARATORS[1:]},
+    "TAB": Row(b"\ta\tdog", cleaned="a dog"),
+    "CR at the end": Row(b"a dog\r", cleaned="a dog"),
+    "two CR at the end": Row(b"a dog\r\r", cleaned="a dog"),
+    "a BOM inside": Row("a \ufeffdog".encode(), cleaned="a \ufeffdog"),
+    "direction marks": Row("\u200f\u202ea dog\u202c".encode(), cleaned="\u200f\u202ea dog\u202c"),
+    "emoji with ZWJ": Row("a \U0001f469\u200d\U0001f680".encode(), cleaned="a \U0001f469\u200d\U0001f680"),
+    "no-break space": Row("a\u00a0dog".encode(), cleaned="a\u00a0dog"),
+    "not composed": Row("cafe\u0301 dog".encode(), cleaned="cafe\u0301 dog"),
+    "▁": Row("a▁dog".encode(), cleaned="a▁dog"),
     "nothing": Row(b"", dropped="empty"),
     "spaces": Row(b" \t ", dropped="empty"),
     "what is seen as nothing": Row("\u200b\u3000\u2060\ufeff".encode(), dropped="empty"),
@@ -71,7 +71,7 @@ def tokenizer() -> Tokenizer:
 
 
 def write(directory: Path, name: str, pairs: list[Pair], ending: str, start: bytes = b"", end: bytes = b"\n") -> None:
-    """Two files of lines, the last of them without an end; gzip in two members."""
+    """Write two text files, whose last lines have no line end; gzip files have two members."""
     for side, language in enumerate(("xx", "yy")):
         data = start + end.join(pair[side] for pair in pairs)
         (directory / f"{name}.{language}{ending}").write_bytes(packed(data) if ending else data)
@@ -82,7 +82,7 @@ def packed(data: bytes) -> bytes:
 
 
 def prepared(directory: Path, tokenizer: Tokenizer) -> PreparedData:
-    """What is made of `train` in `directory`."""
+    """The data prepared from `train` in `directory`."""
     write(directory, "dev", [(b"given", b"gegeben")], "")
     sets = ["data.train=train", "data.valid=dev", "data.test=dev"]
     keys = [f"data.dir={directory}", "data.src=xx", "data.tgt=yy", f"data.max_tokens={MAX_TOKENS}", *sets]
@@ -103,25 +103,25 @@ def test_what_becomes_of_unclean_lines(
         write(tmp_path / str(number), "train", [*GOOD[:3], *turned, *GOOD[3:]], ending)
         caplog.clear()
         data = prepared(tmp_path / str(number), tokenizer)
-        lines = [1, 2, 3, 4, 5, 6, 7] if row.kept is not None else [1, 2, 3, 6, 7]
+        lines = [1, 2, 3, 4, 5, 6, 7] if row.cleaned is not None else [1, 2, 3, 6, 7]
         assert data.train.lines().tolist() == lines, name
         texts = (data.train.src_texts, data.train.tgt_texts)[side]()
         good = [pair[side].decode() for pair in GOOD]
-        assert texts == [*good[:3], *([] if row.kept is None else [row.kept] * 2), *good[3:]], name
+        assert texts == [*good[:3], *([] if row.cleaned is None else [row.cleaned] * 2), *good[3:]], name
         check_report(data.report, row, caplog.text)
     tally(f"unclean text, {('source', 'target')[side]}{ending}", len(ROWS), number + 1)
 
 
-def check_report(report: dict[str, Any], row: Row, told: str) -> None:
+def check_report(report: dict[str, Any], row: Row, log_text: str) -> None:
     """Two of seven pairs are dropped for the row's reason, or none; the first of them is the example."""
     counts = {reason: entry["pairs"] for reason, entry in report["dropped"].items()}
     assert counts == ({row.dropped: 2} if row.dropped else {})
     assert (report["read"], report["held_out"]) == (7, 0) and report["kept"] + sum(counts.values()) == 7
     if row.dropped:
         assert report["dropped"][row.dropped]["example"]["line"] == 4
-        assert re.search(rf"5 pairs (left|kept) of 7 read \(2 {row.dropped}\)", told), told
+        assert re.search(rf"5 pairs (left|kept) of 7 read \(2 {row.dropped}\)", log_text), log_text
     else:
-        assert "7 pairs left of 7 read (" in told and "7 pairs kept of 7 read (" in told
+        assert "7 pairs left of 7 read (" in log_text and "7 pairs kept of 7 read (" in log_text
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -135,13 +135,13 @@ def test_what_windows_writes_is_the_same_text(
 
 
 @pytest.mark.parametrize("language", ["xx", "yy"])
-@pytest.mark.parametrize("lost", [1, 8, 9, 25, 40])
+@pytest.mark.parametrize("num_cut_bytes", [1, 8, 9, 25, 40])
 def test_a_cut_gzip_file_is_refused_though_its_lines_are_good(
-    language: str, lost: int, tmp_path: Path, tokenizer: Tokenizer
+    language: str, num_cut_bytes: int, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     write(tmp_path, "train", GOOD, ".gz")
     path = tmp_path / f"train.{language}.gz"
-    path.write_bytes(path.read_bytes()[:-lost])
+    path.write_bytes(path.read_bytes()[:-num_cut_bytes])
     with pytest.raises(DataError, match=rf"train\.{language}\.gz: truncated or damaged gzip file"):
         prepared(tmp_path, tokenizer)
     assert not (tmp_path / "out").exists()

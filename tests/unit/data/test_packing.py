@@ -91,8 +91,8 @@ def test_what_fits_nowhere_opens_one_more() -> None:
 def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
     src, tgt = random_lengths(2000, seed=5)
     plan = sampler(src, tgt, batch_tokens=4096)
-    found, shape = micro_batch_shape(4096, -(-4096 // k), plan.ratio, 64)
-    assert found == k
+    num_micro_batches, shape = micro_batch_shape(4096, -(-4096 // k), plan.ratio, 64)
+    assert num_micro_batches == k
     step = plan.step(SamplerState())
     groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
     assert sorted(np.concatenate(groups).tolist()) == list(range(len(step.pairs)))
@@ -124,8 +124,9 @@ def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
 def unpack(batch: PackedBatch) -> list[tuple[list[int], list[int]]]:
     """The pairs of a batch, read back by its offsets."""
     sides = ((batch.src_ids, batch.src_offsets), (batch.tgt_out_ids, batch.tgt_offsets))
-    found = [[ids[offsets[i] : offsets[i + 1]].tolist() for i in range(batch.num_sentences)] for ids, offsets in sides]
-    return list(zip(*found, strict=True))
+    numbers = range(batch.num_sentences)
+    src, tgt = ([ids[offsets[i] : offsets[i + 1]].tolist() for i in numbers] for ids, offsets in sides)
+    return list(zip(src, tgt, strict=True))
 
 
 def check_batch(batch: PackedBatch, shape: Shape) -> None:
@@ -218,8 +219,8 @@ def test_packing_conserves_every_pair(sizes: list[tuple[int, int]], batch_tokens
         batches = [pack(*sides, step.pairs[group], shape, PAD) for group in groups]
         for batch in batches:
             check_batch(batch, shape)
-        found = sorted(pair for batch in batches for pair in unpack(batch))
-        assert found == sorted((src[i], tgt[i]) for i in step.pairs)
+        packed = sorted(pair for batch in batches for pair in unpack(batch))
+        assert packed == sorted((src[i], tgt[i]) for i in step.pairs)
         assert sum(batch.num_src_tokens for batch in batches) == step.num_src_tokens
         assert sum(batch.num_tgt_tokens for batch in batches) == step.num_tgt_tokens
 

@@ -24,11 +24,11 @@ WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 6)) for 
 def pairs(num_pairs: int, seed: int = 1) -> list[Pair]:
     """Different pairs with different sources."""
     rng = random.Random(seed)
-    found: dict[str, str] = {}
-    while len(found) < num_pairs:
+    translations: dict[str, str] = {}
+    while len(translations) < num_pairs:
         words = rng.choices(WORDS, k=rng.randint(3, 10))
-        found[" ".join(words)] = " ".join(word.upper() for word in reversed(words))
-    return list(found.items())
+        translations[" ".join(words)] = " ".join(word.upper() for word in reversed(words))
+    return list(translations.items())
 
 
 def write(path: Path, text: Sequence[Pair]) -> None:
@@ -51,7 +51,7 @@ GIVEN = ("data.valid=dev", "data.test=flickr,news")
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> list[Pair]:
+def train_text(tmp_path: Path) -> list[Pair]:
     """Training text with a validation and two test sets beside it."""
     text = pairs(330)
     write(tmp_path / "dev", text[300:310])
@@ -72,9 +72,9 @@ def conserves(report: dict[str, Any]) -> bool:
     return report["kept"] + report["held_out"] + dropped == report["read"] == sum(whole) and parts == whole
 
 
-def test_clean_text_passes_through_whole(tmp_path: Path, given: list[Pair]) -> None:
+def test_clean_text_passes_through_whole(tmp_path: Path, train_text: list[Pair]) -> None:
     data = run(tmp_path, *GIVEN)
-    assert text_of(data.train) == given
+    assert text_of(data.train) == train_text
     assert list(data.tests) == ["flickr", "news"] and data.valid.num_pairs == 10
     for store in (data.train, data.valid, *data.tests.values()):
         for side, texts in ((store.src, store.src_texts()), (store.tgt, store.tgt_texts())):
@@ -86,7 +86,7 @@ def test_clean_text_passes_through_whole(tmp_path: Path, given: list[Pair]) -> N
     assert data.report["pieces"] == data.tokenizer.num_pieces
 
 
-def test_the_directory_holds_what_the_paths_name(tmp_path: Path, given: list[Pair]) -> None:
+def test_the_directory_holds_what_the_paths_name(tmp_path: Path, train_text: list[Pair]) -> None:
     assert not is_prepared(tmp_path / "out")
     run(tmp_path, *GIVEN)
     assert is_prepared(tmp_path / "out")
@@ -96,10 +96,11 @@ def test_the_directory_holds_what_the_paths_name(tmp_path: Path, given: list[Pai
     }  # fmt: skip
 
 
-def test_every_pair_is_accounted_for(tmp_path: Path, given: list[Pair]) -> None:
+def test_every_pair_is_accounted_for(tmp_path: Path, train_text: list[Pair]) -> None:
     long = " ".join("xyzxyzq" for _ in range(100))
-    bad = [given[3], ("", "a"), ("same", "same"), ("a\x07b", "c"), (long, long.upper()), given[5], ("x", "y" * 900)]
-    write(tmp_path / "train", given[:100] + bad + given[100:])
+    bad = [("", "a"), ("same", "same"), ("a\x07b", "c"), (long, long.upper())]
+    bad = [train_text[3], *bad, train_text[5], ("x", "y" * 900)]
+    write(tmp_path / "train", train_text[:100] + bad + train_text[100:])
     data = run(tmp_path, *GIVEN, "data.max_tokens=64")
     dropped = data.report["dropped"]
     assert conserves(data.report) and data.report["read"] == 307 and data.report["kept"] == 300
@@ -109,14 +110,14 @@ def test_every_pair_is_accounted_for(tmp_path: Path, given: list[Pair]) -> None:
     assert dropped["control characters"]["example"] == {"corpus": "train", "line": 104, "src": "a\\x07b", "tgt": "c"}
     assert dropped["too long"]["example"]["line"] == 105 and len(dropped["too long"]["example"]["src"]) == 80
     assert dropped["duplicate"]["example"]["line"] == 101
-    assert text_of(data.train) == given
+    assert text_of(data.train) == train_text
     assert data.train.lines().tolist() == [*range(1, 101), *range(108, 308)]
     assert max(data.train.src.lengths.max(), data.train.tgt.lengths.max()) <= 64
 
 
-def test_the_first_of_many_is_the_example(tmp_path: Path, given: list[Pair]) -> None:
+def test_the_first_of_many_is_the_example(tmp_path: Path, train_text: list[Pair]) -> None:
     words = ["".join(random.Random(number).choices("qrstuvwxyz", k=1000)) for number in range(3)]  # of many pieces
-    write(tmp_path / "train", [*given, *((word, word.upper()) for word in words), *given[:2]])
+    write(tmp_path / "train", [*train_text, *((word, word.upper()) for word in words), *train_text[:2]])
     data = run(tmp_path, *GIVEN, "data.max_tokens=100", "tokenizer.vocab_size=330")
     example = {"corpus": "train", "line": 301, "src": words[0][:80], "tgt": words[0][:80].upper()}
     assert data.report["dropped"]["too long"] == {"pairs": 3, "example": example}
@@ -124,8 +125,8 @@ def test_the_first_of_many_is_the_example(tmp_path: Path, given: list[Pair]) -> 
     assert data.report["src_tokens"] == data.train.src.lengths.sum()
 
 
-def test_corpora_bring_weights_and_tags(tmp_path: Path, given: list[Pair]) -> None:
-    write(tmp_path / "back", pairs(50, seed=2) + given[:5])
+def test_corpora_bring_weights_and_tags(tmp_path: Path, train_text: list[Pair]) -> None:
+    write(tmp_path / "back", pairs(50, seed=2) + train_text[:5])
     train = ("train", TrainText(name="back", weight=0.5, tag="BT"))
     data = run(tmp_path, *GIVEN, train=train)
     assert data.train.weights.tolist() == [1.0, 0.5] and data.train.corpus.tolist() == [0] * 300 + [1] * 50
@@ -135,7 +136,7 @@ def test_corpora_bring_weights_and_tags(tmp_path: Path, given: list[Pair]) -> No
     assert [corpus["dropped"] for corpus in data.report["corpora"]] == [{}, {"duplicate": 5}] and conserves(data.report)
 
 
-def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Path, given: list[Pair]) -> None:
+def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Path, train_text: list[Pair]) -> None:
     """A step would go through an epoch after another without finding a sentence."""
     write(tmp_path / "back", pairs(50, seed=2))
 
@@ -150,12 +151,12 @@ def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Pa
     assert run(tmp_path, *GIVEN, out="other", train=weighted(1e-9, 0.02)).train.num_pairs == 350
 
 
-def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, given: list[Pair]) -> None:
+def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:
     long = " ".join(["abc"] * 300)
-    spaced = (f" {given[8][0]}\x0c", given[8][1])
-    strange = [("", ""), ("same", "same"), ("a\u2028b\x0c", "c\td "), (long, "D"), given[7], spaced]
+    spaced = (f" {train_text[8][0]}\x0c", train_text[8][1])
+    strange = [("", ""), ("same", "same"), ("a\u2028b\x0c", "c\td "), (long, "D"), train_text[7], spaced]
     write(tmp_path / "flickr", strange)
-    write(tmp_path / "train", [*given, (given[7][0], "ANOTHER ONE")])
+    write(tmp_path / "train", [*train_text, (train_text[7][0], "ANOTHER ONE")])
     data = run(tmp_path, *GIVEN)
     store = data.tests["flickr"]
     assert text_of(store) == strange
@@ -182,12 +183,12 @@ def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert "no test set is given: 20 source sentences are held out" in caplog.text
 
 
-def test_only_the_missing_set_is_held_out(tmp_path: Path, given: list[Pair]) -> None:
+def test_only_the_missing_set_is_held_out(tmp_path: Path, train_text: list[Pair]) -> None:
     data = run(tmp_path, "data.valid=dev")
     assert data.valid.num_pairs == 10 and data.tests["heldout"].num_pairs == 15 and data.train.num_pairs == 285
 
 
-def test_the_largest_held_out_set(tmp_path: Path, given: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_held_out_set(tmp_path: Path, train_text: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(splits, "MAX_HELD_OUT", 7)
     data = run(tmp_path)
     assert (data.valid.num_pairs, data.tests["heldout"].num_pairs, data.train.num_pairs) == (7, 7, 286)
@@ -205,24 +206,24 @@ def test_equal_sources_stay_together(tmp_path: Path) -> None:
 def test_a_sentence_falls_the_same_way_in_a_larger_corpus(tmp_path: Path) -> None:
     small, large = pairs(300), pairs(300) + pairs(300, seed=5)
     random.Random(3).shuffle(large)
-    found = []
+    sets = []
     for name, text in (("small", small), ("large", large)):
         write(tmp_path / name, text)
         data = run(tmp_path, out=f"out-{name}", train=(name,))
-        found.append([set(text_of(store)) & set(small) for store in (data.valid, data.tests["heldout"])])
-    for before, after in zip(*found, strict=True):
+        sets.append([set(text_of(store)) & set(small) for store in (data.valid, data.tests["heldout"])])
+    for before, after in zip(*sets, strict=True):
         assert before and after and (before <= after or after <= before)
-    assert not found[0][0] & found[1][1] and not found[0][1] & found[1][0]
+    assert not sets[0][0] & sets[1][1] and not sets[0][1] & sets[1][0]
 
 
-def test_equal_text_gives_equal_bytes(tmp_path: Path, given: list[Pair]) -> None:
+def test_equal_text_gives_equal_bytes(tmp_path: Path, train_text: list[Pair]) -> None:
     for out in ("a", "b"):
         run(tmp_path, *GIVEN, out=out)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
 
 
-def test_the_tokenizer_sees_a_sample(tmp_path: Path, given: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tokenizer_sees_a_sample(tmp_path: Path, train_text: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     learn = module.train_tokenizer
 
@@ -237,7 +238,7 @@ def test_the_tokenizer_sees_a_sample(tmp_path: Path, given: list[Pair], monkeypa
     run(tmp_path, *GIVEN, out="a")
     run(tmp_path, *GIVEN, out="b")
     run(tmp_path, *GIVEN, "seed=2", out="c")
-    assert sorted(seen[0]) == sorted(text for pair in given for text in pair)
+    assert sorted(seen[0]) == sorted(text for pair in train_text for text in pair)
     assert 140 < len(seen[1]) < 260 and seen[1] == seen[2] != seen[3]
 
 
@@ -265,7 +266,7 @@ def test_too_small_to_hold_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("empty, kind", [("dev", "validation"), ("news", "test")])
-def test_an_empty_set_is_refused(tmp_path: Path, given: list[Pair], empty: str, kind: str) -> None:
+def test_an_empty_set_is_refused(tmp_path: Path, train_text: list[Pair], empty: str, kind: str) -> None:
     write(tmp_path / empty, [])
     with pytest.raises(DataError, match=f"the {kind} set '{empty}' holds no pairs"):
         run(tmp_path, *GIVEN)
@@ -273,7 +274,7 @@ def test_an_empty_set_is_refused(tmp_path: Path, given: list[Pair], empty: str, 
 
 @pytest.mark.parametrize("step", ["_clean", "_learn_tokenizer", "_encode_train", "_encode_set", "_report"])
 def test_an_interruption_leaves_nothing(
-    tmp_path: Path, given: list[Pair], step: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, train_text: list[Pair], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = getattr(module, step)
 
@@ -288,14 +289,14 @@ def test_an_interruption_leaves_nothing(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_what_is_there_is_not_overwritten(tmp_path: Path, given: list[Pair]) -> None:
+def test_what_is_there_is_not_overwritten(tmp_path: Path, train_text: list[Pair]) -> None:
     run(tmp_path, *GIVEN)
     with pytest.raises(UsageError, match="holds files already"):
         run(tmp_path, *GIVEN)
     assert is_prepared(tmp_path / "out")
 
 
-def test_a_changed_file_is_refused_by_name(tmp_path: Path, given: list[Pair]) -> None:
+def test_a_changed_file_is_refused_by_name(tmp_path: Path, train_text: list[Pair]) -> None:
     run(tmp_path, *GIVEN)
     path = tmp_path / "out" / "test.news.arrow"
     content = bytearray(path.read_bytes())

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mtx.data.token_store import BATCH_PAIRS, Side, StoreWriter, TokenStore
+from mtx.data.token_store import BATCH_PAIRS, Side, StoreWriter, TokenStore, store_batch
 from mtx.errors import DamagedFileError
 
 
@@ -21,7 +21,8 @@ def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, 
             rows = range(start, min(start + block, len(src)))
             part = slice(start, start + block)
             texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
-            writer.add(src[part], tgt[part], np.array(rows) + 1, [row % 2 for row in rows], *texts)
+            corpus = [row % 2 for row in rows]
+            writer.add(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
     return TokenStore.open(path)
 
 

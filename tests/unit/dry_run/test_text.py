@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtx.data.token_store import StoreWriter, TokenStore
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.dry_run.text import length_counts, length_labels, side_figures, spread, swapped_share, text_figures
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
@@ -17,8 +17,8 @@ TOKENIZER: Any = SimpleNamespace(vocabulary=lambda: PIECES, num_pieces=7)
 
 def store(path: Path, src: list[list[int]], tgt: list[list[int]]) -> TokenStore:
     with StoreWriter(path, len(PIECES), [1.0]) as writer:
-        number = len(src)
-        writer.add(src, tgt, np.arange(number), np.zeros(number), ["s"] * number, ["t"] * number)
+        texts = ["s"] * len(src), ["t"] * len(src)
+        writer.add(store_batch(len(PIECES), src, tgt, np.arange(len(src)), np.zeros(len(src)), *texts))
     return TokenStore.open(path)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from mtx.data.packing import SLICES, assign, micro_batch_shape, pack, slices
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
-from mtx.data.token_store import StoreWriter, TokenStore
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.decoding.batches import to_device
 from mtx.training.loader import LoadedStep, load_steps
 from tests.models import random_batch, random_ids
@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> TokenStore:
     rng = np.random.default_rng(1)
     src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, 80).tolist(), NUM_IDS, seed) for seed in (1, 2))
     with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
-        writer.add(src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80)
+        writer.add(store_batch(NUM_IDS, src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80))
     return TokenStore.open(tmp_path / "train.arrow")
 
 

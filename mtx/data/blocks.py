@@ -1,0 +1,135 @@
+"""The work on one block of training pairs, in this process or in a worker: cleaning, hashing, encoding.
+
+In between, pairs are Arrow record batches of the schema `TEXT`. Duplicates, held-out pairs and totals need the whole
+text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file -> `encode_block` -> store.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from mtx.data.cleaning import Limits, clean_pair, pair_hashes, text_hashes
+from mtx.data.corpora import PairBlock
+from mtx.data.token_store import store_batch
+from mtx.data.tokenizer import Tokenizer
+from mtx.files.text_files import printable
+
+_EXAMPLE_CHARS = 80
+# A pair with its line and the number of its corpus. Large strings, because a batch may hold more than 2 GiB.
+TEXT = pa.schema(
+    [("line", pa.int64()), ("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.uint16())]
+)
+
+
+def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
+    """A record batch of `TEXT`: pairs with their line numbers, all of the corpus with the number `corpus`."""
+    columns = zip((lines, src, tgt, np.full(len(src), corpus)), TEXT.types, strict=True)
+    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=TEXT)
+
+
+def read_batches(path: Path) -> Iterator[Any]:
+    """The record batches of an Arrow file, one after the other."""
+    with pa.OSFile(str(path)) as file:  # the pages of a memory-mapped file would stay in memory
+        reader = pa.ipc.open_file(file)
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+
+def progress_bar(description: str, total: int | None = None) -> Any:
+    """A bar that counts pairs, shown on a terminal only."""
+    return tqdm(desc=description, total=total, unit=" pairs", unit_scale=True, disable=None, leave=False)
+
+
+@dataclass
+class PairGroup:
+    """The number of pairs with something in common, such as a reason to drop them, and the first as an example."""
+
+    count: int
+    line: int
+    src: str
+    tgt: str
+
+    @classmethod
+    def of_rows(cls, text: Any, rows: NDArray[np.int64]) -> "PairGroup":
+        """The pairs at `rows` (at least one) of a batch of `TEXT`."""
+        line, src, tgt, _ = (column[rows[0]].as_py() for column in text.columns)
+        return cls(rows.size, line, src, tgt)
+
+    def example(self, corpus: str) -> dict[str, Any]:
+        """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
+        src, tgt = printable(self.src[:_EXAMPLE_CHARS]), printable(self.tgt[:_EXAMPLE_CHARS])
+        return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
+
+
+@dataclass(frozen=True)
+class CleanBlock:
+    """The pairs of a block that pass every filter; `text` and both arrays of hashes have one item a pair."""
+
+    corpus: int
+    num_read: int
+    text: Any
+    pair_hashes: NDArray[np.uint64]
+    src_hashes: NDArray[np.uint64]
+    dropped: dict[str, PairGroup]
+
+
+def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
+    """Clean a block of pairs, which comes with the number of its corpus."""
+    corpus, pairs = block
+    lines, src, tgt = [], [], []
+    dropped: dict[str, PairGroup] = {}
+    for line, (src_text, tgt_text) in enumerate(zip(pairs.src, pairs.tgt, strict=True), pairs.first_line):
+        cleaned = clean_pair(src_text, tgt_text, limits)
+        if isinstance(cleaned, str):
+            dropped.setdefault(cleaned, PairGroup(0, line, src_text, tgt_text)).count += 1
+        else:
+            lines.append(line)
+            src.append(cleaned[0])
+            tgt.append(cleaned[1])
+    text = text_batch(lines, src, tgt, corpus)
+    return CleanBlock(corpus, len(pairs.src), text, pair_hashes(src, tgt), text_hashes(src), dropped)
+
+
+def source_hashes(block: PairBlock, limits: Limits) -> tuple[int, NDArray[np.uint64]]:
+    """The number of pairs in the block, and the source hashes of those that pass every filter."""
+    pairs = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
+    return len(block.src), text_hashes([pair[0] for pair in pairs if not isinstance(pair, str)])
+
+
+@dataclass(frozen=True)
+class EncodedBlock:
+    """The pairs of a batch that are short enough, as a `store_batch`, with the number of their corpus."""
+
+    corpus: int
+    num_read: int
+    pairs: Any
+    too_long: PairGroup | None
+    num_src_tokens: int
+    num_tgt_tokens: int
+
+
+def encode_block(
+    text: Any, tokenizer: Tokenizer, tags: list[str | None], max_tokens: int, num_threads: int
+) -> EncodedBlock:
+    """Encode a batch of `TEXT`, all of one corpus.
+
+    Args:
+        tags: the tag of each corpus, or None.
+        max_tokens: the largest number of ids on a side; longer pairs are dropped.
+        num_threads: see `Tokenizer.encode`.
+    """
+    corpus = text["corpus"][0].as_py()
+    src_ids = tokenizer.encode(text["src"].to_pylist(), tags[corpus], num_threads)
+    tgt_ids = tokenizer.encode(text["tgt"].to_pylist(), num_threads=num_threads, target=True)
+    lengths = np.array([[len(ids) for ids in src_ids], [len(ids) for ids in tgt_ids]])
+    fits = lengths.max(axis=0) <= max_tokens
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, *(text[name] for name in ("line", "corpus", "src", "tgt")))
+    too_long = None
+    if not fits.all():
+        pairs, too_long = pairs.filter(pa.array(fits)), PairGroup.of_rows(text, np.flatnonzero(~fits))
+    return EncodedBlock(corpus, text.num_rows, pairs, too_long, *lengths[:, fits].sum(axis=1).tolist())
