@@ -90,5 +90,5 @@ def check_settings(paths: RunLayout, config: Config) -> None:
         changes = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
-            f"mtx train {paths.root} goes on with its own configuration; run_dir=DIR starts a new run",
+            f"mtx train {paths.root} goes on with its own configuration; another run_dir=DIR starts a new run",
         )

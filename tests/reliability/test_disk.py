@@ -14,7 +14,6 @@ from mtx import cli
 from mtx.files import disk, durable
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import RunLayout
-from mtx.training import checkpoint
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY
 
@@ -65,7 +64,7 @@ def loads(run: Path) -> bool:
     """Whether every checkpoint that is there is whole."""
     steps = checkpoint_steps(RunLayout(run))
     for step in steps:
-        checkpoint.files.verify(RunLayout(run).checkpoint(step))
+        durable.verify(RunLayout(run).checkpoint(step))
     return True
 
 

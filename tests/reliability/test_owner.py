@@ -152,11 +152,11 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
         return found
 
     Path.exists = slow_exists  # type: ignore[method-assign]
-    wanted = schema.Config.model_validate({"run_dir": str(run), "seed": number})
+    config = schema.Config.model_validate({"run_dir": str(run), "seed": number})
     owned = 0
     while owned < times:
         try:
-            with directory.open_run(wanted) as paths:
+            with directory.open_run(config) as paths:
                 owned += 1
                 os.close(os.open(others, os.O_CREAT | os.O_EXCL))
                 assert settings.load(paths.config).seed == number
