@@ -46,8 +46,8 @@ class Echo(TextTranslator):
         assert len(found) == len(lines)
         return found
 
-    def _split(self, lines: Sequence[str]) -> list[list[list[int]]]:
-        parts, first = super()._split(lines), len(self.num_parts)
+    def split(self, lines: Sequence[str]) -> list[list[list[int]]]:
+        parts, first = super().split(lines), len(self.num_parts)
         self.num_parts += map(len, parts)
         answers = [answer(number, line).encode() for number, line in enumerate(lines, first)]
         self._answers = [text for text, of_line in zip(answers, parts, strict=True) for _ in of_line]
