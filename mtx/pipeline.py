@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from mtx import checks
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data import preprocess
@@ -46,6 +47,8 @@ from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, spread
 
 logger = logging.getLogger(__name__)
+
+_MAX_WARNINGS = 8  # of two lines each: a screenful
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,18 @@ def initial_of(config: Config, paths: RunLayout) -> LoadedModel | None:
 
 
 def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
+    """As `load_or_prepare`; after a preparation, warnings say what is probably wrong with the text and the plan."""
+    was_prepared = is_prepared(paths.data)
+    data = load_or_prepare(config, paths, initial)
+    advice = [] if was_prepared else checks.warnings(data, config)
+    for warning in advice[:_MAX_WARNINGS]:
+        logger.warning("%s\n  help: %s", text_files.printable(warning.text), text_files.printable(warning.help))
+    if more := len(advice[_MAX_WARNINGS:]):
+        logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
+    return data
+
+
+def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
     """The token ids of a run; they are prepared first if they do not exist yet.
 
     Raises:
@@ -146,8 +161,9 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
 def _announce(trainer: Trainer) -> None:
     config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    steps, tokens = config.training.max_steps - trainer.state.step, config.training.batch_tokens
-    epochs = steps * tokens / max(1, int(train.tgt.lengths.sum()))
+    tokens = config.training.batch_tokens
+    steps = config.training.max_steps - trainer.state.step
+    epochs = steps / checks.steps_per_epoch(train, tokens)
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,

@@ -35,10 +35,10 @@ def train(
     ignore_save()  # before torch is loaded, which takes seconds
     config = resolve(settings).config
     if dry_run:
-        from mtx.dry_run.rehearsal import rehearse
+        from mtx import dry_run as dry
 
-        report = rehearse(config)
-        print(json.dumps(report.as_dict()) if as_json else "\n".join(report.lines()))  # noqa: T201
+        report = dry.rehearse(config)
+        print(json.dumps(report) if as_json else "\n".join(dry.lines(report)))  # noqa: T201
         return
     from mtx import pipeline
 

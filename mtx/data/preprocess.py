@@ -160,9 +160,6 @@ def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path
     if not num_cleaned:
         raise _nothing_left(tallies)
     log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
-    for eval_set in sets:
-        if eval_set.num_leaks:
-            log.warning("%s: contains the source of %s training pairs", eval_set.store, f"{eval_set.num_leaks:,}")
     return num_cleaned
 
 

@@ -17,7 +17,7 @@ from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 
-_BATCH_TOKENS = 8192  # target tokens that a batch holds at most
+BATCH_TOKENS = 8192  # target tokens that a batch holds at most
 _NUM_SAMPLES = 5
 
 
@@ -75,7 +75,7 @@ def mean_nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
     model.eval()
     device = model.output_weight.device
     total, tokens = 0.0, 0
-    ends = valid.tgt.lengths.cumsum() // _BATCH_TOKENS
+    ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
     for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
         src, tgt = (
             [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)

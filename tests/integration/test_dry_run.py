@@ -2,7 +2,10 @@
 
 import json
 import os
+import random
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,15 +47,16 @@ def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path)
     assert (data["read"], data["kept"], data["held_out"], data["dropped"]) == (400, 360, 40, {})
     assert set(found["text"]) == {"train", "valid", "test.heldout"}
     words = found["text"]["train"]["src"]
-    assert set(words) == {"pieces_per_word", "unknown_words", "lengths"} and words["unknown_words"] == 0
-    assert 1 <= words["pieces_per_word"] < 6 and sum(words["lengths"]) == 360
+    assert set(words) == {"pieces_per_word", "unknown_words", "mean_length", "max_length"}
+    assert 1 <= words["pieces_per_word"] < 6 and words["unknown_words"] == 0
+    assert 5 <= words["mean_length"] <= words["max_length"] <= 32  # four words and `</s>`
     run_figures, memory, time = found["run"], found["memory"], found["time"]
     assert (run_figures["steps_done"], run_figures["max_steps"], run_figures["device"]) == (0, 40, "cpu")
     assert run_figures["epochs"] == pytest.approx(40 / run_figures["steps_per_epoch"])
     assert memory["weights"] == memory["gradients"] == 4 * run_figures["parameters"]
     assert (memory["adam"], memory["checkpoint_copy"]) == (2 * memory["weights"], 3 * memory["weights"])
     assert memory["needed"] == sum(
-        memory[part] for part in ("program", "weights", "gradients", "adam", "checkpoint_copy", "activations")
+        memory[part] for part in ("weights", "gradients", "adam", "checkpoint_copy", "other")
     )
     assert 0 < found["disk"]["needed"] < found["disk"]["free"]
     assert (time["steps"], time["validations"], time["ends_by"], time["may_end_sooner"]) == (40, 2, "max_steps", False)
@@ -66,10 +70,9 @@ def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
     lines = result.stdout.decode().split("\n")
     assert result.returncode == 0 and not (tmp_path / "run").exists()
     starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
-    assert starts == ["pairs", "words", "lengths", "model", "steps", "memory", "disk", "time"]
-    assert "####" in result.stdout.decode()
+    assert starts == ["pairs", "words", "model", "steps", "memory", "disk", "time"]
     assert any("cannot" not in line and "not to huggingface" in line for line in lines)
-    assert "warning: 360 pairs are few" in result.stdout.decode()
+    assert "warning: 360 pairs are few" in result.stdout.decode() and b"warning" not in result.stderr
 
 
 def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
@@ -91,6 +94,24 @@ def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     # The two words of 202 that no piece of the training text can spell.
     assert found["text"]["test.news"]["src"]["unknown_words"] == pytest.approx(2 / (49 * 4 + 2))
     assert found["text"]["test.news"]["tgt"]["unknown_words"] == 0
+
+
+@pytest.mark.parametrize("command", ["prepare", "train"])
+def test_what_is_wrong_with_a_text_is_said_after_every_preparation(command: str, tmp_path: Path) -> None:
+    good, run = pairs(NUMBERS), tmp_path / "run"
+    train = write_pairs(tmp_path / "a\x1b[31m.tsv", [(src, src) for src, _ in good[:152]] + good[152:])
+    tests = [write_pairs(tmp_path / f"test{number}.tsv", good[number : number + 1]) for number in range(152, 155)]
+    arguments = [f"data.train={train}", f"data.test={','.join(map(str, tests))}", *TINY, "training.max_steps=2"]
+    result = mtx(command, *arguments, f"run_dir={run}")
+    assert result.returncode == 0, result.stderr.decode()
+    lines = result.stderr.decode().split("\n")
+    told = [number for number, line in enumerate(lines) if line.startswith("warning: ")]
+    assert lines[told[0]].startswith("warning: 38% of the pairs are the source copied as the target, such as ")
+    assert "a\\x1b[31m.tsv:1: one zero" in lines[told[0]] and "\x1b" not in result.stderr.decode()
+    assert all(lines[number + 1].startswith("  help: ") for number in told[:-1])
+    assert len(told) == 9 and "mtx train ... --dry-run shows them all" in lines[told[-1]]
+    again = mtx(command, *arguments, f"run_dir={run}")
+    assert again.returncode == 0 and b"warning" not in again.stderr
 
 
 def test_words_in_bytes_are_told(tmp_path: Path) -> None:
@@ -181,3 +202,27 @@ def test_a_signal_leaves_nothing(
 
 def test_json_alone_is_refused(refused: Callable[..., None], settings: list[str]) -> None:
     refused(2, ["--json goes with --dry-run"], "train", *settings, "--json")
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the kernel tells the peak on Linux only")
+def test_memory_is_that_of_a_run_with_its_validations_and_its_report(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(4000)]
+    rows = [(" ".join(rng.choices(words, k=9)), " ".join(rng.choices(words, k=9))) for _ in range(2910)]
+    train = write_pairs(tmp_path / "train.tsv", rows[:2500])
+    valid = write_pairs(tmp_path / "valid.tsv", rows[2500:2900])
+    test = write_pairs(tmp_path / "test.tsv", rows[2900:])
+    arguments = [
+        f"data.train={train}", f"data.valid={valid}", f"data.test={test}", *TINY, "data.max_tokens=64",
+        "tokenizer.vocab_size=6000", "training.batch_tokens=1024", "training.max_steps=4", "training.validate_every=2",
+        f"run_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    memory = dry_run(*arguments, env=ENVIRONMENT, timeout=400)["memory"]
+    code = (
+        "import sys; from mtx import cli; code = cli.run(sys.argv[1:]); "
+        "print(*[line for line in open('/proc/self/status') if line.startswith('VmHWM')]); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "train", *arguments]
+    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=400, check=True)
+    peak = 1024 * int(result.stdout.split()[-2])
+    assert memory["needed"] == pytest.approx(peak, rel=0.2)  # two runs differ by 10%

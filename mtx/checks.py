@@ -1,0 +1,253 @@
+"""What is probably wrong with a text and with the plan to train on it, in plain words and with what to do.
+
+The limits are where people who train translators look twice, not where anything breaks. Nothing is dropped or changed:
+that is `mtx.data.cleaning`'s part. Flow: prepared data + configuration -> figures of the text -> `Advice`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtx.config.schema import Config
+from mtx.data.preprocess import PreparedData
+from mtx.data.token_store import Side, TokenStore
+from mtx.data.tokenizer import UNK_ID, Tokenizer
+from mtx.evaluation.metrics import writes_spaces
+
+_MAX_PAIRS = 20_000  # so many, evenly spread, stand for a larger set
+_DROPPED = 0.05  # share of the pairs, for one reason
+_LEAKS = 0.01  # training pairs for each pair of a set
+_UNKNOWN_WORDS = 0.02
+_SWAPPED, _MARGIN = 0.02, 5.0  # share of the pairs; nats by which each side is likelier the other language
+_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # Multi30k has 0.9, and about 0 where one side is shifted by a line
+_SPREAD = 1.0  # pieces by which lengths must differ for them to tell anything
+_FEW_SENTENCES = 200  # below, BLEU moves by some points from one model to an equally good one
+_FEW_PAIRS = 3_000
+_FEW_STEPS, _MANY_EPOCHS = 10, 200  # steps of an epoch, epochs of a run
+_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+
+# what to do about pairs that are dropped, by `mtx.data.cleaning`'s reasons
+_ABOUT_DROPPED = {
+    "empty": "a line without its translation: see that both sides have the same lines",
+    "too long": "a larger data.max_tokens keeps them; sentences one a line train better",
+    "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
+    "identical": "see that the target column or file is the translation",
+    "control characters": "the text is damaged, or not UTF-8: convert it, for instance with iconv",
+    "duplicate": "nothing, where the text repeats itself; one copy of each pair is kept",
+}
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something that is probably not as it was meant, and what to do about it."""
+
+    text: str
+    help: str
+
+
+def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
+    """All that is to be said of prepared data and of the plan to train on it; of the text first.
+
+    Args:
+        last_step: at which training will end, where that is known better than by `training.max_steps`.
+    """
+    figures = text_figures(data)
+    text = (*_dropped(data), *_sets(data), *_sides(figures, config), *_unknown_words(figures, config))
+    return [*text, *_plan(data, config, last_step)]
+
+
+def _dropped(data: PreparedData) -> Iterator[Advice]:
+    for reason, dropped in data.report["dropped"].items():
+        share = dropped["pairs"] / data.report["read"]
+        if share >= _DROPPED:
+            what = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
+            help = _ABOUT_DROPPED.get(reason, "see data/report.json of the run")
+            yield Advice(f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}", help)
+
+
+def _sets(data: PreparedData) -> Iterator[Advice]:
+    for name, held in sets_of(data.report).items():
+        if held["leaks"]["train_pairs"] >= max(1, _LEAKS * held["pairs"]):
+            help = "take them out of the training text: a score on what was learned by heart is too good"
+            yield Advice(f"{name}: {leaks(held)}", help)
+        if held["pairs"] < _FEW_SENTENCES:
+            key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+            help = f"{key} with some hundred sentences or more, which are not in the training text"
+            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
+        if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
+            help = "it is used as it is; see that both sides have the same lines"
+            yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
+
+
+def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
+    for name, text in figures.items():
+        if text.swapped >= _SWAPPED:
+            order = f"the first must be {config.data.src}, the second {config.data.tgt}"
+            help = f"{order}: see that the columns or files are in order"
+            yield Advice(f"{name}: in {text.swapped:.0%} of the pairs the sides look exchanged", help)
+        if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
+            correlation = f"correlation of lengths {text.alike:.2f}"
+            help = "see that line n of one side is the translation of line n of the other"
+            yield Advice(f"{name}: long sentences do not have long translations ({correlation})", help)
+
+
+def _unknown_words(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
+    if config.training.init_from:
+        help = "the tokenizer of training.init_from does not know this text; a model of these languages is wanted"
+    else:
+        help = "see that the text is in the language that it should be; a larger tokenizer.vocab_size may help"
+    for name, text in figures.items():
+        for language, side in ((config.data.src, text.src), (config.data.tgt, text.tgt)):
+            if side.unknown_words >= _UNKNOWN_WORDS and writes_spaces(language):
+                share = f"{side.unknown_words:.0%} of the {language} words"
+                yield Advice(f"{name}: {share} are spelled in bytes or unknown", help)
+
+
+def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
+    training, kept = config.training, data.report["kept"]
+    if kept < _FEW_PAIRS and not training.init_from:
+        help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
+        yield Advice(f"{kept:,} pairs are few: a translator that starts from nothing needs some thousand", help)
+    epoch = steps_per_epoch(data.train, training.batch_tokens)
+    if epoch < _FEW_STEPS:
+        help = "a smaller training.batch_tokens makes more steps of the same text"
+        yield Advice(f"an epoch has only {epoch:.1f} steps", help)
+    last = training.max_steps if last_step is None else last_step
+    ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
+    if last > _MANY_EPOCHS * epoch and not ends_sooner:
+        help = "a smaller training.max_steps, or training.patience=6, which ends when nothing gets better"
+        yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {kept:,} pairs", help)
+    if last <= training.warmup_steps:
+        help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
+        text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
+        yield Advice(text, help)
+
+
+def steps_per_epoch(train: TokenStore, batch_tokens: int) -> float:
+    """The steps in which training sees each pair as often as its corpus's weight says."""
+    return float((train.weights[train.corpus] * train.tgt.lengths).sum()) / batch_tokens
+
+
+def example(value: dict[str, Any]) -> str:
+    """A pair of report.json with its place."""
+    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
+
+
+def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What report.json tells of the validation and test sets, by the names that people read."""
+    return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+
+
+def leaks(held: dict[str, Any]) -> str:
+    """Which training pairs are also in a set of report.json."""
+    number = held["leaks"]["train_pairs"]
+    if not number:
+        return "none of its sources is in the training text"
+    which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
+    return f"{which} a source of it, such as {example(held['leaks']['example'])}"
+
+
+@dataclass(frozen=True)
+class SideFigures:
+    """One language of a set.
+
+    Attributes:
+        pieces_per_word: `</s>` not counted; a word is what stands between spaces.
+        unknown_words: share of the words with a piece that is `<unk>` or a single byte.
+        mean_length, max_length: pieces of a sentence, `</s>` included.
+    """
+
+    pieces_per_word: float
+    unknown_words: float
+    mean_length: float
+    max_length: int
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """Both languages of a set.
+
+    Attributes:
+        swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
+        alike: correlation of the two sides' lengths in pieces; 1 where all of a side are as long as each other.
+    """
+
+    pairs: int
+    src: SideFigures
+    tgt: SideFigures
+    swapped: float
+    alike: float
+
+
+def text_figures(data: PreparedData) -> dict[str, TextFigures]:
+    """The figures of each set, by the name of its store: train, valid, test.NAME."""
+    stores = {"train": data.train, "valid": data.valid}
+    stores |= {f"test.{name}": store for name, store in data.tests.items()}
+    src_log, tgt_log = (_log_frequencies(side, data.train) for side in (data.train.src, data.train.tgt))
+    return {name: _figures(store, data.tokenizer, tgt_log - src_log) for name, store in stores.items()}
+
+
+def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float64]) -> TextFigures:
+    """The figures of a set.
+
+    Args:
+        log_odds: of each id, how much likelier it is in the target than in the source of the training text.
+    """
+    rows = spread(store.num_pairs, _MAX_PAIRS)
+    src, tgt = (_side_figures(side, rows, tokenizer) for side in (store.src, store.tgt))
+    src_odds, tgt_odds = (_sums(side, rows, log_odds) for side in (store.src, store.tgt))
+    swapped = float(((src_odds > _MARGIN) & (tgt_odds < -_MARGIN)).mean())
+    src_lengths, tgt_lengths = (side.lengths[rows].astype(np.float64) for side in (store.src, store.tgt))
+    is_even = min(src_lengths.std(), tgt_lengths.std()) < _SPREAD
+    alike = 1.0 if is_even else float(np.corrcoef(src_lengths, tgt_lengths)[0, 1])
+    return TextFigures(store.num_pairs, src, tgt, swapped, alike)
+
+
+def spread(number: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the places 0 to `number` - 1, evenly."""
+    size = min(number, most)
+    return np.arange(size) * number // max(size, 1)
+
+
+def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> SideFigures:
+    """The figures of one side; `rows` stand for all in what is told of words."""
+    pieces = tokenizer.vocabulary()
+    begins_word = np.array([piece.startswith("▁") for piece in pieces])
+    is_unknown = np.array([bool(_BYTE_PIECE.fullmatch(piece)) for piece in pieces])
+    is_unknown[UNK_ID] = True
+    ids, first = _ids(side, rows)
+    is_text = ids < tokenizer.num_pieces  # a tag is no text
+    ids, first = ids[is_text], first[is_text]
+    word = (begins_word[ids] | first).cumsum()
+    num_words = max(1, int(word[-1]) if len(word) else 0)
+    share = len(np.unique(word[is_unknown[ids]])) / num_words
+    return SideFigures(len(ids) / num_words, share, float(side.lengths.mean()), int(side.lengths.max()))
+
+
+def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The ids of these sentences end to end, without `</s>`, and where each sentence begins."""
+    lengths = side.lengths[rows].astype(np.int64) - 1
+    starts = lengths.cumsum() - lengths
+    index = (side.starts[rows] - starts).repeat(lengths) + np.arange(lengths.sum())
+    first = np.zeros(len(index), np.bool_)
+    first[starts[lengths > 0]] = True
+    return side.tokens[index].astype(np.int64), first
+
+
+def _log_frequencies(side: Side, train: TokenStore) -> NDArray[np.float64]:
+    """The log of the share that each id has in a side of the training text, with one more of each."""
+    counts = np.bincount(_ids(side, spread(train.num_pairs, _MAX_PAIRS))[0], minlength=train.num_ids) + 1
+    shares: NDArray[np.float64] = np.log(counts / counts.sum())
+    return shares
+
+
+def _sums(side: Side, rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of the values of each sentence's ids."""
+    ids, _ = _ids(side, rows)
+    sentence = np.arange(len(rows)).repeat(side.lengths[rows] - 1)
+    return np.bincount(sentence, values[ids], minlength=len(rows)).astype(np.float64)

@@ -1,0 +1,179 @@
+"""`mtx train --dry-run`: everything that training does before its first step, some steps, and nothing left behind.
+
+What the run directory holds is read and never changed; what it does not hold yet is made in a temporary directory.
+Flow: configuration -> data, trainer (by `mtx.pipeline`'s own pieces) -> checks, forecast -> report, as JSON or lines.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mtx import checks, pipeline
+from mtx.checks import Advice
+from mtx.config.schema import Config
+from mtx.files import disk
+from mtx.files.durable import nearest_directory
+from mtx.files.durations import format_duration
+from mtx.files.text_files import printable
+from mtx.interop.limits import export_note
+from mtx.model.device import find_device
+from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.directory import check_settings
+from mtx.run.layout import STATE, RunLayout
+from mtx.run.lock import check_writable
+from mtx.training import checkpoint
+from mtx.training.forecast import forecast, measure, memory
+from mtx.training.metrics import require_tensorboard
+from mtx.training.trainer import Trainer
+
+_OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # of report.json
+_LONG_S = 3 * 86_400.0
+
+
+def rehearse(config: Config) -> dict[str, Any]:
+    """What `config` would do and cost, if it were trained here and now; numbers are bytes, seconds and shares.
+
+    Raises:
+        MtxError: what training would raise before its first step, but for a disk without room.
+    """
+    paths = RunLayout(Path(config.run_dir))
+    if config.training.tensorboard:
+        require_tensorboard()
+    check_writable(paths)
+    check_settings(paths, config)
+    with tempfile.TemporaryDirectory(prefix="mtx-", ignore_cleanup_errors=os.name == "nt") as directory:
+        scratch, started = RunLayout(Path(directory)), time.monotonic()
+        was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
+        initial = pipeline.initial_of(config, paths)
+        data = pipeline.load_or_prepare(config, paths if was_prepared else scratch, initial)
+        num_data = 0 if was_prepared else sum(path.stat().st_size for path in scratch.data.iterdir())
+        made = time.monotonic()
+        records = paths if paths.chosen.exists() else scratch
+        trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
+        trainer.begin()
+        if full_steps := full_checkpoint_steps(paths):
+            trainer.state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
+        run, num_bytes = _run(trainer), trainer.space_needed() + num_data
+        measured = {"prepare_s": made - started, **measure(trainer, scratch, made)}
+        left = forecast(config.training, trainer.state, measured)
+        last = trainer.state.step + left["steps"]
+        report = {
+            "src": config.data.src, "tgt": config.data.tgt, "was_prepared": was_prepared,
+            "data": {key: data.report[key] for key in _OF_DATA},
+            "text": {name: asdict(figures) for name, figures in checks.text_figures(data).items()},
+            "run": {**run, "epochs": last / run["steps_per_epoch"]},
+            "memory": memory(trainer.device, run["parameters"]),
+            "disk": {"needed": num_bytes, "free": disk.free_bytes(nearest_directory(paths.root))}, "time": left,
+        }  # fmt: skip
+        advice = [*checks.warnings(data, config, last if left["steps"] else None), *_warnings(report, config)]
+    return {**report, "warnings": [asdict(each) for each in advice]}
+
+
+def _run(trainer: Trainer) -> dict[str, Any]:
+    """What is trained, on what, and for how long."""
+    training, chosen, data = trainer.config.training, trainer.runtime, trainer.data
+    return {
+        "device": chosen.device, "precision": chosen.precision, "threads": chosen.threads,
+        "micro_steps": trainer.num_micro_steps, "parameters": sum(p.numel() for p in trainer.model.parameters()),
+        "pieces": data.tokenizer.num_pieces, "exports": export_note(trainer.config.model),
+        "batch_tokens": training.batch_tokens, "steps_done": trainer.state.step, "max_steps": training.max_steps,
+        "steps_per_epoch": checks.steps_per_epoch(data.train, training.batch_tokens),
+    }  # fmt: skip
+
+
+def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
+    """What the forecast gives reason to say."""
+    run, left, needs, space = (report[key] for key in ("run", "time", "memory", "disk"))
+    if not left["steps"]:
+        text = f"this run has ended at step {run['steps_done']:,}"
+        yield Advice(text, f"a larger training.{left['ends_by']} trains on")
+    elif left["ends_by"] == "time_limit" and run["epochs"] < 1:
+        help = "a longer training.time_limit, or a smaller model.preset"
+        yield Advice(f"the time limit lets training see {run['epochs']:.0%} of the text once", help)
+    if left["steps"] and left["total_s"] > _LONG_S:
+        help = "a machine with a GPU, a smaller model.preset, or training.time_limit=12h"
+        yield Advice(f"this run takes {left['total_s'] / 86_400:,.0f} days on {run['device']}", help)
+    if needs["device"] is not None and needs["needed"] > needs["device"]:
+        help = "a smaller training.micro_batch_tokens or model.preset"
+        yield Advice("the memory of this machine is too small for this run", help)
+    if space["needed"] > space["free"]:
+        help = "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less"
+        yield Advice(f"{config.run_dir}: its disk has too little room, training would not start", help)
+
+
+def lines(report: dict[str, Any]) -> list[str]:
+    """The report for a person. Text of corpora and names of files stand in it: every line is safe for a terminal."""
+    parts = (_data, _words, _model, _resources, _advice)
+    return [printable(line) for part in parts for line in part(report)]
+
+
+def _data(report: dict[str, Any]) -> Iterator[str]:
+    data = report["data"]
+    how = "as this run has prepared them" if report["was_prepared"] else f"in {_duration(report, 'prepare_s')}"
+    num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
+    counts = f"{data['kept']:,} kept, {num_dropped:,} dropped, {data['held_out']:,} held out"
+    yield f"pairs:    {data['read']:,} read, {counts} ({how})"
+    for reason, dropped in data["dropped"].items():
+        yield f"  {dropped['pairs']:,} {reason}, such as {checks.example(dropped['example'])}"
+    for name, held in checks.sets_of(data).items():
+        yield f"  {name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {checks.leaks(held)}"
+
+
+def _words(report: dict[str, Any]) -> Iterator[str]:
+    yield f"{'words:':27} pieces a word   in bytes or unknown   pieces a sentence   at most"
+    for name, text in report["text"].items():
+        for side in ("src", "tgt"):
+            per_word, unknown, mean, longest = text[side].values()
+            yield f"  {f'{name} {report[side]}':25} {per_word:13.2f} {unknown:21.2%} {mean:19.1f} {longest:9,}"
+
+
+def _model(report: dict[str, Any]) -> Iterator[str]:
+    run, left = report["run"], report["time"]
+    trained = f"trained on {run['device']} in {run['precision']}"
+    yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
+    if run["exports"]:
+        yield f"  note: {run['exports']}"
+    done = f"{run['steps_done']:,} are done, " if run["steps_done"] else ""
+    end = f", of which the time limit allows {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
+    yield f"steps:    {done}{run['max_steps']:,} of {run['batch_tokens']:,} target tokens{end}"
+    epochs = f"the run sees the training text {run['epochs']:,.1f} times"
+    yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
+
+
+def _resources(report: dict[str, Any]) -> Iterator[str]:
+    needs, left = report["memory"], report["time"]
+    has = f" of {_mb(needs['device'])}" if needs["device"] else ""
+    model = _mb(sum(needs[key] for key in ("weights", "gradients", "adam", "checkpoint_copy")))
+    other = _mb(needs["other"]) if needs["other"] is not None else "not measured"
+    parts = f"the model and its checkpoint {model}, all else {other}"
+    yield f"memory:   {_mb(needs['needed'])}{has} on {report['run']['device']} ({parts})"
+    yield f"disk:     {_mb(report['disk']['needed'])} of {_mb(report['disk']['free'])} that are free"
+    sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
+    yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}"
+    speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
+    validations = f"validations ({left['validations']:,} of {left['validation_s']:,.1f} s)"
+    yield (
+        f"  {left['steps']:,} steps of {speed}: {_duration(report, 'steps_s')}; "
+        f"{validations}: {_duration(report, 'validations_s')}; "
+        f"checkpoints ({left['saves']:,}): {_duration(report, 'saves_s')}; scoring {_duration(report, 'scoring_s')}; "
+        f"before them {_duration(report, 'prepare_s', 'start_s')}"
+    )
+
+
+def _mb(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB"
+
+
+def _duration(report: dict[str, Any], *keys: str) -> str:
+    return format_duration(sum(report["time"][key] for key in keys))
+
+
+def _advice(report: dict[str, Any]) -> Iterator[str]:
+    for advice in report["warnings"]:
+        yield f"warning: {advice['text']}"
+        yield f"  help: {advice['help']}"
