@@ -18,7 +18,7 @@ from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
-from mtx.interop.verify import TOLERANCES, Proof, Text, check, prove
+from mtx.interop.verify import TOLERANCES, Comparison, Text, check, compare_export
 from mtx.model_directory import storage
 from mtx.run.contents import is_prepared, is_run, model_directory
 from mtx.run.layout import EXPORT_CONFIG, SCORES, RunLayout
@@ -30,17 +30,17 @@ _NUM_LINES = 200
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and its proof; None where nothing could be compared."""
+    """What was written, and its comparison; None where nothing could be compared."""
 
     directory: str
     to: str
     precision: str
-    proof: Proof | None
+    comparison: Comparison | None
 
     def line(self) -> str:
         """What `mtx export` prints."""
-        proof = "not compared with mtx" if self.proof is None else self.proof.line()
-        return f"{self.directory}  {self.to} {self.precision}  {proof}"
+        comparison = "not compared with mtx" if self.comparison is None else self.comparison.line()
+        return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
 def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> Exported:
@@ -72,13 +72,13 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
         except OSError as error:
             durable.name_destination(error, new, directory)
             raise
-        proof = None if lines is None else prove(root, to, new, lines)
-        if proof is not None:
-            check(proof, precision)
+        comparison = None if lines is None else compare_export(root, to, new, lines)
+        if comparison is not None:
+            check(comparison, precision)
         if directory.exists():
             durable.remove_directory(directory)
         new.rename(directory)
-    return Exported(str(directory), to, precision, proof)
+    return Exported(str(directory), to, precision, comparison)
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:

@@ -18,7 +18,7 @@ from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
 logger = logging.getLogger(__name__)
 
 
-def kept_export(model: Path, precision: str = "int8") -> Path:
+def cached_export(model: Path, precision: str = "int8") -> Path:
     """The directory of MODEL's CTranslate2 export, made now if it is not there or out of date.
 
     Args:

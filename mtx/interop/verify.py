@@ -48,7 +48,7 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Proof:
+class Comparison:
     """How the export's translations compare with mtx's.
 
     Attributes:
@@ -66,16 +66,16 @@ class Proof:
         return f"{self.num_lines} lines: {self.identical:.1%} identical, {bleu}"
 
 
-def prove(root: Path, to: str, new: Path, text: Text) -> Proof | None:
+def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | None:
     """Translate the text with the model `root` and with its export `new`; None where that is not possible."""
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
-        return _prove_huggingface(root, new, text)
+        return _compare_huggingface(root, new, text)
     ours, theirs = Translator.load(root), CTranslate2Translator.load(new)
     return compare(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
 
 
-def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Proof:
+def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     if identical == 1:
@@ -84,32 +84,32 @@ def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str
         difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
     else:
         difference = 100 - metrics.bleu(theirs, ours, tgt)
-    return Proof(len(ours), identical, bool(references), difference)
+    return Comparison(len(ours), identical, bool(references), difference)
 
 
-def check(proof: Proof, precision: str) -> None:
+def check(comparison: Comparison, precision: str) -> None:
     """Refuse an export whose translations differ by more than `TOLERANCES`.
 
     Raises:
         MtxError: saying by how much.
     """
     tolerance = TOLERANCES[precision]
-    if proof.identical < tolerance.identical:
+    if comparison.identical < tolerance.identical:
         raise MtxError(
-            f"the export translates {1 - proof.identical:.1%} of {proof.num_lines} lines differently from mtx, more "
-            f"than the {1 - tolerance.identical:.0%} allowed in {precision}; nothing is written"
+            f"the export translates {1 - comparison.identical:.1%} of {comparison.num_lines} lines differently from "
+            f"mtx, more than the {1 - tolerance.identical:.0%} allowed in {precision}; nothing is written"
         )
-    limit = tolerance.bleu if proof.has_references else tolerance.apart
-    is_judged = precision != "int8" or proof.num_lines >= _LINES_FOR_BLEU
-    if is_judged and abs(proof.bleu_difference) > limit:
+    limit = tolerance.bleu if comparison.has_references else tolerance.apart
+    is_judged = precision != "int8" or comparison.num_lines >= _LINES_FOR_BLEU
+    if is_judged and abs(comparison.bleu_difference) > limit:
         raise MtxError(
-            f"the export differs from mtx by {abs(proof.bleu_difference):.2f} BLEU on {proof.num_lines} lines, more "
-            f"than the {limit} allowed in {precision}; nothing is written",
+            f"the export differs from mtx by {abs(comparison.bleu_difference):.2f} BLEU on {comparison.num_lines} "
+            f"lines, more than the {limit} allowed in {precision}; nothing is written",
             None if precision == "float32" else "--precision float32",
         )
 
 
-def _prove_huggingface(root: Path, new: Path, text: Text) -> Proof | None:
+def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None:
     """Compare greedy searches, because transformers' beam search has another length penalty."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts

@@ -88,18 +88,18 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     model.load_state_dict(tensors)
 
 
-def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors of a file whose names, shapes and types are not those of `wanted`, or numbers not finite.
+def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """Refuse tensors of a file whose names, shapes and types are not those of `expected`, or numbers not finite.
 
     Raises:
         DamagedFileError: naming the tensor.
     """
-    for name in sorted({*tensors, *wanted}):
-        if name not in tensors or name not in wanted:
-            raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
-        if tensors[name].shape != wanted[name].shape or tensors[name].dtype != wanted[name].dtype:
-            got, expected = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], wanted[name]))
-            raise DamagedFileError(f"{path}: {name} is {got}, expected {expected}")
+    for name in sorted({*tensors, *expected}):
+        if name not in tensors or name not in expected:
+            raise DamagedFileError(f"{path}: {'lacks' if name in expected else 'holds an unknown tensor'} {name}")
+        if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
+            got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
+            raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
             raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
 
@@ -108,8 +108,8 @@ def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
     """The model of a weights file. What `config` asks for takes no memory before the file is seen to hold it."""
     tensors = load_tensors(path)
     with torch.device("meta"):
-        wanted = Transformer(config, num_ids).state_dict()
-    check_tensors(path, tensors, wanted)
+        expected = Transformer(config, num_ids).state_dict()
+    check_tensors(path, tensors, expected)
     model = Transformer(config, num_ids)
     model.load_state_dict(tensors)
     return model.eval()
@@ -152,14 +152,14 @@ def load(directory: Path) -> LoadedModel:
     return LoadedModel(model, described.tokenizer, described.info)
 
 
-def describe(wanted: Config) -> dict[str, Any]:
+def describe(expected: Config) -> dict[str, Any]:
     """What a model directory says of itself beside its weights."""
     return {
-        "src": wanted.data.src,
-        "tgt": wanted.data.tgt,
-        "max_tokens": wanted.data.max_tokens,
-        "beam_size": wanted.decoding.beam_size,
-        "length_penalty": wanted.decoding.length_penalty,
+        "src": expected.data.src,
+        "tgt": expected.data.tgt,
+        "max_tokens": expected.data.max_tokens,
+        "beam_size": expected.decoding.beam_size,
+        "length_penalty": expected.decoding.length_penalty,
     }
 
 
@@ -174,6 +174,6 @@ def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
-    wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
-    model = _load_model(wanted.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
-    return LoadedModel(model, tokenizer, describe(wanted))
+    expected, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
+    model = _load_model(expected.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
+    return LoadedModel(model, tokenizer, describe(expected))

@@ -26,9 +26,9 @@ class AsyncCheckpointer:
         status: is told of each checkpoint that is written.
     """
 
-    def __init__(self, paths: RunLayout, training: TrainingConfig, lost: DeferredErrors, saved: State):
-        self._paths, self._training, self._lost, self.saved = paths, training, lost, saved
-        self.status = StatusFile(paths.status, lost)
+    def __init__(self, paths: RunLayout, training: TrainingConfig, deferred_errors: DeferredErrors, saved: State):
+        self._paths, self._training, self._deferred_errors, self.saved = paths, training, deferred_errors, saved
+        self.status = StatusFile(paths.status, deferred_errors)
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
 
@@ -70,7 +70,7 @@ class AsyncCheckpointer:
         try:
             writing.result()
         except (OSError, DamagedFileError) as error:
-            self._lost.add(f"the checkpoint of step {self.saved.step}", error)
+            self._deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
 
     def finish(self, state: State) -> None:
@@ -83,7 +83,7 @@ class AsyncCheckpointer:
         if state.step and state != self.saved:
             steps = full_checkpoint_steps(self._paths)
             older = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
-            raise MtxError(f"step {state.step} could not be saved: {self._lost.messages[-1]}", older)
+            raise MtxError(f"step {state.step} could not be saved: {self._deferred_errors.messages[-1]}", older)
 
     def close(self) -> None:
         """End the thread when it is done."""

@@ -33,21 +33,21 @@ _MIN_VOCAB_SIZE = 270  # that tokenizer.vocab_size can be
 _ANEW = "another run_dir=DIR starts anew from it"
 
 
-def inherit(wanted: Resolved) -> Resolved:
+def inherit(resolved: Resolved) -> Resolved:
     """Put what comes with the model of `training.init_from` into a configuration that has one.
 
     Raises:
         UsageError: where there is no such model, or the command line contradicts it.
         DamagedFileError: naming the file of the model that is not what it was.
     """
-    name, run = wanted.config.training.init_from, RunLayout(Path(wanted.config.run_dir))
+    name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
     assert name is not None
     if settings.exists(run.config) and has_begun(run) and (own := settings.load(run.config)).training.init_from == name:
         values = dict(leaves(own.model_dump()))
-        return _with(wanted, {key: values[key] for key in (*_FIXED, *_FREE)})
+        return _with(resolved, {key: values[key] for key in (*_FIXED, *_FREE)})
     values = describe(name)
-    _compare(wanted, values, name)
-    resolved = _with(wanted, values)
+    _compare(resolved, values, name)
+    resolved = _with(resolved, values)
     data, theirs = resolved.config.data, (values["data.src"], values["data.tgt"])
     if (data.src, data.tgt) != theirs:
         logger.warning("%s translates %s, this run %s-%s", name, "-".join(theirs), data.src, data.tgt)
@@ -94,30 +94,30 @@ def _values(model: ModelConfig, tokenizer: Tokenizer, src: str, tgt: str) -> dic
     }  # fmt: skip
 
 
-def _is_typed(wanted: Resolved, key: str) -> bool:
-    return wanted.origins[key] == "command line"
+def _is_typed(resolved: Resolved, key: str) -> bool:
+    return resolved.origins[key] == "command line"
 
 
-def _with(wanted: Resolved, values: Mapping[str, Any]) -> Resolved:
+def _with(resolved: Resolved, values: Mapping[str, Any]) -> Resolved:
     """A configuration with the values of a model where it has none that stay."""
-    stay = {key for key in values if _is_typed(wanted, key) or (key in _FREE and wanted.is_explicit(key))}
+    stay = {key for key in values if _is_typed(resolved, key) or (key in _FREE and resolved.is_explicit(key))}
     return settings.replace_values(
-        wanted, {key: value for key, value in values.items() if key not in stay}, "init_from"
+        resolved, {key: value for key, value in values.items() if key not in stay}, "init_from"
     )
 
 
-def _compare(wanted: Resolved, values: Mapping[str, Any], name: str) -> None:
+def _compare(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
     """Refuse what the command line says against the model; tell what of a file gives way."""
-    asked = dict(leaves(wanted.config.model_dump()))
-    different = [key for key in _FIXED if asked[key] != values[key] and wanted.is_explicit(key)]
-    refused = [f"{key} is {asked[key]}, the model's is {values[key]}" for key in different if _is_typed(wanted, key)]
+    asked = dict(leaves(resolved.config.model_dump()))
+    different = [key for key in _FIXED if asked[key] != values[key] and resolved.is_explicit(key)]
+    refused = [f"{key} is {asked[key]}, the model's is {values[key]}" for key in different if _is_typed(resolved, key)]
     if refused:
         raise UsageError(
             f"training.init_from {name} has its own tokenizer and architecture: {'; '.join(refused)}",
             "leave these settings out",
         )
     if different:
-        keys, origin = ", ".join(different), wanted.origins[different[0]]
+        keys, origin = ", ".join(different), resolved.origins[different[0]]
         logger.info("tokenizer and architecture are those of %s; what %s says of %s gives way", name, origin, keys)
 
 

@@ -38,17 +38,17 @@ class MetricsLogger:
     Args:
         done: steps that earlier starts did.
         ends_at: when a time limit ends training, on the monotonic clock.
-        lost: is told of what cannot be written.
+        deferred_errors: is told of what cannot be written.
         utilisation_per_rate: share of the device's peak that one target token a second is, where that is known.
         hints: watch the figures.
         board: the directory of TensorBoard's files, where these are wanted.
     """
 
     def __init__(
-        self, metrics: Path, done: int, max_steps: int, lost: DeferredErrors, ends_at: float = math.inf,
+        self, metrics: Path, done: int, max_steps: int, deferred_errors: DeferredErrors, ends_at: float = math.inf,
         utilisation_per_rate: float | None = None, hints: Hints | None = None, board: Path | None = None,
     ):  # fmt: skip
-        self._metrics, self._done, self._max_steps, self._lost = metrics, done, max_steps, lost
+        self._metrics, self._done, self._max_steps, self._deferred_errors = metrics, done, max_steps, deferred_errors
         self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
         self._hints, self._board_dir = hints or Hints(None), board
         self._board: Any = None  # TensorBoard's writer
@@ -67,7 +67,9 @@ class MetricsLogger:
         if self._board_dir is not None:
             from torch.utils.tensorboard import SummaryWriter
 
-            with self._lost.defer(str(self._board_dir)):  # what earlier starts told of later steps is not shown
+            with self._deferred_errors.defer(
+                str(self._board_dir)
+            ):  # what earlier starts told of later steps is not shown
                 self._board = SummaryWriter(str(self._board_dir), purge_step=self._done + 1, flush_secs=10)
         self.restart_window()
         self._bar = tqdm(
@@ -79,21 +81,21 @@ class MetricsLogger:
         self._bar.close()
         self._file.close()
         if self._board is not None:
-            with self._lost.defer(str(self._board_dir)):
+            with self._deferred_errors.defer(str(self._board_dir)):
                 self._board.close()
 
     def event(self, name: str, **values: Any) -> None:
         """Append one object to metrics.jsonl, and its numbers to what TensorBoard shows."""
         self._write(json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
         if self._board is not None and "step" in values:
-            with self._lost.defer(f"{self._board_dir}: an event"):
+            with self._deferred_errors.defer(f"{self._board_dir}: an event"):
                 for key, value in values.items():
                     if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
                         self._board.add_scalar(f"{name}/{key}", value, values["step"])
 
     def _write(self, text: str) -> None:
         """Training is worth more than its figures: where they cannot be written, it goes on."""
-        with self._lost.defer(f"{self._metrics}: an event"):
+        with self._deferred_errors.defer(f"{self._metrics}: an event"):
             self._file.write(text.encode())
 
     def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:

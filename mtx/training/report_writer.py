@@ -18,15 +18,15 @@ logger = logging.getLogger(__name__)
 _SHARE = 0.02  # of the time, at most, goes into reports while training goes on
 
 
-class ReportFile:
+class ReportWriter:
     """Writes the report of one run again and again; what goes wrong is told, and never ends a training.
 
     A report that cannot be written is told again at the end, as the disk may fail again; one that cannot be drawn, only
     where it is the last.
     """
 
-    def __init__(self, paths: RunLayout, config: Config, tokenizer: Tokenizer, lost: DeferredErrors):
-        self._paths, self._config, self._tokenizer, self._lost = paths, config, tokenizer, lost
+    def __init__(self, paths: RunLayout, config: Config, tokenizer: Tokenizer, deferred_errors: DeferredErrors):
+        self._paths, self._config, self._tokenizer, self._deferred_errors = paths, config, tokenizer, deferred_errors
         self._next_at = 0.0
 
     def renew(self, model: Transformer) -> None:
@@ -44,7 +44,7 @@ class ReportFile:
     def finish(self, translator: Translator) -> None:
         """Write it when all is done; that it is not there is told at the end once more."""
         if (error := self._write(translator)) is not None:
-            self._lost.add_drawing_error(self._paths.report, error)
+            self._deferred_errors.add_drawing_error(self._paths.report, error)
 
     def _write(self, translator: Translator) -> Exception | None:
         """Write it with the attention of this translator's model; returns why it could not be drawn."""
@@ -55,5 +55,5 @@ class ReportFile:
         try:
             durable.write_bytes(self._paths.report, page)
         except OSError as error:
-            self._lost.add(str(self._paths.report), error)
+            self._deferred_errors.add(str(self._paths.report), error)
         return None

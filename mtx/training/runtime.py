@@ -23,7 +23,7 @@ from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
-from mtx.training.train_step import MicroStep
+from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
 
@@ -43,37 +43,37 @@ class RuntimeChoices:
     compile: bool
 
 
-def choose(paths: RunLayout, wanted: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
+def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
     """What `auto` means for this run: as recorded at its first start, or decided and recorded now.
 
     Raises:
         UsageError: where the run was started on a kind of device that is not here.
         MtxError: where not even the longest sentence fits the device.
     """
-    head_size, is_deterministic = wanted.model.d_model // wanted.model.num_heads, wanted.training.deterministic
+    head_size, is_deterministic = config.model.d_model // config.model.num_heads, config.training.deterministic
     if paths.chosen.exists():
-        chosen = read_chosen(paths.chosen)
-        if wanted.device == "auto" and torch.device(chosen.device).type != device.type:
+        runtime = read_runtime(paths.chosen)
+        if config.device == "auto" and torch.device(runtime.device).type != device.type:
             raise UsageError(
-                f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
+                f"{paths.chosen}: this run was started on {runtime.device}, which is not here",
                 f"device={device.type} goes on without it, not bit for bit",
             )
-        kernel = attention_kernel(device, chosen.precision, head_size, is_deterministic)
-        return replace(chosen, device=str(device), kernel=kernel)
-    precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
+        kernel = attention_kernel(device, runtime.precision, head_size, is_deterministic)
+        return replace(runtime, device=str(device), kernel=kernel)
+    precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
-    num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
-    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
-    chosen = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
-    size = wanted.training.micro_batch_tokens
-    size = largest_micro_batch(wanted, chosen, num_ids, ratio) if size == "auto" else size
-    chosen = replace(chosen, micro_batch_tokens=size)
-    durable.write_json(paths.chosen, asdict(chosen))
-    return chosen
+    num_tokens = config.training.max_steps * config.training.batch_tokens
+    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
+    runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
+    size = config.training.micro_batch_tokens
+    size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
+    runtime = replace(runtime, micro_batch_tokens=size)
+    durable.write_json(paths.chosen, asdict(runtime))
+    return runtime
 
 
-def read_chosen(path: Path) -> RuntimeChoices:
+def read_runtime(path: Path) -> RuntimeChoices:
     """The choices of an earlier start.
 
     Raises:
@@ -85,44 +85,44 @@ def read_chosen(path: Path) -> RuntimeChoices:
     return RuntimeChoices(**{field.name: values[field.name] for field in fields(RuntimeChoices)})
 
 
-def new_model(config: Config, chosen: RuntimeChoices, num_ids: int) -> Transformer:
-    """A model with random weights, drawn on the CPU, on the device and with the kernel that were chosen."""
-    model = Transformer(config.model, num_ids).to(chosen.device)
-    model.kernel = chosen.kernel
+def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transformer:
+    """A model with random weights, drawn on the CPU, on the device and with the kernel that were runtime."""
+    model = Transformer(config.model, num_ids).to(runtime.device)
+    model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens)
     return model
 
 
-def largest_micro_batch(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> int:
+def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:
     """The target tokens of the largest micro-batch that fits: a step whole, or halved as often as it takes.
 
     Args:
-        chosen: all but the micro-batch.
+        runtime: all but the micro-batch.
         ratio: source tokens for one target token in the training data.
 
     Raises:
         MtxError: where not even the longest sentence fits.
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
-    if torch.device(chosen.device).type != "cuda":
+    if torch.device(runtime.device).type != "cuda":
         return max(min(tokens, _CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
-    while not _fits(config, replace(chosen, micro_batch_tokens=size), num_ids, ratio):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio):
         if size == longest:
             raise MtxError(
-                f"{chosen.device}: a micro-batch of {longest} target tokens does not fit its memory",
+                f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
                 "a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", chosen.device)
+    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", runtime.device)
     return size
 
 
-def _fits(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> bool:
+def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> bool:
     """Whether training with these micro-batches leaves some memory free: tried with the longest sentences."""
     try:
-        _try(config, chosen, num_ids, ratio)
-        free, total = torch.cuda.mem_get_info(chosen.device)
+        _try(config, runtime, num_ids, ratio)
+        free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except torch.OutOfMemoryError:
         return False
@@ -131,15 +131,15 @@ def _fits(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) ->
         torch.cuda.empty_cache()
 
 
-def _try(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> None:
-    tokens, longest = chosen.micro_batch_tokens, config.data.max_tokens
+def _try(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
+    tokens, longest = runtime.micro_batch_tokens, config.data.max_tokens
     _, shape = micro_batch_shape(config.training.batch_tokens, tokens, ratio, longest)
-    model = new_model(config, chosen, num_ids).train()
+    model = new_model(config, runtime, num_ids).train()
     kept = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
-    micro_step = MicroStep(model, config.training.label_smoothing, chosen.precision)
+    micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
-    torch.cuda.synchronize(chosen.device)
+    torch.cuda.synchronize(runtime.device)
     del kept
 
 

@@ -26,7 +26,7 @@ class Signals:
         self.stop: int | None = None
         self._save_asked = self._may_raise = False
 
-    def takes_save(self) -> bool:
+    def pop_save_request(self) -> bool:
         """Whether saving was asked for since the last time this was called."""
         asked, self._save_asked = self._save_asked, False
         return asked

@@ -39,7 +39,7 @@ class StoppingCriteria:
             return "time_limit"
         return None
 
-    def needs_measure(self, state: State) -> bool:
+    def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and nobody knows yet how long decoding takes."""
         limit = self._training.time_limit
         return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit

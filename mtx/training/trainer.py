@@ -35,12 +35,12 @@ from mtx.training.checkpoint import State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
-from mtx.training.report_writer import ReportFile
+from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
+from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import RuntimeChoices, new_model
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
-from mtx.training.train_step import HostCopy, MicroStep, Update, refusal, seed_all
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
@@ -53,26 +53,26 @@ class Trainer:
 
     Attributes:
         model, optimizer, micro_step, num_micro_steps, shape: there from `resume` or `begin` on.
-        monitor: is told of each step and validation; there once `run` was called.
+        metrics: is told of each step and validation; there once `run` was called.
     """
 
     def __init__(
         self,
         config: Config,
-        chosen: RuntimeChoices,
+        runtime: RuntimeChoices,
         data: PreparedData,
         paths: RunLayout,
-        lost: DeferredErrors | None = None,
+        deferred_errors: DeferredErrors | None = None,
     ):
-        self.config, self.runtime, self.data, self.paths = config, chosen, data, paths
-        self.lost = lost or DeferredErrors()
-        self.device = torch.device(chosen.device)
+        self.config, self.runtime, self.data, self.paths = config, runtime, data, paths
+        self.deferred_errors = deferred_errors or DeferredErrors()
+        self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256)
         train, tokens = data.train, config.training.batch_tokens
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
         self.sampler = BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
         self._unread: deque[Update] = deque()
-        self._report = ReportFile(paths, config, data.tokenizer, self.lost)
+        self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals()
 
     def resume(self, initial: LoadedModel | None = None) -> None:
@@ -105,14 +105,14 @@ class Trainer:
         self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._cut(self.runtime)
 
-    def _cut(self, chosen: RuntimeChoices) -> None:
+    def _cut(self, runtime: RuntimeChoices) -> None:
         """Decide how a step is cut into micro-batches, and make ready what runs one."""
         training, longest = self.config.training, self.config.data.max_tokens
-        self.runtime = chosen
+        self.runtime = runtime
         self.num_micro_steps, self.shape = micro_batch_shape(
-            training.batch_tokens, chosen.micro_batch_tokens, self.sampler.ratio, longest
+            training.batch_tokens, runtime.micro_batch_tokens, self.sampler.ratio, longest
         )
-        self.micro_step = MicroStep(self.model, training.label_smoothing, chosen.precision, chosen.compile)
+        self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
 
     def space_needed(self) -> int:
         """The most bytes that this run will still write and keep at once."""
@@ -131,20 +131,20 @@ class Trainer:
             StoppedError: after SIGTERM or SIGINT, when the state is saved.
             MtxError: where a loss or gradient is not finite; nothing was updated by it.
         """
-        self._ending = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
-        self._saver = AsyncCheckpointer(self.paths, self.config.training, self.lost, self.state)
-        self.monitor = self._new_monitor()
-        with self._signals.listening(), self.monitor, contextlib.closing(self._saver):
+        self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
+        self._checkpointer = AsyncCheckpointer(self.paths, self.config.training, self.deferred_errors, self.state)
+        self.metrics = self._new_metrics()
+        with self._signals.listening(), self.metrics, contextlib.closing(self._checkpointer):
             about = {**vars(self.runtime), **machine(self.device), "data": self.data.sha256}
-            self.monitor.event("start", step=self.state.step, **about)
-            self._saver.status.write("running", "training", self.state.step)
+            self.metrics.event("start", step=self.state.step, **about)
+            self._checkpointer.status.write("running", "training", self.state.step)
             reason = ""
             with contextlib.suppress(InterruptedTrainingError):
                 reason = self._steps()
             self._save()
-            self._saver.finish(self.state)
+            self._checkpointer.finish(self.state)
             if self._signals.stop is None:
-                self.monitor.end(self.state.step, reason)
+                self.metrics.end(self.state.step, reason)
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "the same command goes on from there")
@@ -154,12 +154,12 @@ class Trainer:
                 "training.learning_rate may be", self.state.best_bleu,
             )  # fmt: skip
 
-    def _new_monitor(self) -> MetricsLogger:
+    def _new_metrics(self) -> MetricsLogger:
         training, state = self.config.training, self.state
         peak = peak_flops(self.device, self.runtime.precision)
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
         return MetricsLogger(
-            self.paths.metrics, state.step, training.max_steps, self.lost, self._ending.at,
+            self.paths.metrics, state.step, training.max_steps, self.deferred_errors, self._stopping.at,
             None if peak is None else flops / peak,
             Hints(training.patience, state.best_bleu if state.best_step else None),
             self.paths.tensorboard if training.tensorboard else None,
@@ -219,15 +219,15 @@ class Trainer:
     def _after_step(self) -> str | None:
         """Validate and save where that is due; the key of `training` that ends it here, if there is one."""
         training, step = self.config.training, self.state.step
-        self._saver.settle()
-        reason = self._ending.reason(self.state)
-        due = reason or step % training.validate_every == 0 or self._ending.needs_measure(self.state)
+        self._checkpointer.settle()
+        reason = self._stopping.reason(self.state)
+        due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
         if due and self.state.validated_step != step:
             self._validate()
-        asked = self._signals.takes_save()
+        asked = self._signals.pop_save_request()
         if step and (asked or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
-        return reason or self._ending.reason(self.state)
+        return reason or self._stopping.reason(self.state)
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and tell of those whose figures are there."""
@@ -272,13 +272,13 @@ class Trainer:
         Raises:
             MtxError: where one was refused.
         """
-        while self._unread and (len(self._unread) > max_unread or self._unread[0].figures.is_there()):
+        while self._unread and (len(self._unread) > max_unread or self._unread[0].figures.is_ready()):
             update = self._unread.popleft()
             loss, nll, norm = update.figures.values()
             if not all(map(math.isfinite, (loss, nll, norm))):
-                raise refusal(update, loss, norm, self.sampler, self.data.train, self.paths)
+                raise non_finite_error(update, loss, norm, self.sampler, self.data.train, self.paths)
             tokens = update.num_tgt_tokens
-            self.monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
+            self.metrics.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 
     def _validate(self) -> None:
         """Validate, and keep count of the best; a signal that asks to leave ends it, and nothing is changed."""
@@ -293,17 +293,17 @@ class Trainer:
             bad_validations=0 if better else state.bad_validations + 1,
             best_bleu=validation.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
         )  # fmt: skip
-        self.monitor.validation(step, validation, better, self._ending.elapsed_s())
+        self.metrics.validation(step, validation, better, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
             self._report.renew(self.model)
-        self.monitor.restart_window()
+        self.metrics.restart_window()
 
     def _save(self) -> None:
         """Have the checkpoint of this step written, unless it is."""
         self._read()
         started = time.monotonic()
-        state = replace(self.state, elapsed_s=round(self._ending.elapsed_s(), 3))
-        if self._saver.save(self.model, self.optimizer, self.state, state):
+        state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
+        if self._checkpointer.save(self.model, self.optimizer, self.state, state):
             self.state = state
-            self.monitor.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
-            self.monitor.restart_window()
+            self.metrics.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
+            self.metrics.restart_window()

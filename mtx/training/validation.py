@@ -30,7 +30,7 @@ class Sample:
     hyp: str
 
 
-def spread(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+def evenly_spaced_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
     """Five sentences, evenly spread; fewer where there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
@@ -65,7 +65,7 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     hypotheses = metrics.normalize_lines(translator.translate(sources), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
-    samples = spread(sources, references, hypotheses)
+    samples = evenly_spaced_samples(sources, references, hypotheses)
     return Validation(nll, bleu, time.monotonic() - started, hypotheses, samples)
 
 

@@ -279,41 +279,43 @@ def test_damaged_weights_are_not_averaged(paths: RunLayout, caplog: pytest.LogCa
 
 
 @pytest.fixture
-def saver(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
-    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as saver:
-        yield saver
+def checkpointer(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
+    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as checkpointer:
+        yield checkpointer
 
 
 def test_a_failed_write_is_told_once_and_the_next_is_made(
-    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", fail)
-        assert saver.save(*fresh(1), State(10), State(10))
+        assert checkpointer.save(*fresh(1), State(10), State(10))
         with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
-            saver.finish(State(10))
-    assert saver.save(*fresh(1), State(20), State(20)) and not saver.save(*fresh(1), State(20), State(20))
-    saver.finish(State(20))
-    assert saver._lost.messages == ["the checkpoint of step 10 could not be written: No space left on device"]
+            checkpointer.finish(State(10))
+    assert checkpointer.save(*fresh(1), State(20), State(20)) and not checkpointer.save(*fresh(1), State(20), State(20))
+    checkpointer.finish(State(20))
+    assert checkpointer._deferred_errors.messages == [
+        "the checkpoint of step 10 could not be written: No space left on device"
+    ]
     assert checkpoint_steps(paths) == [20]
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
-    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     may_write, save = threading.Event(), checkpoint.save
     monkeypatch.setattr(checkpoint, "save", lambda *args: (assert_in_time(may_write), save(*args)))
-    saver.save(model, optimizer, STATE_30, STATE_30)
+    checkpointer.save(model, optimizer, STATE_30, STATE_30)
     train(model, optimizer, 3)
-    saver.settle()  # not done, no error
+    checkpointer.settle()  # not done, no error
     may_write.set()
-    saver.finish(STATE_30)
+    checkpointer.finish(STATE_30)
     restored, optimizer = fresh(2)
     checkpoint.load(paths.checkpoint(30), restored, optimizer)
     for name, tensor in restored.state_dict().items():

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx.training.loss import smoothed_loss
-from mtx.training.train_step import MicroStep
+from mtx.training.micro_step import MicroStep
 from tests.models import random_batch, tiny_model
 
 NUM_IDS = 64

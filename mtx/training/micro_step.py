@@ -129,7 +129,7 @@ class HostCopy:
             self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
             self._event = torch.cuda.current_stream().record_event()
 
-    def is_there(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether `values` would not wait."""
         return self._event is None or self._event.query()
 
@@ -152,7 +152,7 @@ class Update:
     figures: HostCopy
 
 
-def refusal(
+def non_finite_error(
     update: Update, loss: float, norm: float, sampler: BatchSampler, train: TokenStore, paths: RunLayout
 ) -> MtxError:
     """The error of an update whose loss or gradient norm is not finite; its pairs go into refused.tsv."""
