@@ -1,7 +1,7 @@
-"""What `auto` became at the first start of a run: decided once, kept in chosen.json, and used again.
+"""What `auto` means for a run: decided at its first start, recorded in chosen.json, and reused by later starts.
 
-The micro-batch is the largest that fits the device, which is tried. It decides how a step is cut, never what a step
-learns from, so a run may be cut in any way.
+The micro-batch is the largest that fits the device, which is tried out. It decides how a step is divided, never what
+a step learns from, so a run may be divided in any way.
 """
 
 import gc
@@ -27,13 +27,13 @@ from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
 
-_CPU_MICRO_BATCH = 4096  # larger ones are not faster there, and memory stays small
-_FREE_SHARE = 0.08  # of a GPU's memory stays free: decoding and the fragments of days need some
+_CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
+_FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """What `auto` became at the first start, kept in chosen.json and reused."""
+    """How a run uses its device: the content of chosen.json."""
 
     device: str
     precision: str
@@ -44,11 +44,11 @@ class RuntimeChoices:
 
 
 def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
-    """What `auto` means for this run: as recorded at its first start, or decided and recorded now.
+    """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
     Raises:
-        UsageError: where the run was started on a kind of device that is not here.
-        MtxError: where not even the longest sentence fits the device.
+        UsageError: if the run was started on a kind of device that is not available.
+        MtxError: if not even the longest sentence fits the device.
     """
     head_size, is_deterministic = config.model.d_model // config.model.num_heads, config.training.deterministic
     if paths.chosen.exists():
@@ -74,19 +74,15 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
 
 
 def read_runtime(path: Path) -> RuntimeChoices:
-    """The choices of an earlier start.
-
-    Raises:
-        DamagedFileError: where one is missing.
-    """
-    values = durable.read_json(path)
-    if lacking := [field.name for field in fields(RuntimeChoices) if field.name not in values]:
-        raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
-    return RuntimeChoices(**{field.name: values[field.name] for field in fields(RuntimeChoices)})
+    """Read the choices of an earlier start; raises DamagedFileError if one is missing."""
+    values, names = durable.read_json(path), [field.name for field in fields(RuntimeChoices)]
+    if missing := [name for name in names if name not in values]:
+        raise DamagedFileError(f"{path}: lacks {', '.join(missing)}")
+    return RuntimeChoices(**{name: values[name] for name in names})
 
 
 def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transformer:
-    """A model with random weights, drawn on the CPU, on the device and with the kernel that were runtime."""
+    """A model on the device of `runtime`; its random weights are drawn on the CPU."""
     model = Transformer(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens)
@@ -94,14 +90,14 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transfor
 
 
 def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:
-    """The target tokens of the largest micro-batch that fits: a step whole, or halved as often as it takes.
+    """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
-        runtime: all but the micro-batch.
-        ratio: source tokens for one target token in the training data.
+        runtime: its `micro_batch_tokens` is not used.
+        ratio: source tokens per target token in the training data.
 
     Raises:
-        MtxError: where not even the longest sentence fits.
+        MtxError: if not even the longest sentence fits.
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
     if torch.device(runtime.device).type != "cuda":
@@ -119,28 +115,28 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
 
 
 def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> bool:
-    """Whether training with these micro-batches leaves some memory free: tried with the longest sentences."""
+    """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
-        _try(config, runtime, num_ids, ratio)
+        _run_micro_step(config, runtime, num_ids, ratio)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except torch.OutOfMemoryError:
         return False
     finally:
-        gc.collect()  # what an error's traceback held
+        gc.collect()  # frees the tensors that the error's traceback held
         torch.cuda.empty_cache()
 
 
-def _try(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
-    tokens, longest = runtime.micro_batch_tokens, config.data.max_tokens
-    _, shape = micro_batch_shape(config.training.batch_tokens, tokens, ratio, longest)
+def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
+    longest = config.data.max_tokens
+    _, shape = micro_batch_shape(config.training.batch_tokens, runtime.micro_batch_tokens, ratio, longest)
     model = new_model(config, runtime, num_ids).train()
-    kept = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
+    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
     micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
     torch.cuda.synchronize(runtime.device)
-    del kept
+    del reserved
 
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:

@@ -47,7 +47,7 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
     file = _file(tmp_path, DeferredErrors())
     for now in (100, 110, 201, 203, 300):
         clock.now = now
-        file.renew(None)  # type: ignore[arg-type]
+        file.update(None)  # type: ignore[arg-type]
     assert drawn == [100, 203] and (tmp_path / "report.html").read_text() == "page"
 
 
@@ -64,14 +64,14 @@ def test_a_failed_page_is_a_deferred_error_only_at_the_end(
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
     deferred_errors = DeferredErrors()
     file = _file(tmp_path, deferred_errors)
-    file.renew(None)  # type: ignore[arg-type]
+    file.update(None)  # type: ignore[arg-type]
     assert "no page; the next one is tried" in told[0] and deferred_errors.messages == []
     file.finish(None)  # type: ignore[arg-type]
     assert deferred_errors.messages == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
     monkeypatch.setattr(report_writer, "report_page", lambda *_: "page")
     monkeypatch.setattr(disk, "write", fail)
-    file.renew(None)  # type: ignore[arg-type]
+    file.update(None)  # type: ignore[arg-type]
     assert deferred_errors.messages[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
 
 
