@@ -1,6 +1,6 @@
-"""What a model directory says of itself, read and checked without torch: architecture, tokenizer, languages, decoding.
+"""A model directory without its weights: architecture, tokenizer, languages and search settings. It needs no torch.
 
-`bundle` adds the weights; engines that bring their own weights need no more than this.
+`storage` adds the weights; engines that have weights of their own need only this.
 """
 
 import reprlib
@@ -35,15 +35,15 @@ class ModelDescription:
 
 
 def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> ModelDescription:
-    """Verify a model directory and read what it says of itself.
+    """Verify a model directory and read its description.
 
     Args:
-        needed: files that its manifest must list beside the configuration and the tokenizer.
-        name: the file that describes it.
+        needed: files that its manifest must list in addition to the configuration and the tokenizer.
+        name: the file with the configuration.
 
     Raises:
-        UsageError: where it is no model directory.
-        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+        UsageError: if it is not a model directory.
+        DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if not (directory / MANIFEST).is_file():
         raise UsageError(f"{directory}: is not a model directory or a run directory")
@@ -67,13 +67,13 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:
     if wrong := [key for key, kind in _INFO.items() if type(info.get(key)) is not kind]:
         raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
-    meant = {
+    is_in_range = {
         "src": LANGUAGE.fullmatch(info["src"]),
         "tgt": LANGUAGE.fullmatch(info["tgt"]),
         "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
         "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
         "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
     }
-    for key, is_meant in meant.items():
-        if not is_meant:
-            raise DamagedFileError(f"{path}: {key} cannot be meant: {reprlib.repr(info[key])}")
+    for key, is_valid in is_in_range.items():
+        if not is_valid:
+            raise DamagedFileError(f"{path}: {key} is out of range: {reprlib.repr(info[key])}")

@@ -1,6 +1,7 @@
-"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest over all of them.
+"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest of all of them.
 
-Written whole or not at all; loading verifies sha256, the names, shapes and types of the weights, and runs no code.
+It is written whole or not at all. Loading verifies the hashes and the names, shapes and types of the weights, and runs
+no code from the directory.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEI
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEADER_BYTES = 1 << 24  # 2,000 layers and what Adam keeps of them have 14 MB
+_MAX_HEADER_BYTES = 1 << 24  # the header of 2,000 layers with Adam's state has 14 MB
 
 
 @dataclass(frozen=True)
@@ -43,38 +44,45 @@ class LoadedModel:
 
     @property
     def sha256(self) -> str:
-        """Of the weights as a safetensors file, which is that of the `model.safetensors` that they came from."""
+        """The hash of the weights as a safetensors file, which equals that of the file they were loaded from."""
         return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    alone: dict[str, torch.Tensor] = {}
+    unshared: dict[str, torch.Tensor] = {}
     seen = set[int]()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
-        alone[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
         seen.add(memory)
-    data = safetensors.torch.save(alone)
+    data = safetensors.torch.save(unshared)
     with disk.create(path) as file:
         file.write(data)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; a damaged one is refused by name."""
+    """Read a safetensors file; raises DamagedFileError if it is damaged."""
     durable.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
         tensors: dict[str, torch.Tensor] = safetensors.torch.load(content)
         return tensors
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # last of odd shapes
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # RuntimeError: impossible shapes
         raise DamagedFileError(f"{path}: cannot be read: {error}") from None
 
 
 def _check_header(content: bytes) -> None:
-    """Raise ValueError at what the library lets through: a name that stands twice, and a header for its own sake."""
+    """Raise ValueError for what the library accepts: a huge header, and a name that occurs twice."""
     size = int.from_bytes(content[:8], "little")
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
@@ -89,11 +97,7 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
 
 
 def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors of a file whose names, shapes and types are not those of `expected`, or numbers not finite.
-
-    Raises:
-        DamagedFileError: naming the tensor.
-    """
+    """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
             raise DamagedFileError(f"{path}: {'lacks' if name in expected else 'holds an unknown tensor'} {name}")
@@ -105,7 +109,7 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
 
 
 def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
-    """The model of a weights file. What `config` asks for takes no memory before the file is seen to hold it."""
+    """Load a weights file. The model takes no memory before the file is known to fit `config`."""
     tensors = load_tensors(path)
     with torch.device("meta"):
         expected = Transformer(config, num_ids).state_dict()
@@ -122,7 +126,7 @@ def write(
     tokenizer: Tokenizer,
     info: Mapping[str, Any],
 ) -> None:
-    """Write a model directory; one that is there is replaced."""
+    """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
@@ -130,7 +134,7 @@ def write(
 
 
 def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
-    """Put the scores and the model card beside the model and into its manifest."""
+    """Add the scores and the model card to a model directory and its manifest."""
     durable.write_text(directory / CARD, card)
     durable.write_json(directory / SCORES, dict(scores))
     durable.write_manifest(directory)
@@ -140,8 +144,8 @@ def load(directory: Path) -> LoadedModel:
     """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
 
     Raises:
-        UsageError: where it is neither, or a run without a checkpoint.
-        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+        UsageError: if it is neither, or a run without a checkpoint.
+        DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if is_run(directory):
         return _load_checkpoint(RunLayout(directory))
@@ -152,14 +156,14 @@ def load(directory: Path) -> LoadedModel:
     return LoadedModel(model, described.tokenizer, described.info)
 
 
-def describe(expected: Config) -> dict[str, Any]:
-    """What a model directory says of itself beside its weights."""
+def describe(config: Config) -> dict[str, Any]:
+    """The languages and search settings that a model directory stores."""
     return {
-        "src": expected.data.src,
-        "tgt": expected.data.tgt,
-        "max_tokens": expected.data.max_tokens,
-        "beam_size": expected.decoding.beam_size,
-        "length_penalty": expected.decoding.length_penalty,
+        "src": config.data.src,
+        "tgt": config.data.tgt,
+        "max_tokens": config.data.max_tokens,
+        "beam_size": config.decoding.beam_size,
+        "length_penalty": config.decoding.length_penalty,
     }
 
 
@@ -174,6 +178,6 @@ def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
-    expected, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
-    model = _load_model(expected.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
-    return LoadedModel(model, tokenizer, describe(expected))
+    config, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
+    model = _load_model(config.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
+    return LoadedModel(model, tokenizer, describe(config))
