@@ -31,6 +31,7 @@ from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
+from mtx.model_directory.description import info_of
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
@@ -179,7 +180,7 @@ def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, storage.describe(config))
+    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info_of(config))
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:

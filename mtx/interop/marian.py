@@ -1,8 +1,8 @@
 """MarianMT directories (transformers' MarianMTModel and MarianTokenizer): file names, configuration and weights.
 
 The architecture is that of mtx: a norm after each residual sum, eps 1e-5, embeddings times sqrt(d_model), sinusoids in
-halves. MarianMT also scores pad, so its output layer has one more row. transformers leaves out tensors that follow from others
-(tied matrices, computed positions); older files hold copies of them, which must equal the original.
+halves. MarianMT also scores pad, so its output layer has one more row. transformers leaves out tensors that others
+determine (tied matrices, computed positions); older files hold copies of them, which must equal the original.
 """
 
 from pathlib import Path

@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
+from mtx.config import settings
+from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.run.layout import MODEL_CONFIG
+from mtx.run.contents import checkpoint_steps
+from mtx.run.layout import MODEL_CONFIG, RunLayout
 
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 
@@ -62,6 +64,29 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
         )
     _check_info(path, info)
     return ModelDescription(config, tokenizer, info)
+
+
+def read_run(paths: RunLayout) -> ModelDescription:
+    """The description of the model of a run that has no model directory yet.
+
+    Raises:
+        UsageError: if the run has no checkpoint.
+        DamagedFileError: if a file of the tokenizer is damaged.
+    """
+    if not checkpoint_steps(paths):
+        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
+    config = settings.load(paths.config)
+    return ModelDescription(config.model, Tokenizer.load(paths.data), info_of(config))
+
+
+def info_of(config: Config) -> dict[str, Any]:
+    """The languages and search settings that a model directory stores."""
+    data, decoding = config.data, config.decoding
+    return {
+        "src": data.src, "tgt": data.tgt, "max_tokens": data.max_tokens,
+        "beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty,
+    }  # fmt: skip
 
 
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:

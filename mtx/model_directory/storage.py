@@ -15,13 +15,13 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig
+from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk, durable
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
+from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
 from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
@@ -108,15 +108,15 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
             raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
 
 
-def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
-    """Load a weights file. The model takes no memory before the file is known to fit `config`."""
-    tensors = load_tensors(path)
+def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
+    """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
+    config, num_ids, tensors = described.config, described.tokenizer.num_ids, load_tensors(path)
     with torch.device("meta"):
         expected = Transformer(config, num_ids).state_dict()
     check_tensors(path, tensors, expected)
     model = Transformer(config, num_ids)
     model.load_state_dict(tensors)
-    return model.eval()
+    return LoadedModel(model.eval(), described.tokenizer, described.info)
 
 
 def write(
@@ -151,33 +151,15 @@ def load(directory: Path) -> LoadedModel:
         return _load_checkpoint(RunLayout(directory))
     if (directory / EXPORT_CONFIG).is_file():
         raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
-    described = description.read(directory, (WEIGHTS,))
-    model = _load_model(described.config, described.tokenizer.num_ids, directory / WEIGHTS)
-    return LoadedModel(model, described.tokenizer, described.info)
-
-
-def describe(config: Config) -> dict[str, Any]:
-    """The languages and search settings that a model directory stores."""
-    return {
-        "src": config.data.src,
-        "tgt": config.data.tgt,
-        "max_tokens": config.data.max_tokens,
-        "beam_size": config.decoding.beam_size,
-        "length_penalty": config.decoding.length_penalty,
-    }
+    return _load_weights(description.read(directory, (WEIGHTS,)), directory / WEIGHTS)
 
 
 def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     """The best checkpoint of a run that has no model directory yet."""
-    steps = checkpoint_steps(paths)
-    if not steps:
-        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    described, steps = description.read_run(paths), checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
     durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
-    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
-    config, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
-    model = _load_model(config.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
-    return LoadedModel(model, tokenizer, describe(config))
+    return _load_weights(described, paths.checkpoint(step) / WEIGHTS)

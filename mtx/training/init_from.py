@@ -15,10 +15,9 @@ from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
-from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.model_directory import description
-from mtx.run.contents import checkpoint_steps, has_begun, is_run, model_directory
+from mtx.run.contents import has_begun, is_run, model_directory
 from mtx.run.layout import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
@@ -68,25 +67,14 @@ def _model_directory(name: str) -> Path:
 def describe(name: str) -> dict[str, Any]:
     """The settings of a model, by their keys; verifies its files."""
     directory = _model_directory(name)
-    if not is_run(directory):
-        model = description.read(directory, (WEIGHTS,))
-        return _values(model.config, model.tokenizer, model.info["src"], model.info["tgt"])
-    run = RunLayout(directory)
-    if not checkpoint_steps(run):
-        raise UsageError(
-            f"training.init_from {directory}: this run has no model yet", f"mtx train {directory} goes on with it"
-        )
-    durable.verify(run.data, Tokenizer.file_names_in(run.data), only_needed=True)
-    own = settings.load(run.config)
-    return _values(own.model, Tokenizer.load(run.data), own.data.src, own.data.tgt)
-
-
-def _values(model: ModelConfig, tokenizer: Tokenizer, src: str, tgt: str) -> dict[str, Any]:
-    size = tokenizer.num_pieces
+    is_checkpoint = is_run(directory)
+    model = description.read_run(RunLayout(directory)) if is_checkpoint else description.read(directory, (WEIGHTS,))
+    size = model.tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.model_dump().items()},
+        **{f"model.{name}": value for name, value in model.config.model_dump().items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
-        "tokenizer.normalization": tokenizer.normalization, "data.src": src, "data.tgt": tgt,
+        "tokenizer.normalization": model.tokenizer.normalization,
+        "data.src": model.info["src"], "data.tgt": model.info["tgt"],
     }  # fmt: skip
 
 
