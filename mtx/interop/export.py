@@ -18,7 +18,7 @@ from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
-from mtx.interop.verify import TOLERANCES, Comparison, Text, check, compare_export
+from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
 from mtx.model_directory import storage
 from mtx.run.contents import is_prepared, is_run, model_directory
 from mtx.run.layout import EXPORT_CONFIG, SCORES, RunLayout
@@ -74,7 +74,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
             raise
         comparison = None if lines is None else compare_export(root, to, new, lines)
         if comparison is not None:
-            check(comparison, precision)
+            check_tolerances(comparison, precision)
         if directory.exists():
             durable.remove_directory(directory)
         new.rename(directory)

@@ -42,7 +42,11 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
     try:
         with FileLock(lock):
             if _source_of(export) != source:  # no other process has converted it meanwhile
-                _convert(root, export, precision, source)
+                logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+                from mtx.interop.ctranslate2 import write_ctranslate2
+                from mtx.model_directory import storage
+
+                write_ctranslate2(storage.load(root), export, precision, source)
             with contextlib.suppress(OSError):  # Windows does not remove an open file
                 lock.unlink()
     except OSError as error:
@@ -80,11 +84,3 @@ def _source_of(export: Path) -> str | None:
         return str(durable.read_json(export / EXPORT_CONFIG).get("source"))
     except DamagedFileError:
         return None
-
-
-def _convert(root: Path, export: Path, precision: str, source: str) -> None:
-    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
-    from mtx.interop.ctranslate2 import write_ctranslate2
-    from mtx.model_directory import storage
-
-    write_ctranslate2(storage.load(root), export, precision, source)

@@ -57,13 +57,9 @@ Licence of the model: not given; that of the training text may bind whoever pass
 
 
 def run_card(
-    config: Config,
-    report: Mapping[str, Any],
-    scores: Mapping[str, Any],
-    run: Mapping[str, Any],
-    steps: int,
+    config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any], steps: int,
     elapsed: str,
-) -> str:
+) -> str:  # fmt: skip
     """README.md of a model directory.
 
     Args:

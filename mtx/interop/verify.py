@@ -72,10 +72,10 @@ def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | N
     if to == "huggingface":
         return _compare_huggingface(root, new, text)
     ours, theirs = Translator.load(root), CTranslate2Translator.load(new)
-    return compare(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
+    return compare_translations(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
 
 
-def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
+def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     if identical == 1:
@@ -87,7 +87,7 @@ def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str
     return Comparison(len(ours), identical, bool(references), difference)
 
 
-def check(comparison: Comparison, precision: str) -> None:
+def check_tolerances(comparison: Comparison, precision: str) -> None:
     """Raise MtxError if the translations of an export differ by more than `TOLERANCES`."""
     tolerance = TOLERANCES[precision]
     if comparison.identical < tolerance.identical:
@@ -131,4 +131,4 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
         )  # fmt: skip
     theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     references = [text.references[row] for row in rows] if text.references else []
-    return compare(ours.translate(inputs), theirs, references, ours.tgt)
+    return compare_translations(ours.translate(inputs), theirs, references, ours.tgt)

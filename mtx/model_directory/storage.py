@@ -68,8 +68,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         content = path.read_bytes()
         _check_header(content)
-        tensors: dict[str, torch.Tensor] = safetensors.torch.load(content)
-        return tensors
+        return dict(safetensors.torch.load(content))
     except (
         SafetensorError,
         OSError,
@@ -120,12 +119,9 @@ def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
 
 
 def write(
-    directory: Path,
-    weights: Mapping[str, torch.Tensor],
-    config: ModelConfig,
-    tokenizer: Tokenizer,
+    directory: Path, weights: Mapping[str, torch.Tensor], config: ModelConfig, tokenizer: Tokenizer,
     info: Mapping[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)

@@ -137,8 +137,7 @@ class HostCopy:
         """The numbers of the tensor."""
         if self._event is not None:
             self._event.synchronize()
-        numbers: list[float] = self._tensor.tolist()
-        return numbers
+        return list(self._tensor.tolist())
 
 
 @dataclass(frozen=True)

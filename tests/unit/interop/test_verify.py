@@ -6,7 +6,7 @@ import pytest
 
 from mtx.errors import MtxError
 from mtx.interop.huggingface import export_huggingface
-from mtx.interop.verify import Comparison, Text, check, compare, compare_export
+from mtx.interop.verify import Comparison, Text, check_tolerances, compare_export, compare_translations
 from tests.exports import lively_bundle, small_tokenizer
 
 WORDS = "a small house stands on the hill"
@@ -14,12 +14,12 @@ WORDS = "a small house stands on the hill"
 
 def test_shares_and_differences() -> None:
     ours, theirs = [WORDS, "one two three four five"], [WORDS, "one two three four six"]
-    with_references = compare(ours, theirs, [WORDS, "one two three four five"], "en")
+    with_references = compare_translations(ours, theirs, [WORDS, "one two three four five"], "en")
     assert (with_references.num_lines, with_references.identical, with_references.has_references) == (2, 0.5, True)
-    without = compare(ours, theirs, [], "en")
+    without = compare_translations(ours, theirs, [], "en")
     assert not without.has_references
     assert without.bleu_difference == pytest.approx(-with_references.bleu_difference) and without.bleu_difference > 0
-    assert compare(["two"], ["two"], [], "en").bleu_difference == 0
+    assert compare_translations(["two"], ["two"], [], "en").bleu_difference == 0
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_shares_and_differences() -> None:
 )
 def test_what_is_refused(precision: str, comparison: Comparison, is_refused: bool) -> None:
     if not is_refused:
-        check(comparison, precision)
+        check_tolerances(comparison, precision)
         return
     with pytest.raises(MtxError, match=r"200 lines.* nothing is written"):
-        check(comparison, precision)
+        check_tolerances(comparison, precision)
 
 
 def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
