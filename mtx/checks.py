@@ -109,10 +109,10 @@ def _unknown_words(figures: "dict[str, TextFigures]", config: Config) -> Iterato
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
-    training, kept = config.training, data.report["kept"]
-    if kept < _FEW_PAIRS and not training.init_from:
+    training, num_pairs = config.training, data.report["kept"]
+    if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
-        yield Advice(f"{kept:,} pairs are few: a translator that starts from nothing needs some thousand", help)
+        yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
     epoch = steps_per_epoch(data.train, training.batch_tokens)
     if epoch < _FEW_STEPS:
         help = "a smaller training.batch_tokens makes more steps of the same text"
@@ -121,7 +121,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
     if last > _MANY_EPOCHS * epoch and not ends_sooner:
         help = "a smaller training.max_steps, or training.patience=6, which ends when nothing gets better"
-        yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {kept:,} pairs", help)
+        yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs", help)
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"

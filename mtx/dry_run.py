@@ -76,9 +76,9 @@ def rehearse(config: Config) -> dict[str, Any]:
 
 def _run(trainer: Trainer) -> dict[str, Any]:
     """What is trained, on what, and for how long."""
-    training, chosen, data = trainer.config.training, trainer.runtime, trainer.data
+    training, runtime, data = trainer.config.training, trainer.runtime, trainer.data
     return {
-        "device": chosen.device, "precision": chosen.precision, "threads": chosen.threads,
+        "device": runtime.device, "precision": runtime.precision, "threads": runtime.threads,
         "micro_steps": trainer.num_micro_steps, "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "pieces": data.tokenizer.num_pieces, "exports": export_note(trainer.config.model),
         "batch_tokens": training.batch_tokens, "steps_done": trainer.state.step, "max_steps": training.max_steps,

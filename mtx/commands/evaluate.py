@@ -1,14 +1,27 @@
 """`mtx evaluate`: translate and score test sets, or score files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Published, find_protocol, print_scores
+from mtx.commands.options import (
+    Alpha,
+    AsJson,
+    BatchTokens,
+    Beam,
+    Device,
+    ProtocolName,
+    Published,
+    find_protocol,
+    print_scores,
+)
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 from mtx.run.contents import is_run
+
+if TYPE_CHECKING:
+    from mtx.evaluation.metrics import Scores
 
 
 def evaluate(
@@ -30,43 +43,20 @@ def evaluate(
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
-    from mtx.evaluation import test_sets
-    from mtx.evaluation.evaluate import score_file, translate_and_score
-
     if hyp is not None:
-        if ref is not None and testset is None:
-            test_set, name = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction)), hyp.name
-        elif testset is not None and ref is None:
-            test_set = test_sets.sacrebleu_test_set(testset, direction or "")
-            name = test_set.name
-        else:
-            raise UsageError(
-                "--hyp needs references to compare with", "--ref FILE, or --testset NAME --direction en-de"
-            )
-        print_scores({name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}, as_json)
+        print_scores(_score_file(hyp, ref, testset, direction, protocol), as_json)
         return
-    from mtx import pipeline
-
     assert model is not None
-    if (src is None) != (ref is None):
-        raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
-    if src is not None and testset is not None:
-        raise UsageError("--testset has its own text; leave out --src and --ref")
-    if direction is not None and testset is None:
-        raise UsageError(
-            "--direction belongs to --testset; here the model's own direction counts", f"mtx evaluate {model}"
-        )
-    own = src is None and testset is None
-    if own and Path(model).is_dir() and not is_run(Path(model)):
-        raise UsageError(
-            f"{model}: is not a run directory, so it has no test sets",
-            f"mtx evaluate {model} --src FILE --ref FILE, or --testset NAME",
-        )
+    _check_text(model, src, ref, testset, direction)
+    from mtx import pipeline
+    from mtx.evaluation import test_sets
+    from mtx.evaluation.evaluate import translate_and_score
+
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
-    if own:
+    if src is None and testset is None:
         scores = pipeline.evaluate_run(translator, Path(model), published)
     elif testset is not None:
         test_set = test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
@@ -76,3 +66,37 @@ def evaluate(
         test_set = test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))
         scores = {test_set.name: translate_and_score(translator, test_set, protocol=published)}
     print_scores(scores, as_json)
+
+
+def _score_file(
+    hyp: Path, ref: Path | None, testset: str | None, direction: str | None, protocol: ProtocolName | None
+) -> "dict[str, Scores]":
+    """The scores of a file of hypotheses, against a file of references or a test set of sacreBLEU."""
+    from mtx.evaluation import test_sets
+    from mtx.evaluation.evaluate import score_file
+
+    if ref is not None and testset is None:
+        test_set, name = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction)), hyp.name
+    elif testset is not None and ref is None:
+        test_set = test_sets.sacrebleu_test_set(testset, direction or "")
+        name = test_set.name
+    else:
+        raise UsageError("--hyp needs references to compare with", "--ref FILE, or --testset NAME --direction en-de")
+    return {name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}
+
+
+def _check_text(model: str, src: Path | None, ref: Path | None, testset: str | None, direction: str | None) -> None:
+    """Refuse options that do not go together before a model is loaded."""
+    if (src is None) != (ref is None):
+        raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
+    if src is not None and testset is not None:
+        raise UsageError("--testset has its own text; leave out --src and --ref")
+    if direction is not None and testset is None:
+        raise UsageError(
+            "--direction belongs to --testset; here the model's own direction counts", f"mtx evaluate {model}"
+        )
+    if src is None and testset is None and Path(model).is_dir() and not is_run(Path(model)):
+        raise UsageError(
+            f"{model}: is not a run directory, so it has no test sets",
+            f"mtx evaluate {model} --src FILE --ref FILE, or --testset NAME",
+        )

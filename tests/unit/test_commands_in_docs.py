@@ -1,4 +1,4 @@
-"""Every command in the README and the guide is one that mtx has, with options and settings that it knows."""
+"""Every command in the README and the guide is one that mtx has, and every file that a document names exists."""
 
 import re
 import shlex
@@ -40,3 +40,11 @@ def test_a_command_is_understood(line: str) -> None:
         assert settings.is_override(setting) and setting.partition("=")[0] in key_names(), setting
     for name in (word for word in given if "=" not in word and "/" not in word):
         assert name in settings.recipe_names(), name
+
+
+@pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
+def test_every_file_that_a_document_names_exists(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:mtx|tests|scripts|configs|docs)/[\w./-]+)`", text)
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
