@@ -38,7 +38,7 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
         return export
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
     if lock.is_symlink():  # locking would empty the file that it points to
-        raise DamagedFileError(f"{lock}: is a link, which no lock is")
+        raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
     try:
         with FileLock(lock):
             if _source_of(export) != source:  # no other process has converted it meanwhile

@@ -69,14 +69,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         content = path.read_bytes()
         _check_header(content)
         return dict(safetensors.torch.load(content))
-    except (
-        SafetensorError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        RuntimeError,
-    ) as error:  # RuntimeError: impossible shapes
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot be read: {error}") from None
 
 
