@@ -241,7 +241,7 @@ class _Search:
             for number, history, finished, ends in zip(numbers, *tensors, strict=True):
                 self.results[number] = backtrace(history, finished, ends)
                 if not self.results[number]:
-                    raise MtxError("the model's scores are not finite: its weights are damaged or far too large")
+                    raise MtxError("the model gives no numbers as scores: its weights are damaged or far too large")
 
 
 def _to_host(tensor: Tensor) -> Tensor:
