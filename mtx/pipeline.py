@@ -31,6 +31,7 @@ from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
+from mtx.model_directory.description import info_of
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
@@ -41,10 +42,10 @@ from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
-from mtx.training.report_writer import ReportFile
-from mtx.training.runtime import choose
+from mtx.training.report_writer import ReportWriter
+from mtx.training.runtime import choose_runtime
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, spread
+from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +110,7 @@ def new_trainer(
     """
     if device.type == "cuda" and config.training.deterministic:
         make_deterministic()
-    runtime = choose(records, config, device, data)
+    runtime = choose_runtime(records, config, device, data)
     torch.set_num_threads(runtime.threads)
     if device.type == "cpu":
         keep_freed_memory()
@@ -179,7 +180,7 @@ def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, storage.describe(config))
+    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info_of(config))
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
@@ -197,14 +198,14 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
     card = run_card(config, data.report, scores, run, state.step, format_duration(state.elapsed_s))
     storage.add_scores(paths.model, {**scores, "run": run}, card)
-    ReportFile(paths, config, data.tokenizer, trainer.lost).finish(translator)
+    ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
 
 
 def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
     """Write the report if the process that scored the run ended before it could."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
         translator = Translator.load(paths.model)
-        ReportFile(paths, config, translator.tokenizer, deferred_errors).finish(translator)
+        ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
 
 
 def evaluate_tests(
@@ -272,4 +273,4 @@ def _samples(directory: Path) -> list[Sample]:
     texts = [directory / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)]
     if not all(path.is_file() for path in texts):
         return []
-    return spread(*(list(text_files.read_lines(path)) for path in texts))
+    return evenly_spaced_samples(*(list(text_files.read_lines(path)) for path in texts))

@@ -25,7 +25,7 @@ from mtx.data import preprocess
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout
 from mtx.training.metrics import MetricsLogger
-from mtx.training.runtime import read_chosen
+from mtx.training.runtime import read_runtime
 from mtx.training.trainer import Trainer
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
@@ -34,13 +34,13 @@ _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     """Returns the median times of a step with and without metrics, their ratio, and the time of the metrics alone."""
     paths = RunLayout(run)
-    config, chosen = settings.load(paths.config), read_chosen(paths.chosen)
+    config, chosen = settings.load(paths.config), read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = preprocess.load_prepared(paths.data)
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     trainer.begin()
     times: dict[bool, list[float]] = {True: [], False: []}
-    with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as monitor:
+    with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as metrics:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
             started, batch = time.perf_counter(), next(loaded)
@@ -48,13 +48,13 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
             assert figures is not None
             loss, nll, norm = figures.tolist()
             if step % 2:
-                monitor.step(step, loss, nll / batch.num_tgt_tokens, 1e-3, norm, batch.num_tgt_tokens)
+                metrics.step(step, loss, nll / batch.num_tgt_tokens, 1e-3, norm, batch.num_tgt_tokens)
             if step > 20:  # the first ones are slow
                 times[bool(step % 2)].append(time.perf_counter() - started)
         loaded.close()
         started = time.perf_counter()
         for _ in range(_CALLS):
-            monitor.step(step, 2.0, 1.5, 1e-3, 1.0, 1000)
+            metrics.step(step, 2.0, 1.5, 1e-3, 1.0, 1000)
         alone = (time.perf_counter() - started) / _CALLS
     with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
     return {

@@ -26,7 +26,7 @@ from mtx.model.device import find_device
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training.loader import LoadedStep, load_steps
-from mtx.training.runtime import choose
+from mtx.training.runtime import choose_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 
@@ -111,7 +111,7 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
     """Returns mtx's own trainer and loader, with what `mtx train` would choose. Only this function uses the trainer."""
     paths = RunLayout(Path(config.run_dir))
-    chosen = choose(paths, config, device, data)
+    chosen = choose_runtime(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     trainer.begin()
     k, shape = trainer.num_micro_steps, trainer.shape

@@ -169,9 +169,9 @@ def load_translator(
         raise UsageError(f"{model}: no such model directory or run directory")
     if engine is Engine.ctranslate2:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-        from mtx.interop.export_cache import kept_export
+        from mtx.interop.export_cache import cached_export
 
-        path = kept_export(Path(model), precision_name)
+        path = cached_export(Path(model), precision_name)
         translator: TextTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
     else:
         import torch

@@ -1,7 +1,7 @@
-"""Writes a model for CTranslate2: its own files, and the tokenizer and settings that translating lines takes.
+"""Writes a model for CTranslate2: CTranslate2's own files, and the tokenizer and settings needed to translate lines.
 
-The weights are put into CTranslate2's documented specification. Its decoder starts from a zero embedding, as mtx's
-does, so that logits and scores are those of mtx. `mtx.decoding.ctranslate2_engine` runs the result.
+The weights go into CTranslate2's documented specification. Its decoder starts from a zero embedding, as that of mtx
+does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
 from pathlib import Path
@@ -26,12 +26,11 @@ _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with
 def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, source: str | None = None) -> None:
     """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
 
+    Raises MtxError if CTranslate2 is not installed.
+
     Args:
         precision: float32, float16 or int8, which quantizes the matrices and leaves the rest in float32.
-        source: sha256 of the weights of `loaded`, by which an export that is out of date is recognised.
-
-    Raises:
-        MtxError: where CTranslate2 is not installed.
+        source: sha256 of the weights of `loaded`, by which an outdated export is recognised.
     """
     library()
     vocabulary = loaded.tokenizer.vocabulary()
@@ -60,7 +59,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
 
     Args:
         vocabulary: the piece of each output id.
-        num_positions: rows of the position tables, where they are computed.
+        num_positions: rows of computed position tables.
     """
     from ctranslate2 import specs
 
@@ -81,7 +80,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True
     spec.config.unk_token = UNK
-    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token will do
+    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token works
     spec.config.decoder_start_token = EOS
-    spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx keeps
+    spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
     return spec

@@ -1,6 +1,6 @@
 """`mtx export`: writes a model in another program's format and compares the translations (`mtx.interop.verify`).
 
-The export gets its name only when the comparison, on a part of the run's validation text, has succeeded.
+The export gets its final name only after the comparison, on a part of the run's validation text, has succeeded.
 """
 
 import logging
@@ -18,7 +18,7 @@ from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
-from mtx.interop.verify import TOLERANCES, Proof, Text, check, prove
+from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
 from mtx.model_directory import storage
 from mtx.run.contents import is_prepared, is_run, model_directory
 from mtx.run.layout import EXPORT_CONFIG, SCORES, RunLayout
@@ -29,22 +29,22 @@ _NUM_LINES = 200
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was written, and its proof; None where nothing could be compared."""
+class ExportResult:
+    """What was written, and its comparison with mtx; None if nothing could be compared."""
 
     directory: str
     to: str
     precision: str
-    proof: Proof | None
+    comparison: Comparison | None
 
     def line(self) -> str:
         """What `mtx export` prints."""
-        proof = "not compared with mtx" if self.proof is None else self.proof.line()
-        return f"{self.directory}  {self.to} {self.precision}  {proof}"
+        comparison = "not compared with mtx" if self.comparison is None else self.comparison.line()
+        return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
-def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> Exported:
-    """Write MODEL in another program's format, if the export translates as mtx does.
+def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> ExportResult:
+    """Write MODEL in another program's format, provided that the export translates like mtx.
 
     Args:
         model: run directory or model directory.
@@ -53,14 +53,14 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
         text: lines to compare translations of; None means the run's validation text.
 
     Raises:
-        UsageError: where `model` is no model, the format has no such precision, or `directory` holds something else.
-        MtxError: where the translations differ by more than `TOLERANCES`; nothing is left behind.
+        UsageError: if `model` is not a model, the format lacks the precision, or `directory` holds something else.
+        MtxError: if the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
     _check_request(to, precision, directory)
     if to == "ctranslate2":
         library()
-    root, run = _places(model)
-    loaded, lines = storage.load(root), _text(run, text)
+    root, run = _model_and_run(model)
+    loaded, lines = storage.load(root), _comparison_text(run, text)
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
         new = Path(temporary) / directory.name
@@ -72,19 +72,19 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
         except OSError as error:
             durable.name_destination(error, new, directory)
             raise
-        proof = None if lines is None else prove(root, to, new, lines)
-        if proof is not None:
-            check(proof, precision)
+        comparison = None if lines is None else compare_export(root, to, new, lines)
+        if comparison is not None:
+            check_tolerances(comparison, precision)
         if directory.exists():
             durable.remove_directory(directory)
         new.rename(directory)
-    return Exported(str(directory), to, precision, proof)
+    return ExportResult(str(directory), to, precision, comparison)
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:
-    """Beside the run, or beside a model directory without one: `runs/NAME-ctranslate2-int8`."""
-    named = (_places(model)[1] or model).resolve()
-    return named.with_name("-".join([named.name, to, *([precision] if to == "ctranslate2" else [])]))
+    """The directory beside the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
+    beside = (_model_and_run(model)[1] or model).resolve()
+    return beside.with_name("-".join([beside.name, to, *([precision] if to == "ctranslate2" else [])]))
 
 
 def _check_request(to: str, precision: str, directory: Path) -> None:
@@ -99,18 +99,18 @@ def _check_request(to: str, precision: str, directory: Path) -> None:
         raise UsageError(f"{directory}: is no earlier export, so it is not replaced", "-o DIR names another directory")
 
 
-def _places(model: Path) -> tuple[Path, Path | None]:
+def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     if is_run(model):
         return model_directory(model), model
-    above = model.resolve().parent
-    return model, above if is_run(above) and model_directory(above) == model.resolve() else None
+    parent = model.resolve().parent
+    return model, parent if is_run(parent) and model_directory(parent) == model.resolve() else None
 
 
-def _text(run: Path | None, file: Path | None) -> Text | None:
-    """The lines to compare: those of the file, or else the run's validation pairs."""
+def _comparison_text(run: Path | None, file: Path | None) -> Text | None:
+    """The first lines of the file, or else of the run's validation text."""
     if file is not None:
         lines = [line for line in text_files.read_lines(file) if line.strip()][:_NUM_LINES]
         if not lines:

@@ -1,6 +1,7 @@
 """The CTranslate2 export inside a model directory, for `mtx translate MODEL --engine ctranslate2`.
 
-It is made at the first use, and again when the model's weights have changed. torch is imported only for a conversion.
+The first use converts the model; later uses convert it again only if its weights have changed. Only a conversion
+imports torch.
 """
 
 import contextlib
@@ -18,16 +19,16 @@ from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
 logger = logging.getLogger(__name__)
 
 
-def kept_export(model: Path, precision: str = "int8") -> Path:
-    """The directory of MODEL's CTranslate2 export, made now if it is not there or out of date.
+def cached_export(model: Path, precision: str = "int8") -> Path:
+    """The directory of MODEL's CTranslate2 export, converted now if it is missing or outdated.
 
     Args:
         model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
 
     Raises:
-        UsageError: where there is no such model.
-        DamagedFileError: where the lock is a link.
-        MtxError: where CTranslate2 is not installed, or the export cannot be written inside the model directory.
+        UsageError: if there is no such model.
+        DamagedFileError: if the lock file is a symbolic link.
+        MtxError: if CTranslate2 is not installed, or the export cannot be written inside the model directory.
     """
     if (model / EXPORT_CONFIG).is_file():
         return model
@@ -36,13 +37,17 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
     if _source_of(export) == source:
         return export
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
-    if lock.is_symlink():  # taking the lock would empty the file that it leads to
+    if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a link, which no lock is")
     try:
         with FileLock(lock):
-            if _source_of(export) != source:  # or another process has made it meanwhile
-                _convert(root, export, precision, source)
-            with contextlib.suppress(OSError):  # Windows keeps an open file
+            if _source_of(export) != source:  # no other process has converted it meanwhile
+                logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+                from mtx.interop.ctranslate2 import write_ctranslate2
+                from mtx.model_directory import storage
+
+                write_ctranslate2(storage.load(root), export, precision, source)
+            with contextlib.suppress(OSError):  # Windows does not remove an open file
                 lock.unlink()
     except OSError as error:
         raise MtxError(
@@ -54,11 +59,7 @@ def kept_export(model: Path, precision: str = "int8") -> Path:
 
 
 def require_model_directory(model: Path) -> Path:
-    """The model directory that MODEL names: itself, or that of the run.
-
-    Raises:
-        UsageError: where MODEL is neither, or a run that is not finished.
-    """
+    """The model directory that MODEL names: itself, or that of the run; UsageError if there is none."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     root = model_directory(model)
@@ -78,16 +79,8 @@ def weights_hash(root: Path) -> str:
 
 
 def _source_of(export: Path) -> str | None:
-    """The sha256 of the weights that an export was made from; None where there is no usable export."""
+    """The sha256 of the weights that an export was made from; None without a usable export."""
     try:
         return str(durable.read_json(export / EXPORT_CONFIG).get("source"))
     except DamagedFileError:
         return None
-
-
-def _convert(root: Path, export: Path, precision: str, source: str) -> None:
-    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
-    from mtx.interop.ctranslate2 import write_ctranslate2
-    from mtx.model_directory import storage
-
-    write_ctranslate2(storage.load(root), export, precision, source)

@@ -1,7 +1,7 @@
 """Exports a model to transformers: a MarianMT directory, ready for the hub. `marian_import` is the other direction.
 
-transformers is not needed: the files are written as `MarianMTModel` and `MarianTokenizer` of 4.48 and later read them.
-The logits are mtx's.
+transformers is not needed: the files have the form that `MarianMTModel` and `MarianTokenizer` of 4.48 and later read.
+The logits equal those of mtx.
 """
 
 import json
@@ -30,20 +30,18 @@ _EXTRA_POSITIONS = 64
 
 
 def export_huggingface(loaded: LoadedModel, directory: Path, scores: Mapping[str, Any] | None = None) -> None:
-    """Write a directory for `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`.
-
-    An earlier export in `directory` is replaced.
+    """Write a directory that `MarianMTModel` and `MarianTokenizer` load; an earlier export in it is replaced.
 
     Args:
         scores: the content of `scores.json` beside the model, for the model card.
 
     Raises:
-        UsageError: where MarianMT cannot hold the model, or `directory` holds files that mtx did not write.
+        UsageError: if MarianMT cannot represent the model, or `directory` holds files that mtx did not write.
     """
     if obstacles := huggingface_obstacles(loaded.model.config):
         raise UsageError(f"this model cannot become a MarianMT directory: {'; '.join(obstacles)}")
     check_replaceable(directory)
-    objects = {  # without mtx's format number, for these formats are not its own
+    objects = {  # without mtx's format number, because these are not formats of mtx
         marian.CONFIG: _config(loaded).model_dump(),
         marian.GENERATION_CONFIG: _generation_config(loaded),
         marian.TOKENIZER_CONFIG: _tokenizer_config(loaded),
@@ -60,7 +58,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path, scores: Mapping[str
 
 
 def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    """Piece to id; the reserved symbols and `<pad>` are at the end."""
+    """The id of each piece; the reserved symbols and `<pad>` are at the end."""
     pieces = [*tokenizer.vocabulary(), PAD]
     if duplicates := [piece for piece, count in Counter(pieces).items() if count > 1]:
         raise UsageError(f"the tokenizer has two pieces {duplicates[0]!r}, which MarianTokenizer cannot tell apart")
@@ -81,13 +79,13 @@ def _config(loaded: LoadedModel) -> marian.MarianConfig:
 
 
 def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
-    """mtx's search. alpha is kept, though transformers' penalty is |Y|^alpha and mtx's ((5 + |Y|) / 6)^alpha."""
+    """The search of mtx with the same alpha, though transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha."""
     beam_size, pad_id = loaded.info["beam_size"], loaded.model.pad_id
     beam_search = {"early_stopping": True, "length_penalty": loaded.info["length_penalty"]}
     return {
         "eos_token_id": EOS_ID, "pad_token_id": pad_id, "decoder_start_token_id": pad_id, "bad_words_ids": [[pad_id]],
-        "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> is left
-        "max_length": loaded.info["max_tokens"] + EXTRA_LENGTH + 1,  # which counts the start token too
+        "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
+        "max_length": loaded.info["max_tokens"] + EXTRA_LENGTH + 1,  # it counts the start token, too
         "num_beams": beam_size, **(beam_search if beam_size > 1 else {}),
     }  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""What an export refuses: models that a format cannot hold, and directories that are not replaced. No torch here."""
+"""What an export refuses: models that a format cannot represent, and directories that it must not replace.
+
+This module does not import torch.
+"""
 
 from pathlib import Path
 
@@ -10,7 +13,7 @@ from mtx.run.layout import KEPT_EXPORT_PREFIX
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why this architecture cannot become a MarianMT directory; empty where it can. CTranslate2 can hold every one."""
+    """Why MarianMT cannot represent this architecture; empty if it can. CTranslate2 can represent every one."""
     obstacles = []
     if config.norm != "post":
         obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
@@ -20,22 +23,19 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
 
 
 def check_replaceable(directory: Path) -> None:
-    """Refuse a directory that holds files that mtx did not write, since an export or an import replaces it whole.
+    """Raise UsageError if a directory holds a file not written by mtx, because an export or import replaces it.
 
-    mtx wrote what the manifest lists, the leftovers of an interruption, and the exports that a model directory caches.
-
-    Raises:
-        UsageError: naming the first such file.
+    mtx wrote what the manifest lists, temporary files of an interruption, and the exports cached in a model directory.
     """
     if not directory.exists():
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is not a directory")
     listed = durable.read_json(directory / MANIFEST).get("files") if (directory / MANIFEST).exists() else None
-    known = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
+    own_files = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
     for path in sorted(directory.iterdir()):
         is_leftover = listed is not None and path.name.startswith(durable.TEMPORARY_PREFIX)
-        if path.name in known or is_leftover:
+        if path.name in own_files or is_leftover:
             continue
         if not (path.name.startswith(KEPT_EXPORT_PREFIX) and path.is_dir()):
             raise UsageError(

@@ -1,8 +1,8 @@
 """MarianMT directories (transformers' MarianMTModel and MarianTokenizer): file names, configuration and weights.
 
 The architecture is that of mtx: a norm after each residual sum, eps 1e-5, embeddings times sqrt(d_model), sinusoids in
-halves. MarianMT also scores pad, so its output layer has one more row. transformers leaves out tensors that follow from
-others (tied matrices, computed positions); older files hold copies of them, which must agree with the original.
+halves. MarianMT also scores pad, so its output layer has one more row. transformers leaves out tensors that others
+determine (tied matrices, computed positions); older files hold copies of them, which must equal the original.
 """
 
 from pathlib import Path
@@ -76,7 +76,7 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
 
 
 def tensors_of(model: Transformer) -> dict[str, Tensor]:
-    """The weights under MarianMT's names, each once, in fp32."""
+    """The weights of a model in fp32 under MarianMT's names, each once."""
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
@@ -86,11 +86,11 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
 
 
 def read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Tensor]:
-    """The weights in fp32 under mtx's names, without an output bias where the file's is all zero.
+    """Read the weights in fp32 under mtx's names; an output bias of zeros is left out.
 
     Raises:
-        DamagedFileError: naming the tensor that is missing, unknown, of another shape, or not finite.
-        UsageError: where the pad row of an embedding is not zero, or the positions are not sinusoids.
+        DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
+        UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     if path.stat().st_size > _MAX_BYTES:
         raise UsageError(f"{path}: {path.stat().st_size:,} bytes are more than mtx reads")
@@ -120,14 +120,14 @@ def read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Ten
 
 
 def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape: Shape) -> Tensor:
-    """Take a tensor out of a file's tensors, in fp32; where the file has it under several names, all must be equal."""
+    """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
     copies = {name: tensors.pop(name).float() for name in names if name in tensors}
     if not copies:
         raise DamagedFileError(f"{path}: lacks {names[0]}")
-    (name, tensor), *others = copies.items()
-    for other, copy in others:
+    name, tensor = next(iter(copies.items()))
+    for alias, copy in copies.items():
         if not torch.equal(copy, tensor):
-            raise DamagedFileError(f"{path}: {other} differs from {name}, which {CONFIG} calls the same")
+            raise DamagedFileError(f"{path}: {alias} differs from {name}, which {CONFIG} calls the same")
     if tensor.shape != shape:
         raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
     return tensor

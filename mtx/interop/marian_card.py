@@ -67,7 +67,7 @@ def model_card(loaded: LoadedModel, scores: Mapping[str, Any] | None) -> str:
 
 
 def language_codes(src: str, tgt: str) -> list[str]:
-    """The language codes of these that the hub accepts as languages."""
+    """Those of the two languages that the hub accepts as language codes."""
     return [code for code in dict.fromkeys((src, tgt)) if _LANGUAGE_CODE.fullmatch(code)]
 
 

@@ -1,7 +1,7 @@
 """Imports a published MarianMT directory (OPUS-MT and its like) as a model directory of mtx.
 
-No code of transformers runs and nothing is unpickled: mtx reads JSON, SentencePiece models and one safetensors file
-under their fixed names, and refuses by name what it cannot represent exactly.
+No code of transformers runs, and nothing is unpickled. mtx reads JSON, SentencePiece models and one safetensors file
+under their fixed names. An error names what mtx cannot represent exactly.
 """
 
 import reprlib
@@ -26,7 +26,7 @@ _Values = TypeVar("_Values", bound=BaseModel)
 
 
 class _TokenizerConfig(BaseModel, strict=True, protected_namespaces=()):
-    """What mtx reads of tokenizer_config.json; the default length is MarianTokenizer's."""
+    """The keys of tokenizer_config.json that mtx reads; the default length is that of MarianTokenizer."""
 
     separate_vocabs: Literal[False, None] = False
     source_lang: str | None = Field(None, pattern=_LANGUAGE)
@@ -35,7 +35,7 @@ class _TokenizerConfig(BaseModel, strict=True, protected_namespaces=()):
 
 
 class _GenerationConfig(BaseModel, strict=True):
-    """What mtx reads of generation_config.json."""
+    """The keys of generation_config.json that mtx reads."""
 
     num_beams: int | None = Field(None, ge=1, le=MAX_BEAM_SIZE)
     length_penalty: Any = 1.0
@@ -45,16 +45,16 @@ def import_marian(source: Path, target: Path) -> None:
     """Write the model directory `target` from the MarianMT directory `source`.
 
     Raises:
-        UsageError: where `source` is not such a directory, or needs what mtx does not have.
-        DamagedFileError: naming the file that is missing, cannot be read, or does not fit the others.
+        UsageError: if `source` is not such a directory, or needs a feature that mtx does not have.
+        DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
     _check_paths(source, target)
     path = source / marian.CONFIG
     values = _read_json(path)
-    required = {"model_type": None, "scale_embedding": False, "activation_function": None}  # their absence is refused
-    theirs = _validated(marian.MarianConfig, path, {**required, **values})
-    config, num_ids = _model_config(path, theirs), _num_ids(path, theirs)
-    info, tokenizer = _info(source, theirs, values), _tokenizer(source, num_ids)
+    required = {"model_type": None, "scale_embedding": False, "activation_function": None}  # an absent key is refused
+    marian_config = _validated(marian.MarianConfig, path, {**required, **values})
+    config, num_ids = _model_config(path, marian_config), _num_ids(path, marian_config)
+    info, tokenizer = _info(source, marian_config, values), _tokenizer(source, num_ids)
     weights = marian.read_weights(source / marian.WEIGHTS, config, num_ids)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     storage.write(target, weights, config, tokenizer, info)
@@ -79,7 +79,7 @@ def _check_paths(source: Path, target: Path) -> None:
 
 
 def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
-    """A JSON object of another program, which has no format number of mtx."""
+    """Read a JSON object of another program, which has no format number of mtx."""
     if optional and not path.is_file():
         return {}
     value = durable.read_foreign_json(path)
@@ -89,11 +89,11 @@ def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
 
 
 def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
-    """The values of a file, checked.
+    """Check the values of a file.
 
     Raises:
-        UsageError: where mtx has only models with another value.
-        DamagedFileError: where a value is missing, or of another type or size than it can have.
+        UsageError: if mtx supports only another value.
+        DamagedFileError: if a value is missing, or has the wrong type or size.
     """
     try:
         return kind.model_validate(values)
@@ -105,21 +105,21 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
     raise (UsageError if is_unsupported else DamagedFileError)(f"{path}: {key} {what}")
 
 
-def _model_config(path: Path, theirs: marian.MarianConfig) -> ModelConfig:
-    """The architecture; whether it has an output bias is known when the weights are read."""
+def _model_config(path: Path, marian_config: marian.MarianConfig) -> ModelConfig:
+    """The architecture; whether it has an output bias shows when the weights are read."""
     sizes: dict[str, int] = {}
     for key, name in marian.SIZES.items():
-        size = getattr(theirs, key)
+        size = getattr(marian_config, key)
         if sizes.setdefault(name, size) != size:
             first = next(other for other in marian.SIZES if marian.SIZES[other] == name)
             raise UsageError(f"{path}: {first} is {sizes[name]} and {key} {size}, in mtx they are equal")
     ties = {flags: tie for tie, flags in marian.TIES.items()}
-    flags = theirs.share_encoder_decoder_embeddings, theirs.tie_word_embeddings
+    flags = marian_config.share_encoder_decoder_embeddings, marian_config.tie_word_embeddings
     if flags not in ties:
         keys = "share_encoder_decoder_embeddings", "tie_word_embeddings"
         raise UsageError(f"{path}: {keys[0]} {flags[0]} with {keys[1]} {flags[1]}: mtx has no such model")
-    activation = "swish" if theirs.activation_function == "silu" else theirs.activation_function
-    values = {**sizes, "activation": activation, "dropout": theirs.dropout, "tie": ties[flags]}
+    activation = "swish" if marian_config.activation_function == "silu" else marian_config.activation_function
+    values = {**sizes, "activation": activation, "dropout": marian_config.dropout, "tie": ties[flags]}
     try:
         return ModelConfig.model_validate(values)
     except ValidationError as error:
@@ -128,15 +128,15 @@ def _model_config(path: Path, theirs: marian.MarianConfig) -> ModelConfig:
         raise UsageError(f"{path}: {key}{problem['msg'].removeprefix('Value error, ')}") from None
 
 
-def _num_ids(path: Path, theirs: marian.MarianConfig) -> int:
-    """Rows of mtx's output layer: all but that of pad, which must be the last."""
-    pad_id = theirs.vocab_size - 1
+def _num_ids(path: Path, marian_config: marian.MarianConfig) -> int:
+    """The number of rows of mtx's output layer: all but that of pad, which must be the last."""
+    pad_id = marian_config.vocab_size - 1
     expected = {"pad_token_id": pad_id, "decoder_start_token_id": pad_id, "eos_token_id": EOS_ID}
-    if theirs.decoder_vocab_size is not None:
-        expected["decoder_vocab_size"] = theirs.vocab_size
+    if marian_config.decoder_vocab_size is not None:
+        expected["decoder_vocab_size"] = marian_config.vocab_size
     for key, value in expected.items():
-        if (got := getattr(theirs, key)) != value:
-            size = theirs.vocab_size
+        if (got := getattr(marian_config, key)) != value:
+            size = marian_config.vocab_size
             raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, mtx needs {value} where vocab_size is {size}")
     return pad_id
 
@@ -150,11 +150,11 @@ def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
     return Tokenizer(models, "none", [])
 
 
-def _info(source: Path, theirs: marian.MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
-    """Languages, longest source and search, with defaults where the directory does not name them.
+def _info(source: Path, marian_config: marian.MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+    """Languages, longest source and search settings, with defaults for what the directory does not give.
 
-    Old directories have the search in config.json. transformers divides by |Y|^alpha, 1 by default; mtx's penalty with
-    the same alpha is the nearest.
+    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
+    the penalty of mtx with the same alpha is the nearest.
     """
     path = source / marian.TOKENIZER_CONFIG
     text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
@@ -167,7 +167,7 @@ def _info(source: Path, theirs: marian.MarianConfig, values: dict[str, Any]) -> 
     return {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
-        "max_tokens": int(min(theirs.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
         "beam_size": search.num_beams or _DEFAULT_BEAM_SIZE,
         "length_penalty": float(penalty),
     }

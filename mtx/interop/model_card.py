@@ -1,7 +1,7 @@
-"""The model card of a run: README.md beside the model, in the hub's form: YAML first, then what people ask.
+"""The model card of a run: README.md beside the model, in the form of the hub, with YAML metadata first.
 
-Flow: configuration + report + scores -> text. Names come from strangers' files: they are shown as code, without their
-folders, and nothing in them is markup.
+Flow: configuration + report + scores -> text. Names of files and corpora are untrusted: they are shown as code, without
+their folders, so that nothing in them is markup.
 """
 
 from collections.abc import Mapping
@@ -57,19 +57,16 @@ Licence of the model: not given; that of the training text may bind whoever pass
 
 
 def run_card(
-    config: Config,
-    report: Mapping[str, Any],
-    scores: Mapping[str, Any],
-    run: Mapping[str, Any],
-    steps: int,
+    config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any], steps: int,
     elapsed: str,
-) -> str:
+) -> str:  # fmt: skip
     """README.md of a model directory.
 
     Args:
-        report: of the prepared data.
-        scores: of the test sets, as in scores.json; run: what scores.json says of the run.
-        steps: that were taken. elapsed: how long training took, in words.
+        report: the report of the prepared data.
+        scores: the scores of each test set, as in scores.json.
+        run: the entry `run` of scores.json.
+        steps: number of updates. elapsed: duration of training, in words.
     """
     init = run.get("init_from")
     return _CARD.format(
@@ -87,7 +84,7 @@ def run_card(
 
 
 def shown(name: str) -> str:
-    """A name as code: without its folders, on one line, and with nothing that could end the code."""
+    """A name as Markdown code: without its folders, on one line, and without backquotes."""
     text = "".join(c if c.isprintable() and c != "`" else " " for c in PurePath(name).name or name)
     return f"`{text[:100]}`"
 

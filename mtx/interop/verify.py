@@ -1,8 +1,8 @@
-"""Compares an export with mtx: both translate the same lines, and the results may differ by so much.
+"""Compares an export with mtx: both translate the same lines, and the results may differ by `TOLERANCES`.
 
-Where two scores lie within rounding, another program's search may choose the other hypothesis: in float32 this changes
-one or two lines of a hundred, in float16 a few more. int8 changes scores by far more than rounding. Every tenth line
-then differs and neither translation is better, so int8 is judged by BLEU alone, on enough lines for BLEU to be exact.
+If two scores are equal up to rounding, another program's search may choose the other hypothesis. In float32 this
+changes one or two lines of a hundred, in float16 a few more. int8 changes scores by far more than rounding: every tenth
+line differs, and neither translation is better. So int8 is judged by BLEU alone, on enough lines for BLEU to be exact.
 """
 
 import importlib
@@ -28,11 +28,11 @@ _LINES_FOR_BLEU = 100  # with fewer, a single line moves BLEU by more than int8 
 
 
 class Tolerance(NamedTuple):
-    """How far an export may be from mtx."""
+    """The largest differences allowed between an export and mtx."""
 
-    identical: float  # least share of identical lines
+    identical: float  # smallest share of identical lines
     bleu: float  # largest difference of BLEU against the references
-    apart: float  # without references: the most that the BLEU of one against the other may be below 100
+    apart: float  # without references: 100 minus the BLEU of one against the other, at most
 
 
 TOLERANCES = {
@@ -48,12 +48,12 @@ class Text(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Proof:
-    """How the export's translations compare with mtx's.
+class Comparison:
+    """How the translations of an export compare with those of mtx.
 
     Attributes:
         identical: share of identical lines.
-        bleu_difference: of BLEU against the references; without references, 100 - BLEU of one against the other.
+        bleu_difference: difference in BLEU; without references, 100 - BLEU of one against the other.
     """
 
     num_lines: int
@@ -66,50 +66,46 @@ class Proof:
         return f"{self.num_lines} lines: {self.identical:.1%} identical, {bleu}"
 
 
-def prove(root: Path, to: str, new: Path, text: Text) -> Proof | None:
-    """Translate the text with the model `root` and with its export `new`; None where that is not possible."""
+def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | None:
+    """Translate the text with the model `root` and with its export `new`; None if that is not possible."""
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
-        return _prove_huggingface(root, new, text)
+        return _compare_huggingface(root, new, text)
     ours, theirs = Translator.load(root), CTranslate2Translator.load(new)
-    return compare(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
+    return compare_translations(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
 
 
-def compare(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Proof:
+def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     if identical == 1:
-        difference = 0.0  # BLEU of lines that are all shorter than four words is 0, even against themselves
+        difference = 0.0  # lines shorter than four words have BLEU 0 even against themselves
     elif references:
         difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
     else:
         difference = 100 - metrics.bleu(theirs, ours, tgt)
-    return Proof(len(ours), identical, bool(references), difference)
+    return Comparison(len(ours), identical, bool(references), difference)
 
 
-def check(proof: Proof, precision: str) -> None:
-    """Refuse an export whose translations differ by more than `TOLERANCES`.
-
-    Raises:
-        MtxError: saying by how much.
-    """
+def check_tolerances(comparison: Comparison, precision: str) -> None:
+    """Raise MtxError if the translations of an export differ by more than `TOLERANCES`."""
     tolerance = TOLERANCES[precision]
-    if proof.identical < tolerance.identical:
+    if comparison.identical < tolerance.identical:
         raise MtxError(
-            f"the export translates {1 - proof.identical:.1%} of {proof.num_lines} lines differently from mtx, more "
-            f"than the {1 - tolerance.identical:.0%} allowed in {precision}; nothing is written"
+            f"the export translates {1 - comparison.identical:.1%} of {comparison.num_lines} lines differently from "
+            f"mtx, more than the {1 - tolerance.identical:.0%} allowed in {precision}; nothing is written"
         )
-    limit = tolerance.bleu if proof.has_references else tolerance.apart
-    is_judged = precision != "int8" or proof.num_lines >= _LINES_FOR_BLEU
-    if is_judged and abs(proof.bleu_difference) > limit:
+    limit = tolerance.bleu if comparison.has_references else tolerance.apart
+    is_judged = precision != "int8" or comparison.num_lines >= _LINES_FOR_BLEU
+    if is_judged and abs(comparison.bleu_difference) > limit:
         raise MtxError(
-            f"the export differs from mtx by {abs(proof.bleu_difference):.2f} BLEU on {proof.num_lines} lines, more "
-            f"than the {limit} allowed in {precision}; nothing is written",
+            f"the export differs from mtx by {abs(comparison.bleu_difference):.2f} BLEU on {comparison.num_lines} "
+            f"lines, more than the {limit} allowed in {precision}; nothing is written",
             None if precision == "float32" else "--precision float32",
         )
 
 
-def _prove_huggingface(root: Path, new: Path, text: Text) -> Proof | None:
+def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None:
     """Compare greedy searches, because transformers' beam search has another length penalty."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
@@ -120,7 +116,7 @@ def _prove_huggingface(root: Path, new: Path, text: Text) -> Proof | None:
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]
-    rows = [row for row, line in enumerate(lines) if line and len(ours.split(line)) == 1]  # mtx cuts the other lines
+    rows = [row for row, line in enumerate(lines) if line and len(ours.split(line)) == 1]  # mtx splits the other lines
     if not rows:
         logger.warning("every line is longer than the model takes in one piece, so translations were not compared")
         return None
@@ -131,8 +127,8 @@ def _prove_huggingface(root: Path, new: Path, text: Text) -> Proof | None:
     with torch.inference_mode():
         ids = model.generate(
             **tokenizer(inputs, return_tensors="pt", padding=True), num_beams=1, do_sample=False,
-            max_length=max_length + 1,  # which counts the start token
+            max_length=max_length + 1,  # it counts the start token
         )  # fmt: skip
     theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     references = [text.references[row] for row in rows] if text.references else []
-    return compare(ours.translate(inputs), theirs, references, ours.tgt)
+    return compare_translations(ours.translate(inputs), theirs, references, ours.tgt)

@@ -1,6 +1,6 @@
-"""What a model directory says of itself, read and checked without torch: architecture, tokenizer, languages, decoding.
+"""A model directory without its weights: architecture, tokenizer, languages and search settings. It needs no torch.
 
-`bundle` adds the weights; engines that bring their own weights need no more than this.
+`storage` adds the weights; engines that have weights of their own need only this.
 """
 
 import reprlib
@@ -11,12 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
+from mtx.config import settings
+from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.run.layout import MODEL_CONFIG
+from mtx.run.contents import checkpoint_steps
+from mtx.run.layout import MODEL_CONFIG, RunLayout
 
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 
@@ -35,15 +37,15 @@ class ModelDescription:
 
 
 def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> ModelDescription:
-    """Verify a model directory and read what it says of itself.
+    """Verify a model directory and read its description.
 
     Args:
-        needed: files that its manifest must list beside the configuration and the tokenizer.
-        name: the file that describes it.
+        needed: files that its manifest must list in addition to the configuration and the tokenizer.
+        name: the file with the configuration.
 
     Raises:
-        UsageError: where it is no model directory.
-        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+        UsageError: if it is not a model directory.
+        DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if not (directory / MANIFEST).is_file():
         raise UsageError(f"{directory}: is not a model directory or a run directory")
@@ -64,16 +66,39 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     return ModelDescription(config, tokenizer, info)
 
 
+def read_run(paths: RunLayout) -> ModelDescription:
+    """The description of the model of a run that has no model directory yet.
+
+    Raises:
+        UsageError: if the run has no checkpoint.
+        DamagedFileError: if a file of the tokenizer is damaged.
+    """
+    if not checkpoint_steps(paths):
+        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
+    config = settings.load(paths.config)
+    return ModelDescription(config.model, Tokenizer.load(paths.data), info_of(config))
+
+
+def info_of(config: Config) -> dict[str, Any]:
+    """The languages and search settings that a model directory stores."""
+    data, decoding = config.data, config.decoding
+    return {
+        "src": data.src, "tgt": data.tgt, "max_tokens": data.max_tokens,
+        "beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty,
+    }  # fmt: skip
+
+
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:
     if wrong := [key for key, kind in _INFO.items() if type(info.get(key)) is not kind]:
         raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
-    meant = {
+    is_in_range = {
         "src": LANGUAGE.fullmatch(info["src"]),
         "tgt": LANGUAGE.fullmatch(info["tgt"]),
         "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
         "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
         "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
     }
-    for key, is_meant in meant.items():
-        if not is_meant:
-            raise DamagedFileError(f"{path}: {key} cannot be meant: {reprlib.repr(info[key])}")
+    for key, is_valid in is_in_range.items():
+        if not is_valid:
+            raise DamagedFileError(f"{path}: {key} is out of range: {reprlib.repr(info[key])}")

@@ -1,6 +1,7 @@
-"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest over all of them.
+"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest of all of them.
 
-Written whole or not at all; loading verifies sha256, the names, shapes and types of the weights, and runs no code.
+It is written whole or not at all. Loading verifies the hashes and the names, shapes and types of the weights, and runs
+no code from the directory.
 """
 
 import hashlib
@@ -14,19 +15,19 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig
+from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk, durable
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
+from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
 from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEADER_BYTES = 1 << 24  # 2,000 layers and what Adam keeps of them have 14 MB
+_MAX_HEADER_BYTES = 1 << 24  # the header of 2,000 layers with Adam's state has 14 MB
 
 
 @dataclass(frozen=True)
@@ -43,38 +44,44 @@ class LoadedModel:
 
     @property
     def sha256(self) -> str:
-        """Of the weights as a safetensors file, which is that of the `model.safetensors` that they came from."""
+        """The hash of the weights as a safetensors file, which equals that of the file they were loaded from."""
         return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
 
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    alone: dict[str, torch.Tensor] = {}
+    unshared: dict[str, torch.Tensor] = {}
     seen = set[int]()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
-        alone[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
         seen.add(memory)
-    data = safetensors.torch.save(alone)
+    data = safetensors.torch.save(unshared)
     with disk.create(path) as file:
         file.write(data)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; a damaged one is refused by name."""
+    """Read a safetensors file; raises DamagedFileError if it is damaged."""
     durable.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
-        tensors: dict[str, torch.Tensor] = safetensors.torch.load(content)
-        return tensors
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # last of odd shapes
+        return dict(safetensors.torch.load(content))
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        RuntimeError,
+    ) as error:  # RuntimeError: impossible shapes
         raise DamagedFileError(f"{path}: cannot be read: {error}") from None
 
 
 def _check_header(content: bytes) -> None:
-    """Raise ValueError at what the library lets through: a name that stands twice, and a header for its own sake."""
+    """Raise ValueError for what the library accepts: a huge header, and a name that occurs twice."""
     size = int.from_bytes(content[:8], "little")
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
@@ -88,41 +95,34 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     model.load_state_dict(tensors)
 
 
-def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
-    """Refuse tensors of a file whose names, shapes and types are not those of `wanted`, or numbers not finite.
-
-    Raises:
-        DamagedFileError: naming the tensor.
-    """
-    for name in sorted({*tensors, *wanted}):
-        if name not in tensors or name not in wanted:
-            raise DamagedFileError(f"{path}: {'lacks' if name in wanted else 'holds an unknown tensor'} {name}")
-        if tensors[name].shape != wanted[name].shape or tensors[name].dtype != wanted[name].dtype:
-            got, expected = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], wanted[name]))
-            raise DamagedFileError(f"{path}: {name} is {got}, expected {expected}")
+def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
+    for name in sorted({*tensors, *expected}):
+        if name not in tensors or name not in expected:
+            raise DamagedFileError(f"{path}: {'lacks' if name in expected else 'holds an unknown tensor'} {name}")
+        if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
+            got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
+            raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
             raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
 
 
-def _load_model(config: ModelConfig, num_ids: int, path: Path) -> Transformer:
-    """The model of a weights file. What `config` asks for takes no memory before the file is seen to hold it."""
-    tensors = load_tensors(path)
+def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
+    """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
+    config, num_ids, tensors = described.config, described.tokenizer.num_ids, load_tensors(path)
     with torch.device("meta"):
-        wanted = Transformer(config, num_ids).state_dict()
-    check_tensors(path, tensors, wanted)
+        expected = Transformer(config, num_ids).state_dict()
+    check_tensors(path, tensors, expected)
     model = Transformer(config, num_ids)
     model.load_state_dict(tensors)
-    return model.eval()
+    return LoadedModel(model.eval(), described.tokenizer, described.info)
 
 
 def write(
-    directory: Path,
-    weights: Mapping[str, torch.Tensor],
-    config: ModelConfig,
-    tokenizer: Tokenizer,
+    directory: Path, weights: Mapping[str, torch.Tensor], config: ModelConfig, tokenizer: Tokenizer,
     info: Mapping[str, Any],
-) -> None:
-    """Write a model directory; one that is there is replaced."""
+) -> None:  # fmt: skip
+    """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
@@ -130,7 +130,7 @@ def write(
 
 
 def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
-    """Put the scores and the model card beside the model and into its manifest."""
+    """Add the scores and the model card to a model directory and its manifest."""
     durable.write_text(directory / CARD, card)
     durable.write_json(directory / SCORES, dict(scores))
     durable.write_manifest(directory)
@@ -140,40 +140,22 @@ def load(directory: Path) -> LoadedModel:
     """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
 
     Raises:
-        UsageError: where it is neither, or a run without a checkpoint.
-        DamagedFileError: naming the file that is missing, differs from its manifest, or does not fit.
+        UsageError: if it is neither, or a run without a checkpoint.
+        DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if is_run(directory):
         return _load_checkpoint(RunLayout(directory))
     if (directory / EXPORT_CONFIG).is_file():
         raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
-    described = description.read(directory, (WEIGHTS,))
-    model = _load_model(described.config, described.tokenizer.num_ids, directory / WEIGHTS)
-    return LoadedModel(model, described.tokenizer, described.info)
-
-
-def describe(wanted: Config) -> dict[str, Any]:
-    """What a model directory says of itself beside its weights."""
-    return {
-        "src": wanted.data.src,
-        "tgt": wanted.data.tgt,
-        "max_tokens": wanted.data.max_tokens,
-        "beam_size": wanted.decoding.beam_size,
-        "length_penalty": wanted.decoding.length_penalty,
-    }
+    return _load_weights(description.read(directory, (WEIGHTS,)), directory / WEIGHTS)
 
 
 def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     """The best checkpoint of a run that has no model directory yet."""
-    steps = checkpoint_steps(paths)
-    if not steps:
-        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+    described, steps = description.read_run(paths), checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
     durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
-    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
-    wanted, tokenizer = settings.load(paths.config), Tokenizer.load(paths.data)
-    model = _load_model(wanted.model, tokenizer.num_ids, paths.checkpoint(step) / WEIGHTS)
-    return LoadedModel(model, tokenizer, describe(wanted))
+    return _load_weights(described, paths.checkpoint(step) / WEIGHTS)

@@ -1,6 +1,6 @@
-"""Saving while training goes on: one checkpoint at a time, on a thread of its own, so that training waits for no disk.
+"""Writes checkpoints while training goes on: one at a time, on its own thread, so that training never waits for a disk.
 
-A save that fails costs no more than itself: it is told at the next step and again at the end, and the one before stays.
+A failed write does not end training: it becomes a deferred error, and the checkpoint before it stays.
 """
 
 import contextlib
@@ -23,23 +23,23 @@ class AsyncCheckpointer:
 
     Attributes:
         saved: the state that was written last, or is being written.
-        status: is told of each checkpoint that is written.
+        status: status.json, updated after each checkpoint.
     """
 
-    def __init__(self, paths: RunLayout, training: TrainingConfig, lost: DeferredErrors, saved: State):
-        self._paths, self._training, self._lost, self.saved = paths, training, lost, saved
-        self.status = StatusFile(paths.status, lost)
+    def __init__(self, paths: RunLayout, training: TrainingConfig, deferred_errors: DeferredErrors, saved: State):
+        self._paths, self._training, self._deferred_errors, self.saved = paths, training, deferred_errors, saved
+        self.status = StatusFile(paths.status, deferred_errors)
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
 
     def save(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, now: State, written: State) -> bool:
-        """Have the checkpoint of this step written as `written`, and what is no longer needed removed.
+        """Start to write the checkpoint of this step as `written`, and then remove the checkpoints no longer needed.
 
         Args:
-            now: nothing is done, and False returned, where this is what was saved last.
+            now: if this is the state saved last, nothing is done and the result is False.
 
         Raises:
-            MtxError: where the one before was not finite.
+            MtxError: if the previous checkpoint was not finite.
         """
         self.settle(wait=True)
         if not now.step or now == self.saved:
@@ -52,39 +52,35 @@ class AsyncCheckpointer:
         return True
 
     def _write(self, copies: Snapshot, state: State, copied: torch.cuda.Event | None) -> None:
-        """Write on this thread; where there is CUDA, on a stream beside that of training, once the copies are made."""
-        with contextlib.ExitStack() as beside:
+        """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""
+        with contextlib.ExitStack() as stack:
             if copied is not None:
                 stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
                 stream.wait_event(copied)
-                beside.enter_context(torch.cuda.stream(stream))
+                stack.enter_context(torch.cuda.stream(stream))
             checkpoint.save(self._paths, copies, state)
             checkpoint.prune(self._paths, state, self._training.checkpoint_every, self._training.average_last)
             self.status.write("running", "training", state.step)
 
     def settle(self, wait: bool = False) -> None:
-        """See how the last save went, where it is done."""
+        """Collect the outcome of the last write if it has ended."""
         if self._writing is None or not (wait or self._writing.done()):
             return
         writing, self._writing = self._writing, None
         try:
             writing.result()
         except (OSError, DamagedFileError) as error:
-            self._lost.add(f"the checkpoint of step {self.saved.step}", error)
+            self._deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
 
     def finish(self, state: State) -> None:
-        """Return when `state` is safe.
-
-        Raises:
-            MtxError: where it is not.
-        """
+        """Wait until `state` is written; raises MtxError if it could not be."""
         self.settle(wait=True)
         if state.step and state != self.saved:
             steps = full_checkpoint_steps(self._paths)
-            older = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
-            raise MtxError(f"step {state.step} could not be saved: {self._lost.messages[-1]}", older)
+            help = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
+            raise MtxError(f"step {state.step} could not be saved: {self._deferred_errors.messages[-1]}", help)
 
     def close(self) -> None:
-        """End the thread when it is done."""
+        """End the thread after its last write."""
         self._thread.shutdown()

@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified before use, pruned by what resume and averaging still need."""
+"""Checkpoints: written whole or not at all, verified before use, removed when nothing needs them any more."""
 
 import logging
 import math
@@ -19,7 +19,7 @@ from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 
 logger = logging.getLogger(__name__)
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps of each parameter
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class State:
 
     Attributes:
         position: the data position of the next step.
-        best_bleu, best_step: of the best validation so far.
-        validated_step: the last step after which a validation was done.
+        best_bleu, best_step: those of the best validation so far.
+        validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
         validation_s: seconds that the last validation took.
-        init_sha256: of the weights that training started from, where these were a model's.
-        data_sha256: of the manifest of the prepared data, which the position is a place in.
+        init_sha256: the hash of the initial weights, if training started from a model.
+        data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
     """
 
     step: int = 0
@@ -54,7 +54,7 @@ class State:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
-        """What `as_dict` gave; raises KeyError or TypeError where it is something else."""
+        """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
         value = {"init_sha256": None, "data_sha256": None, **value}  # older runs do not have them
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
@@ -63,14 +63,14 @@ class State:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Copies of a model's weights and of what Adam keeps, by name; training may go on while they are written."""
+    """Copies of a model's weights and of Adam's state, by name; training may go on while they are written."""
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
 
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
-    """Copy what a checkpoint holds, on the device; of what is on CUDA the copies may still be under way on return."""
+    """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
     names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     moments = {
         f"{names[parameter]}.{key}": value.clone()
@@ -80,28 +80,24 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
     return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
 
 
-def save(paths: RunLayout, taken: Snapshot, state: State) -> None:
-    """Write the full checkpoint of `state.step`; one that is there is replaced.
+def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
+    """Write the full checkpoint of `state.step`; an existing one is replaced.
 
     Raises:
-        MtxError: where a tensor is not finite.
-        OSError: where it cannot be written; what was there before stays.
+        MtxError: if a tensor is not finite.
+        OSError: if it cannot be written; the existing one stays.
     """
-    path, tensors = paths.checkpoint(state.step), {**taken.weights, **taken.moments}
-    _check_finite(tensors, state.step)
-    durable.check_space(path, sum(tensor.nbytes for tensor in tensors.values()))
+    path, by_name = paths.checkpoint(state.step), {**tensors.weights, **tensors.moments}
+    _check_finite(by_name, state.step)
+    durable.check_space(path, sum(tensor.nbytes for tensor in by_name.values()))
     with durable.new_directory(path, replace=True) as new:
-        storage.save_tensors(new / WEIGHTS, taken.weights)
-        storage.save_tensors(new / OPTIMIZER, taken.moments)
+        storage.save_tensors(new / WEIGHTS, tensors.weights)
+        storage.save_tensors(new / OPTIMIZER, tensors.moments)
         durable.write_json(new / STATE, state.as_dict())
 
 
 def check_space(paths: RunLayout, needed: int) -> None:
-    """Refuse to begin where the disk of a run has no room for so many bytes.
-
-    Raises:
-        MtxError: saying how much is needed and how much is free.
-    """
+    """Raise MtxError if fewer than `needed` bytes are free on the disk of a run."""
     free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
@@ -111,42 +107,39 @@ def check_space(paths: RunLayout, needed: int) -> None:
 
 
 def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
-    """The most bytes that a run will still write and keep at once: see `prune`, and the checkpoint being written.
+    """The largest number of further bytes that a run occupies at once: see `prune`, and the checkpoint being written.
 
     Args:
-        num_saves: at most so many checkpoints are yet to be written.
+        num_saves: the largest number of checkpoints that are still to be written.
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    full, alone = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
-    needed = 3 * full * weights + alone * weights + 2 * weights  # the last for model/, which may be replaced
+    num_full, num_weights_only = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
+    needed = (3 * num_full + num_weights_only + 2) * weights  # 2 for model/ and the one that it replaces
     if num_saves > 4:
         needed -= sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
     return max(needed, 0)
 
 
 def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
+    """Raise MtxError if a number is not finite.
+
+    Tensors on a CPU are checked by numpy, because this runs on a thread beside training. For torch, OpenMP would start
+    a second set of threads, more than there are cores, and every step of training would take a third longer.
+    """
     for name, tensor in tensors.items():
-        if not _is_finite(tensor):
+        on_cpu = tensor.device.type == "cpu"
+        if not (np.isfinite(tensor.numpy()).all() if on_cpu else bool(tensor.isfinite().all())):
             raise MtxError(
                 f"step {step}: {name} holds numbers that are not finite; this state is not saved",
                 "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
             )
 
 
-def _is_finite(tensor: torch.Tensor) -> bool:
-    """Whether all numbers are; on a CPU by numpy, for this runs beside training.
-
-    OpenMP would start torch's threads once more for this thread, and then have more than there are cores: from there
-    on all of them go to sleep at once, and every step of training takes a third longer.
-    """
-    return bool(np.isfinite(tensor.numpy()).all() if tensor.device.type == "cpu" else tensor.isfinite().all())
-
-
 def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Restore `model` and `optimizer` from the newest checkpoint that is whole; damaged newer ones are set aside.
+    """Restore `model` and `optimizer` from the newest intact checkpoint; damaged newer ones are renamed.
 
     Raises:
-        DamagedFileError: where there are checkpoints and none is whole, naming the newest one's file.
+        DamagedFileError: if no checkpoint is intact; names the file of the newest one.
     """
     damaged: list[DamagedFileError] = []
     steps = full_checkpoint_steps(paths)[::-1]
@@ -164,11 +157,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
-    """Verify a full checkpoint and restore `model` and `optimizer` from it.
-
-    Raises:
-        DamagedFileError: naming the file.
-    """
+    """Verify a full checkpoint and restore `model` and `optimizer` from it; a DamagedFileError names the file."""
     durable.verify(path, (WEIGHTS, OPTIMIZER, STATE))
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
@@ -187,11 +176,7 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 
 
 def load_state(path: Path) -> State:
-    """The state that a checkpoint's state.json tells.
-
-    Raises:
-        DamagedFileError: where it tells none.
-    """
+    """Read a checkpoint's state.json; raises DamagedFileError if it does not hold a state."""
     try:
         return State.from_dict(durable.read_json(path))
     except (KeyError, TypeError) as error:
@@ -199,7 +184,7 @@ def load_state(path: Path) -> State:
 
 
 def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> None:
-    """Keep the full state of the last two and the best, and the weights of the last `average_last` to average."""
+    """Remove all but the full state of the last two and the best, and the weights of those that will be averaged."""
     full = {*full_checkpoint_steps(paths)[-2:], state.best_step}
     weights = averaged_steps(paths, checkpoint_every, average_last)
     for step in sorted({*checkpoint_steps(paths)} - full):
@@ -211,17 +196,16 @@ def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: i
 
 
 def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
-    """The checkpoints that the final model is the mean of: the newest at regular distance, and the newest of all."""
+    """The steps of the checkpoints whose mean is the final model: the newest regular ones, and the newest of all."""
     steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
     return regular[-average_last:]
 
 
 def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
-    """The mean of the weights of several checkpoints (6.1), accumulated in fp64; damaged ones are left out, loudly.
+    """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
-    Raises:
-        DamagedFileError: where none is whole.
+    Damaged checkpoints are left out with a warning; raises DamagedFileError if all are damaged.
     """
     total: dict[str, torch.Tensor] = {}
     first: dict[str, torch.Tensor] = {}

@@ -1,37 +1,37 @@
-"""What is unusual in a run's figures, told while it trains, each with what to try. Flow: losses, validations -> hints.
+"""Hints about unusual figures of a training, each with what to try. Flow: losses, validations -> hints.
 
-A hint is no error: training goes on. Each kind is told once per start of a run.
+A hint is not an error: training goes on. Each kind of hint is given once per start of a run.
 """
 
 import statistics
 from dataclasses import dataclass, field
 
-_WINDOW = 50  # steps whose mean nll is one value
+_WINDOW = 50  # steps whose nll is averaged to one value
 _JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
-_FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and steps in which it fell by no more
+_FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and the number of steps in which the mean fell by no more
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
-_ALIKE = 0.2  # share of translations that differ from each other, below which a model does not look at its source
-_GAIN = 1.0  # BLEU by which the last validation was the best, where training ended too early
-_HIGH = 4.0  # nats per token that no translator of any use has
+_ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
+_GAIN = 1.0  # BLEU; a larger gain in the last validation means that training ended too early
+_HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 
 @dataclass
 class Hints:
-    """Watches one start of a run; each method returns the hint that is due, or None.
+    """Watches the figures of one start of a run; each method returns a hint or None.
 
     Attributes:
         patience: `training.patience`, which some hints name.
-        best_bleu: of the validations of earlier starts; None where there was none.
+        best_bleu: the best of earlier starts; None without a validation.
     """
 
     patience: int | None
     best_bleu: float | None = None
-    _told: set[str] = field(default_factory=set)
+    _given_kinds: set[str] = field(default_factory=set)
     _window: list[float] = field(default_factory=list)
     _means: list[tuple[int, float]] = field(default_factory=list)
-    _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the mean of training then
+    _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the training mean at that time
     _num_rising: int = 0
-    _gain: float = 0.0  # of the last validation over the best before it
+    _gain: float = 0.0  # BLEU of the last validation above the best before it
 
     def step(self, step: int, nll: float, learning_rate: float) -> str | None:
         """After each update; `nll` is its mean per target token."""
@@ -41,21 +41,20 @@ class Hints:
         mean = statistics.fmean(self._window)
         self._window.clear()
         self._means.append((step, mean))
-        at, lowest = min(self._means, key=lambda each: each[1])
+        lowest_step, lowest = min(self._means, key=lambda pair: pair[1])
         if mean > lowest + _JUMP:
             text = (
-                f"the training nll rose from {lowest:.2f} (step {at:,}) to {mean:.2f}: the learning rate, now "
+                f"the training nll rose from {lowest:.2f} (step {lowest_step:,}) to {mean:.2f}: the learning rate, now "
                 f"{learning_rate:.1e}, may be too high; try half the training.learning_rate, or more warmup_steps"
             )
             return self._once("jump", text)
-        since = next(when for when, value in self._means if value < mean + _FLAT)
+        since = next(earlier for earlier, value in self._means if value < mean + _FLAT)
         if step - since >= max(_FLAT_STEPS, step / 3):
-            return self._once(
-                "flat", f"the training nll is flat at {mean:.2f} since step {since:,}: {self._flat(mean)}"
-            )
+            text = f"the training nll is flat at {mean:.2f} since step {since:,}: {self._flat_advice(mean)}"
+            return self._once("flat", text)
         return None
 
-    def _flat(self, mean: float) -> str:
+    def _flat_advice(self, mean: float) -> str:
         if mean > _HIGH:
             return "do the two sides belong together, line by line? Else try another training.learning_rate"
         ends = "" if self.patience else "; training.patience=5 ends such a run by itself"
@@ -72,9 +71,9 @@ class Hints:
         if self._lowest_valid is None or nll < self._lowest_valid[0]:
             self._lowest_valid, self._num_rising = (nll, trained), 0
             return None
-        lowest, then = self._lowest_valid
+        lowest, trained_then = self._lowest_valid
         self._num_rising = 0 if is_best or nll < lowest + _RISE else self._num_rising + 1
-        if self._num_rising < _RISING or then is None or trained is None or trained >= then:
+        if self._num_rising < _RISING or trained_then is None or trained is None or trained >= trained_then:
             return None
         ends = "" if self.patience else ", and training.patience=5 ends such a run by itself"
         return self._once(
@@ -93,7 +92,7 @@ class Hints:
         )
 
     def _once(self, kind: str, text: str) -> str | None:
-        if kind in self._told:
+        if kind in self._given_kinds:
             return None
-        self._told.add(kind)
+        self._given_kinds.add(kind)
         return text

@@ -1,11 +1,11 @@
-"""Batches prepared ahead of the device: a thread assembles the micro-batches of the steps to come.
+"""Prepares batches ahead of the device: a thread assembles the micro-batches of the next steps.
 
 Flow: store + sampler -> `load_steps` -> the trainer.
 """
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mtx.data.packing import PackedBatch, Shape, assign, pack
@@ -13,12 +13,12 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_tensors
 
-_AHEAD = 4  # steps that are ready before they are needed
+_NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 
 @dataclass(frozen=True)
 class LoadedStep:
-    """The micro-batches of one optimizer update, in host memory."""
+    """The micro-batches of one optimizer update, in host memory; `after` is the data position of the next step."""
 
     micro_batches: list[PackedBatch]
     num_src_tokens: int
@@ -27,46 +27,26 @@ class LoadedStep:
 
 
 def load_steps(
-    store: TokenStore,
-    sampler: BatchSampler,
-    position: SamplerState,
-    num_steps: int,
-    k: int,
-    shape: Shape,
+    store: TokenStore, sampler: BatchSampler, position: SamplerState, num_steps: int, k: int, shape: Shape,
     pin: bool = False,
-) -> Generator[LoadedStep, None, None]:
+) -> Generator[LoadedStep, None, None]:  # fmt: skip
     """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape."""
-    pad_id = store.num_ids
-    ready: queue.Queue[LoadedStep | BaseException | None] = queue.Queue(_AHEAD)
-    closed = threading.Event()
+    planned = steps(sampler, position, num_steps)
 
-    def put(item: LoadedStep | BaseException | None) -> bool:
-        while not closed.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
+    def prepare() -> LoadedStep:
+        step = next(planned)
+        groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
+        packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, store.num_ids), pin) for g in groups]
+        return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
 
-    def work() -> None:
-        try:
-            for step in steps(sampler, position, num_steps):
-                groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
-                packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, pad_id), pin) for g in groups]
-                if not put(LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)):
-                    return
-            put(None)
-        except BaseException as error:  # it is raised again by the thread that consumes
-            put(error)
-
-    thread = threading.Thread(target=work, name="mtx-loader", daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1, "mtx-loader")
+    ahead: deque[Future[LoadedStep]] = deque()
     try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+        for _ in range(num_steps):
+            ahead.append(pool.submit(prepare))
+            if len(ahead) > _NUM_AHEAD:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
     finally:
-        closed.set()
-        thread.join()
+        pool.shutdown(cancel_futures=True)

@@ -3,9 +3,9 @@
 For one position with logits z, target y, V outputs and smoothing e, torch's definition:
     nll = -log softmax(z)[y],   loss = (1 - e) * nll + e / V * sum_j -log softmax(z)[j]
     d loss / d z_j = softmax(z)[j] - e / V - (1 - e) [j = y]
-The forward pass computes the gradient too, chunk by chunk; the backward pass only scales it. Of the gradient only the
-softmax, reduced at the target, goes through matrix products; e / V is the same for all outputs, so its share of the
-products is a sum of weights or of hidden states. Nothing but the softmax passes over all logits.
+The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. Only the softmax, reduced
+at the target, goes through matrix products. The term e / V is the same for all outputs, so its part of the products is
+a sum of weights or of hidden states. Only the softmax passes over all logits.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _CHUNK_ELEMENTS = {"cpu": 1 << 23}  # logits held at once, in elements
-_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # few large kernels; a quarter of a GB in bf16
-_ALIGNMENT = 64  # outputs are padded to a multiple: products of odd sizes are slow, on AMX and on GPUs above all
+_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # for few, large kernels; 256 MB in bf16
+_ALIGNMENT = (
+    64  # the outputs are padded to a multiple: matrix products of odd sizes are slow, above all on AMX and GPUs
+)
 
 
 @dataclass(frozen=True)
 class LossSums:
-    """Sums over the positions that carry loss; `loss` can be differentiated, `nll` is unsmoothed."""
+    """Sums over the positions with a target; `loss` is differentiable, `nll` is unsmoothed."""
 
     loss: Tensor
     nll: Tensor
@@ -43,7 +45,7 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
-        if is_eager_on_cpu and grad_loss == 1:  # a pass over the vocabulary's gradient saved
+        if is_eager_on_cpu and grad_loss == 1:  # saves a pass over the vocabulary's gradient
             return d_hidden, d_weight, d_bias, None, None, None
         d_bias = None if d_bias is None else d_bias * grad_loss
         return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None
@@ -75,7 +77,7 @@ def _forward(
         p = torch.softmax(logits, -1)
         z_y[part] = logits.gather(1, y[part])
         p_y = p.gather(1, y[part]).to(exact)
-        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so a token's nll is at most 87
+        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so the nll of a token is at most 87
         if with_grad:
             at_y = y[part, 0] + torch.arange(len(p), device=p.device) * len(w)
             p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(compute))
@@ -101,7 +103,7 @@ def smoothed_loss(
 
     Args:
         hidden: [N, D]. weight: [V, D]. bias: [V] or None.
-        targets: int [N]; positions with the pad id (V) carry no loss.
+        targets: int [N]; positions with the pad id (V) have no loss.
         scale: 1 / target tokens of the whole step, so that micro-batches add up to the mean of the step.
     """
     loss, nll = _ChunkedLoss.apply(hidden, weight, bias, targets, smoothing, scale)  # type: ignore[no-untyped-call]

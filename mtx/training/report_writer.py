@@ -1,4 +1,4 @@
-"""Keeps report.html of a run up to date while it is trained, at a price that training does not feel."""
+"""Keeps report.html of a run up to date during training, at a negligible share of the time."""
 
 import logging
 import time
@@ -15,22 +15,23 @@ from mtx.run.layout import RunLayout
 
 logger = logging.getLogger(__name__)
 
-_SHARE = 0.02  # of the time, at most, goes into reports while training goes on
+_MAX_SHARE = 0.02  # of the training time is spent on reports at most
 
 
-class ReportFile:
-    """Writes the report of one run again and again; what goes wrong is told, and never ends a training.
+class ReportWriter:
+    """Writes the report of one run again and again; no failure of it ends a training.
 
-    A report that cannot be written is told again at the end, as the disk may fail again; one that cannot be drawn, only
-    where it is the last.
+    A report that cannot be written is a deferred error, because the disk may fail again. A report that cannot be drawn
+    is a deferred error only if it is the last one.
     """
 
-    def __init__(self, paths: RunLayout, config: Config, tokenizer: Tokenizer, lost: DeferredErrors):
-        self._paths, self._config, self._tokenizer, self._lost = paths, config, tokenizer, lost
-        self._next_at = 0.0
+    def __init__(self, paths: RunLayout, config: Config, tokenizer: Tokenizer, deferred_errors: DeferredErrors):
+        self._paths, self._config, self._tokenizer = paths, config, tokenizer
+        self._deferred_errors = deferred_errors
+        self._next_at = 0.0  # the earliest time of the next update, on the monotonic clock
 
-    def renew(self, model: Transformer) -> None:
-        """After a validation: write it, unless the last one was so short ago that it would cost more than its share."""
+    def update(self, model: Transformer) -> None:
+        """Write the report after a validation, unless this would take more than `_MAX_SHARE` of the time."""
         started = time.monotonic()
         if started < self._next_at:
             return
@@ -39,21 +40,21 @@ class ReportFile:
         if error is not None:
             logger.warning("%s; the next one is tried", drawing_error(self._paths.report, error))
         ended = time.monotonic()
-        self._next_at = ended + (ended - started) / _SHARE
+        self._next_at = ended + (ended - started) / _MAX_SHARE
 
     def finish(self, translator: Translator) -> None:
-        """Write it when all is done; that it is not there is told at the end once more."""
+        """Write the last report; if it cannot be drawn, the error is repeated at the end of the command."""
         if (error := self._write(translator)) is not None:
-            self._lost.add_drawing_error(self._paths.report, error)
+            self._deferred_errors.add_drawing_error(self._paths.report, error)
 
     def _write(self, translator: Translator) -> Exception | None:
-        """Write it with the attention of this translator's model; returns why it could not be drawn."""
+        """Write the report with the attention maps of this translator's model; returns why it could not be drawn."""
         try:
             page = report_page([self._paths.root], translator).encode()
-        except Exception as error:  # no page is worth a training, whatever is wrong with it
+        except Exception as error:  # a training must not end because of its report, whatever the error is
             return error
         try:
             durable.write_bytes(self._paths.report, page)
         except OSError as error:
-            self._lost.add(str(self._paths.report), error)
+            self._deferred_errors.add(str(self._paths.report), error)
         return None

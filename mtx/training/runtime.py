@@ -1,7 +1,7 @@
-"""What `auto` became at the first start of a run: decided once, kept in chosen.json, and used again.
+"""What `auto` means for a run: decided at its first start, recorded in chosen.json, and reused by later starts.
 
-The micro-batch is the largest that fits the device, which is tried. It decides how a step is cut, never what a step
-learns from, so a run may be cut in any way.
+The micro-batch is the largest that fits the device, which is tried out. It decides how a step is divided, never what
+a step learns from, so a run may be divided in any way.
 """
 
 import gc
@@ -23,17 +23,17 @@ from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
-from mtx.training.train_step import MicroStep
+from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
 
-_CPU_MICRO_BATCH = 4096  # larger ones are not faster there, and memory stays small
-_FREE_SHARE = 0.08  # of a GPU's memory stays free: decoding and the fragments of days need some
+_CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
+_FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """What `auto` became at the first start, kept in chosen.json and reused."""
+    """How a run uses its device: the content of chosen.json."""
 
     device: str
     precision: str
@@ -43,104 +43,100 @@ class RuntimeChoices:
     compile: bool
 
 
-def choose(paths: RunLayout, wanted: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
-    """What `auto` means for this run: as recorded at its first start, or decided and recorded now.
+def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
+    """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
     Raises:
-        UsageError: where the run was started on a kind of device that is not here.
-        MtxError: where not even the longest sentence fits the device.
+        UsageError: if the run was started on a kind of device that is not available.
+        MtxError: if not even the longest sentence fits the device.
     """
-    head_size, is_deterministic = wanted.model.d_model // wanted.model.num_heads, wanted.training.deterministic
+    head_size, is_deterministic = config.model.d_model // config.model.num_heads, config.training.deterministic
     if paths.chosen.exists():
-        chosen = read_chosen(paths.chosen)
-        if wanted.device == "auto" and torch.device(chosen.device).type != device.type:
+        runtime = read_runtime(paths.chosen)
+        if config.device == "auto" and torch.device(runtime.device).type != device.type:
             raise UsageError(
-                f"{paths.chosen}: this run was started on {chosen.device}, which is not here",
+                f"{paths.chosen}: this run was started on {runtime.device}, which is not here",
                 f"device={device.type} goes on without it, not bit for bit",
             )
-        kernel = attention_kernel(device, chosen.precision, head_size, is_deterministic)
-        return replace(chosen, device=str(device), kernel=kernel)
-    precision = fast_precision(device) if wanted.precision == "auto" else wanted.precision
+        kernel = attention_kernel(device, runtime.precision, head_size, is_deterministic)
+        return replace(runtime, device=str(device), kernel=kernel)
+    precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
-    num_tokens = wanted.training.max_steps * wanted.training.batch_tokens
-    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(wanted.model, num_ids, ratio))
-    chosen = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
-    size = wanted.training.micro_batch_tokens
-    size = largest_micro_batch(wanted, chosen, num_ids, ratio) if size == "auto" else size
-    chosen = replace(chosen, micro_batch_tokens=size)
-    durable.write_json(paths.chosen, asdict(chosen))
-    return chosen
+    num_tokens = config.training.max_steps * config.training.batch_tokens
+    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
+    runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
+    size = config.training.micro_batch_tokens
+    size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
+    runtime = replace(runtime, micro_batch_tokens=size)
+    durable.write_json(paths.chosen, asdict(runtime))
+    return runtime
 
 
-def read_chosen(path: Path) -> RuntimeChoices:
-    """The choices of an earlier start.
-
-    Raises:
-        DamagedFileError: where one is missing.
-    """
-    values = durable.read_json(path)
-    if lacking := [field.name for field in fields(RuntimeChoices) if field.name not in values]:
-        raise DamagedFileError(f"{path}: lacks {', '.join(lacking)}")
-    return RuntimeChoices(**{field.name: values[field.name] for field in fields(RuntimeChoices)})
+def read_runtime(path: Path) -> RuntimeChoices:
+    """Read the choices of an earlier start; raises DamagedFileError if one is missing."""
+    values, names = durable.read_json(path), [field.name for field in fields(RuntimeChoices)]
+    if missing := [name for name in names if name not in values]:
+        raise DamagedFileError(f"{path}: lacks {', '.join(missing)}")
+    return RuntimeChoices(**{name: values[name] for name in names})
 
 
-def new_model(config: Config, chosen: RuntimeChoices, num_ids: int) -> Transformer:
-    """A model with random weights, drawn on the CPU, on the device and with the kernel that were chosen."""
-    model = Transformer(config.model, num_ids).to(chosen.device)
-    model.kernel = chosen.kernel
+def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transformer:
+    """A model on the device of `runtime`; its random weights are drawn on the CPU."""
+    model = Transformer(config.model, num_ids).to(runtime.device)
+    model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens)
     return model
 
 
-def largest_micro_batch(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> int:
-    """The target tokens of the largest micro-batch that fits: a step whole, or halved as often as it takes.
+def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:
+    """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
-        chosen: all but the micro-batch.
-        ratio: source tokens for one target token in the training data.
+        runtime: its `micro_batch_tokens` is not used.
+        ratio: source tokens per target token in the training data.
 
     Raises:
-        MtxError: where not even the longest sentence fits.
+        MtxError: if not even the longest sentence fits.
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
-    if torch.device(chosen.device).type != "cuda":
+    if torch.device(runtime.device).type != "cuda":
         return max(min(tokens, _CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
-    while not _fits(config, replace(chosen, micro_batch_tokens=size), num_ids, ratio):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio):
         if size == longest:
             raise MtxError(
-                f"{chosen.device}: a micro-batch of {longest} target tokens does not fit its memory",
+                f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
                 "a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", chosen.device)
+    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", runtime.device)
     return size
 
 
-def _fits(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> bool:
-    """Whether training with these micro-batches leaves some memory free: tried with the longest sentences."""
+def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> bool:
+    """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
-        _try(config, chosen, num_ids, ratio)
-        free, total = torch.cuda.mem_get_info(chosen.device)
+        _run_micro_step(config, runtime, num_ids, ratio)
+        free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except torch.OutOfMemoryError:
         return False
     finally:
-        gc.collect()  # what an error's traceback held
+        gc.collect()  # frees the tensors that the error's traceback held
         torch.cuda.empty_cache()
 
 
-def _try(config: Config, chosen: RuntimeChoices, num_ids: int, ratio: float) -> None:
-    tokens, longest = chosen.micro_batch_tokens, config.data.max_tokens
-    _, shape = micro_batch_shape(config.training.batch_tokens, tokens, ratio, longest)
-    model = new_model(config, chosen, num_ids).train()
-    kept = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
-    micro_step = MicroStep(model, config.training.label_smoothing, chosen.precision)
+def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
+    longest = config.data.max_tokens
+    _, shape = micro_batch_shape(config.training.batch_tokens, runtime.micro_batch_tokens, ratio, longest)
+    model = new_model(config, runtime, num_ids).train()
+    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
+    micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
-    torch.cuda.synchronize(chosen.device)
-    del kept
+    torch.cuda.synchronize(runtime.device)
+    del reserved
 
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:

@@ -4,7 +4,7 @@ import math
 
 
 def learning_rate(step: int, warmup_steps: int, d_model: int, peak: float | None = None) -> float:
-    """The learning rate of update number `step`, from 1 on.
+    """The learning rate of update `step`, counted from 1.
 
     Args:
         peak: the rate at `warmup_steps`; None means the paper's d_model^-0.5 * warmup_steps^-0.5.

@@ -1,6 +1,6 @@
-"""What signals ask of a run that trains. They are looked at between micro-steps, and end a validation at once.
+"""Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM and SIGINT: save and leave; a second one leaves at once. SIGUSR1 (where there is one): save and go on.
+SIGTERM and SIGINT save and stop; a second one stops at once. SIGUSR1, where the system has it, saves and continues.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ _SAVE = getattr(signal, "SIGUSR1", None)
 
 
 class InterruptedTrainingError(KeyboardInterrupt):
-    """Ends a step or a validation in the middle, where a signal asks to leave; nothing that is saved is changed."""
+    """Interrupts a step or a validation after a signal to stop; the state that would be saved is unchanged."""
 
 
 class Signals:
-    """Use `listening` while training; then `stop` is the number of the signal that asked to leave, or None."""
+    """Handles signals within `listening`; `stop` is the number of the signal that asked to stop, or None."""
 
     def __init__(self) -> None:
         self.stop: int | None = None
-        self._save_asked = self._may_raise = False
+        self._save_requested = self._may_raise = False
 
-    def takes_save(self) -> bool:
-        """Whether saving was asked for since the last time this was called."""
-        asked, self._save_asked = self._save_asked, False
-        return asked
+    def pop_save_request(self) -> bool:
+        """Whether a signal has requested a save since the last call."""
+        requested, self._save_requested = self._save_requested, False
+        return requested
 
     @contextlib.contextmanager
     def listening(self) -> Iterator["Signals"]:
@@ -43,7 +43,7 @@ class Signals:
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """A signal that asks to leave raises `InterruptedTrainingError` in the block, also one that came before."""
+        """A signal to stop raises `InterruptedTrainingError` in the block, also one that arrived before it."""
         try:
             self._may_raise = True
             if self.stop is not None:
@@ -54,7 +54,7 @@ class Signals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if number == _SAVE:
-            self._save_asked = True
+            self._save_requested = True
             logger.info("signal %d: saving after this step", number)
             return
         if self.stop is not None:
@@ -67,6 +67,6 @@ class Signals:
 
 
 def ignore_save() -> None:
-    """Outside of training there is nothing to save; without this SIGUSR1 would end the process."""
+    """Ignore SIGUSR1 outside of training, where it would otherwise end the process."""
     if _SAVE and signal.getsignal(_SAVE) == signal.SIG_DFL:
         signal.signal(_SAVE, signal.SIG_IGN)

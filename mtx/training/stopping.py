@@ -1,4 +1,4 @@
-"""When training ends: after its steps, when it gets no better, or in time for all that comes after it."""
+"""When training ends: after its steps, when it no longer improves, or early enough for the scoring that follows."""
 
 import math
 import time
@@ -9,11 +9,14 @@ from mtx.training.checkpoint import State
 
 
 class StoppingCriteria:
-    """Knows the time of a run over all its starts, and the reasons to end it.
+    """Measures the time of a run over all its starts, and knows the reasons to stop.
 
     Args:
         started: when the command was given, on the monotonic clock; a time limit counts from there.
         elapsed_s: seconds of training in earlier starts.
+
+    Attributes:
+        ends_at: when the time limit is over, on the monotonic clock; infinity without a limit.
     """
 
     def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float):
@@ -21,14 +24,14 @@ class StoppingCriteria:
         self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
         self._num_valid_lines = max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
-        self.at = self._began + (config.training.time_limit or math.inf)
+        self.ends_at = self._began + (config.training.time_limit or math.inf)
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
         return time.monotonic() - self._began
 
     def reason(self, state: State) -> str | None:
-        """The key of `training` that ends it here."""
+        """The key of `training` that ends training here, if there is one."""
         training = self._training
         if state.step >= training.max_steps:
             return "max_steps"
@@ -39,8 +42,8 @@ class StoppingCriteria:
             return "time_limit"
         return None
 
-    def needs_measure(self, state: State) -> bool:
-        """Whether a time limit is set and nobody knows yet how long decoding takes."""
+    def needs_decoding_time(self, state: State) -> bool:
+        """Whether a time limit is set and no validation has measured yet how long decoding takes."""
         limit = self._training.time_limit
         return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit
 

@@ -1,8 +1,8 @@
 """The training loop: steps, validations, checkpoints, and the reasons to stop. Flow: data + model -> checkpoints.
 
-The step fits one screen (`update`). Random numbers of a micro-step are seeded from (seed, step, micro-step), so
-nothing but tensors and `State` has to be saved, and a resumed run is the uninterrupted one. The device is never waited
-for within a step: its figures are read when they are there.
+The step fits one screen (`update`). The random numbers of a micro-step are seeded from (seed, step, micro-step), so a
+checkpoint holds only tensors and `State`, and a resumed run equals an uninterrupted one bit for bit. Training never
+waits for the device within a step: it reads the loss and the gradient norm of a step when they have arrived.
 """
 
 import contextlib
@@ -35,51 +35,47 @@ from mtx.training.checkpoint import State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
-from mtx.training.report_writer import ReportFile
+from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
+from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import RuntimeChoices, new_model
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
-from mtx.training.train_step import HostCopy, MicroStep, Update, refusal, seed_all
 from mtx.training.validation import validate
 
 logger = logging.getLogger(__name__)
 
-_MAX_UNREAD = 8  # steps that CUDA may be behind
+_MAX_UNREAD = 8  # steps that CUDA may lag behind the host
 
 
 class Trainer:
-    """Trains one model: `resume` decides from where, `run` takes the steps until there is a reason to end.
+    """Trains one model: `resume` restores the state, and `run` takes steps until there is a reason to stop.
 
     Attributes:
-        model, optimizer, micro_step, num_micro_steps, shape: there from `resume` or `begin` on.
-        monitor: is told of each step and validation; there once `run` was called.
+        model, optimizer, micro_step, num_micro_steps, shape: exist after `resume` or `begin`.
+        metrics: receives each step and validation; exists after `run` was called.
     """
 
     def __init__(
-        self,
-        config: Config,
-        chosen: RuntimeChoices,
-        data: PreparedData,
-        paths: RunLayout,
-        lost: DeferredErrors | None = None,
-    ):
-        self.config, self.runtime, self.data, self.paths = config, chosen, data, paths
-        self.lost = lost or DeferredErrors()
-        self.device = torch.device(chosen.device)
+        self, config: Config, runtime: RuntimeChoices, data: PreparedData, paths: RunLayout,
+        deferred_errors: DeferredErrors | None = None,
+    ):  # fmt: skip
+        self.config, self.runtime, self.data, self.paths = config, runtime, data, paths
+        self.deferred_errors = deferred_errors or DeferredErrors()
+        self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256)
         train, tokens = data.train, config.training.batch_tokens
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
         self.sampler = BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
         self._unread: deque[Update] = deque()
-        self._report = ReportFile(paths, config, data.tokenizer, self.lost)
+        self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals()
 
     def resume(self, initial: LoadedModel | None = None) -> None:
-        """Go on from the newest whole checkpoint, or start from `initial`, or from random weights.
+        """Continue from the newest intact checkpoint; without one, start from `initial` or from random weights.
 
         Raises:
-            DamagedFileError: where no checkpoint is whole, or the data is not what the run was trained on.
+            DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
         """
         self.begin()
         if full_checkpoint_steps(self.paths):
@@ -95,27 +91,26 @@ class Trainer:
         if initial is not None:
             logger.info("starting from the weights of %s", self.config.training.init_from)
             self.model.load_state_dict(initial.model.state_dict())
-            self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # it is validated first
+            self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
     def begin(self) -> None:
-        """Start from the random weights of the seed, without a look at the disk: make the model and its optimizer."""
+        """Make the model, with the random weights of the seed, and its optimizer, without reading a checkpoint."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-        self._refused = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
-        self._cut(self.runtime)
+        self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
+        self._prepare_micro_step()
 
-    def _cut(self, chosen: RuntimeChoices) -> None:
-        """Decide how a step is cut into micro-batches, and make ready what runs one."""
-        training, longest = self.config.training, self.config.data.max_tokens
-        self.runtime = chosen
+    def _prepare_micro_step(self) -> None:
+        """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
+        training, runtime = self.config.training, self.runtime
         self.num_micro_steps, self.shape = micro_batch_shape(
-            training.batch_tokens, chosen.micro_batch_tokens, self.sampler.ratio, longest
+            training.batch_tokens, runtime.micro_batch_tokens, self.sampler.ratio, self.config.data.max_tokens
         )
-        self.micro_step = MicroStep(self.model, training.label_smoothing, chosen.precision, chosen.compile)
+        self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
 
     def space_needed(self) -> int:
-        """The most bytes that this run will still write and keep at once."""
+        """The largest number of further bytes that this run will occupy at once."""
         training = self.config.training
         steps_left = max(0, training.max_steps - self.state.step)
         num_saves = -(-steps_left // min(training.checkpoint_every, training.validate_every)) + 1
@@ -129,22 +124,22 @@ class Trainer:
 
         Raises:
             StoppedError: after SIGTERM or SIGINT, when the state is saved.
-            MtxError: where a loss or gradient is not finite; nothing was updated by it.
+            MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
-        self._ending = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
-        self._saver = AsyncCheckpointer(self.paths, self.config.training, self.lost, self.state)
-        self.monitor = self._new_monitor()
-        with self._signals.listening(), self.monitor, contextlib.closing(self._saver):
+        self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
+        self._checkpointer = AsyncCheckpointer(self.paths, self.config.training, self.deferred_errors, self.state)
+        self.metrics = self._new_metrics()
+        with self._signals.listening(), self.metrics, contextlib.closing(self._checkpointer):
             about = {**vars(self.runtime), **machine(self.device), "data": self.data.sha256}
-            self.monitor.event("start", step=self.state.step, **about)
-            self._saver.status.write("running", "training", self.state.step)
+            self.metrics.event("start", step=self.state.step, **about)
+            self._checkpointer.status.write("running", "training", self.state.step)
             reason = ""
             with contextlib.suppress(InterruptedTrainingError):
                 reason = self._steps()
             self._save()
-            self._saver.finish(self.state)
+            self._checkpointer.finish(self.state)
             if self._signals.stop is None:
-                self.monitor.end(self.state.step, reason)
+                self.metrics.end(self.state.step, reason)
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "the same command goes on from there")
@@ -154,22 +149,22 @@ class Trainer:
                 "training.learning_rate may be", self.state.best_bleu,
             )  # fmt: skip
 
-    def _new_monitor(self) -> MetricsLogger:
+    def _new_metrics(self) -> MetricsLogger:
         training, state = self.config.training, self.state
         peak = peak_flops(self.device, self.runtime.precision)
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
         return MetricsLogger(
-            self.paths.metrics, state.step, training.max_steps, self.lost, self._ending.at,
+            self.paths.metrics, state.step, training.max_steps, self.deferred_errors, self._stopping.ends_at,
             None if peak is None else flops / peak,
             Hints(training.patience, state.best_bleu if state.best_step else None),
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
 
     def _steps(self) -> str:
-        """Take steps until there is a reason to end; where memory is short, once, with halved micro-batches.
+        """Take steps until there is a reason to stop, and return it. The first out-of-memory halves the micro-batches.
 
         Raises:
-            InterruptedTrainingError: where a signal asked to leave.
+            InterruptedTrainingError: if a signal asked to stop.
         """
         has_halved = False
         while True:
@@ -179,18 +174,18 @@ class Trainer:
                     if (reason := self._after_step()) is not None:
                         return reason
                     shortage = self._step_or_shortage(next(loaded))
-            self._halve(has_halved, shortage)
+            self._halve_micro_batches(has_halved, shortage)
             has_halved = True
 
     def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
-        """The next steps, in host memory, prepared ahead of the device; to be closed."""
+        """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         pin = self.device.type == "cuda"
         return load_steps(
             self.data.train, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
         )
 
     def _step_or_shortage(self, loaded: LoadedStep) -> str | None:
-        """Take one step; where memory is short for it, what torch said, and nothing is changed."""
+        """Take one step. On out-of-memory, returns torch's message; the state is unchanged."""
         try:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
@@ -199,8 +194,8 @@ class Trainer:
             raise
         return None
 
-    def _halve(self, has_halved: bool, shortage: str) -> None:
-        """Go on with half the micro-batch; what a step learns from, and its normalisation, stay the same."""
+    def _halve_micro_batches(self, has_halved: bool, shortage: str) -> None:
+        """Continue with half the micro-batch; the step keeps its sentences and its normalisation."""
         size, longest, step = self.runtime.micro_batch_tokens, self.config.data.max_tokens, self.state.step + 1
         if has_halved or size <= longest:
             raise MtxError(
@@ -213,24 +208,25 @@ class Trainer:
         gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        self._cut(replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2))))
+        self.runtime = replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
+        self._prepare_micro_step()
         durable.write_json(self.paths.chosen, vars(self.runtime))
 
     def _after_step(self) -> str | None:
-        """Validate and save where that is due; the key of `training` that ends it here, if there is one."""
+        """Validate and save when due; returns the key of `training` that ends training here, if there is one."""
         training, step = self.config.training, self.state.step
-        self._saver.settle()
-        reason = self._ending.reason(self.state)
-        due = reason or step % training.validate_every == 0 or self._ending.needs_measure(self.state)
-        if due and self.state.validated_step != step:
+        self._checkpointer.settle()
+        reason = self._stopping.reason(self.state)
+        is_due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
+        if is_due and self.state.validated_step != step:
             self._validate()
-        asked = self._signals.takes_save()
-        if step and (asked or step % training.checkpoint_every == 0 or self.state.best_step == step):
+        is_requested = self._signals.pop_save_request()
+        if step and (is_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
-        return reason or self._ending.reason(self.state)
+        return reason or self._stopping.reason(self.state)
 
     def _step(self, loaded: LoadedStep) -> None:
-        """Take one step, and tell of those whose figures are there."""
+        """Take one step, and report the earlier steps whose figures have arrived."""
         training, step = self.config.training, self.state.step + 1
         rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
         figures = self.update(loaded, step, rate)
@@ -238,15 +234,15 @@ class Trainer:
             raise InterruptedTrainingError
         self._unread.append(Update(step, self.state.position, rate, loaded.num_tgt_tokens, HostCopy(figures)))
         self.state = replace(self.state, step=step, position=loaded.after)
-        self._read(_MAX_UNREAD)
+        self._report_updates(_MAX_UNREAD)
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor | None:
-        """One optimizer update from k micro-batches; on CUDA it returns before it is done.
+        """One optimizer update from k micro-batches; on CUDA it returns before the work is done.
 
-        Where the loss or the gradient is not finite, the weights stay as they are from then on, without the host.
+        If the loss or the gradient is not finite, the device itself skips this update and all later ones.
 
         Returns:
-            fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping; None where a signal came.
+            fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping; None if a signal arrived.
         """
         self.model.train()
         self.micro_step.start_step()
@@ -257,53 +253,53 @@ class Trainer:
             self.micro_step(batch, 1 / loaded.num_tgt_tokens)
         norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
         figures = torch.cat([self.micro_step.sums, norm.float().view(1)])
-        self._refused = torch.maximum(self._refused, (~figures.isfinite().all()).float())
+        self._non_finite = torch.maximum(self._non_finite, (~figures.isfinite().all()).float())
         if (clip := self.config.training.clip_norm) is not None:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.found_inf = self._refused  # type: ignore[attr-defined]  # fused Adam then changes nothing
+        self.optimizer.found_inf = self._non_finite  # type: ignore[attr-defined]  # if 1, fused Adam skips the update
         self.optimizer.step()
         return figures
 
-    def _read(self, max_unread: int = 0) -> None:
-        """Report the updates whose figures are there, and wait for the oldest while more than `max_unread` are not.
+    def _report_updates(self, max_unread: int = 0) -> None:
+        """Report the updates whose figures have arrived; waits while more than `max_unread` have not.
 
         Raises:
-            MtxError: where one was refused.
+            MtxError: if the figures of one are not finite.
         """
-        while self._unread and (len(self._unread) > max_unread or self._unread[0].figures.is_there()):
+        while self._unread and (len(self._unread) > max_unread or self._unread[0].figures.is_ready()):
             update = self._unread.popleft()
             loss, nll, norm = update.figures.values()
             if not all(map(math.isfinite, (loss, nll, norm))):
-                raise refusal(update, loss, norm, self.sampler, self.data.train, self.paths)
+                raise non_finite_error(update, loss, norm, self.sampler, self.data.train, self.paths)
             tokens = update.num_tgt_tokens
-            self.monitor.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
+            self.metrics.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
 
     def _validate(self) -> None:
-        """Validate, and keep count of the best; a signal that asks to leave ends it, and nothing is changed."""
-        self._read()
+        """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""
+        self._report_updates()
         data = self.config.data
         with self._signals.interrupting():
             validation = validate(self.model, self.data, data.max_tokens, data.tgt)
         state, step = self.state, self.state.step
-        better = validation.bleu > state.best_bleu
+        is_best = validation.bleu > state.best_bleu
         self.state = replace(
             state, validated_step=step, validation_s=round(validation.seconds, 3),
-            bad_validations=0 if better else state.bad_validations + 1,
-            best_bleu=validation.bleu if better else state.best_bleu, best_step=step if better else state.best_step,
+            bad_validations=0 if is_best else state.bad_validations + 1,
+            best_bleu=validation.bleu if is_best else state.best_bleu, best_step=step if is_best else state.best_step,
         )  # fmt: skip
-        self.monitor.validation(step, validation, better, self._ending.elapsed_s())
+        self.metrics.validation(step, validation, is_best, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
-            self._report.renew(self.model)
-        self.monitor.restart_window()
+            self._report.update(self.model)
+        self.metrics.restart_window()
 
     def _save(self) -> None:
-        """Have the checkpoint of this step written, unless it is."""
-        self._read()
+        """Start to write the checkpoint of this step, unless it is written already."""
+        self._report_updates()
         started = time.monotonic()
-        state = replace(self.state, elapsed_s=round(self._ending.elapsed_s(), 3))
-        if self._saver.save(self.model, self.optimizer, self.state, state):
+        state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
+        if self._checkpointer.save(self.model, self.optimizer, self.state, state):
             self.state = state
-            self.monitor.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
-            self.monitor.restart_window()
+            self.metrics.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
+            self.metrics.restart_window()

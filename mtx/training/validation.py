@@ -1,4 +1,7 @@
-"""Validation: how a model in training does on text that it does not learn from. Flow: model + data -> `Validation`."""
+"""Validation: how well a model in training does on text that it does not learn from. Flow: model, data -> `Validation`.
+
+Both figures are computed in fp32, BLEU by greedy decoding.
+"""
 
 import math
 import time
@@ -17,7 +20,7 @@ from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 
-BATCH_TOKENS = 8192  # target tokens that a batch holds at most
+BATCH_TOKENS = 8192  # about so many target tokens are in a batch
 _NUM_SAMPLES = 5
 
 
@@ -30,8 +33,8 @@ class Sample:
     hyp: str
 
 
-def spread(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
-    """Five sentences, evenly spread; fewer where there are fewer."""
+def evenly_spaced_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+    """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
     return [Sample(*rows[len(rows) * number // count]) for number in range(count)]
@@ -39,10 +42,11 @@ def spread(sources: Sequence[str], references: Sequence[str], hypotheses: Sequen
 
 @dataclass(frozen=True)
 class Validation:
-    """Unsmoothed nll per target token (`</s>` included), BLEU by greedy decoding, both in fp32.
+    """The result of one validation.
 
     Attributes:
-        samples: the same few sentences each time, evenly spread.
+        nll: unsmoothed, per target token, `</s>` included.
+        samples: the same few sentences each time.
     """
 
     nll: float
@@ -57,7 +61,7 @@ class Validation:
 
 
 def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) -> Validation:
-    """Validate; changes nothing, so that it may be interrupted anywhere."""
+    """Validate `model`; this changes nothing, so it may be interrupted anywhere."""
     started = time.monotonic()
     nll = mean_nll(model, data.valid, data.tokenizer.pad_id)
     translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
@@ -65,23 +69,22 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     hypotheses = metrics.normalize_lines(translator.translate(sources), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
-    samples = spread(sources, references, hypotheses)
+    samples = evenly_spaced_samples(sources, references, hypotheses)
     return Validation(nll, bleu, time.monotonic() - started, hypotheses, samples)
 
 
 @torch.no_grad()
 def mean_nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
-    """Unsmoothed nll per target token, `</s>` included; the model stays in evaluation mode."""
+    """Unsmoothed nll per target token, `</s>` included; leaves the model in evaluation mode."""
     model.eval()
-    device = model.output_weight.device
-    total, tokens = 0.0, 0
+    total, num_tokens = 0.0, 0
     ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
     for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
         src, tgt = (
             [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
         )
-        batch = to_device(pack_sentences(src, tgt, pad_id), device)
+        batch = to_device(pack_sentences(src, tgt, pad_id), model.output_weight.device)
         hidden = model.decode(batch, model.encode(batch))
         total += float(smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll)
-        tokens += batch.num_tgt_tokens
-    return total / max(tokens, 1)
+        num_tokens += batch.num_tgt_tokens
+    return total / max(num_tokens, 1)

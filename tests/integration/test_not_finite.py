@@ -40,7 +40,7 @@ def trainer(trained: Path, tmp_path: Path) -> Trainer:
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
     steps = load_steps(trainer.data.train, trainer.sampler, SamplerState(), 4, trainer.num_micro_steps, trainer.shape)
-    with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.monitor:
+    with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.metrics:
         trainer._step(next(steps))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]

@@ -92,7 +92,7 @@ STARTS: Cases = {
     "not a number": (weights(lambda tensors: tensors[MATRIX].fill_(torch.nan)), "not finite"),
     "1,000 layers": (config(num_encoder_layers=1000), "lacks encoder"),
     "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
-    "a path for a language": (config(src="../../x"), "src cannot be meant"),
+    "a path for a language": (config(src="../../x"), "src is out of range"),
     "a pickled tokenizer": (put(TOKENIZER_MODEL, PICKLE), "not a SentencePiece model"),
     "a tokenizer elsewhere": (link(TOKENIZER_JSON, "/etc/passwd"), "leads out"),
 }

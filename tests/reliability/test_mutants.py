@@ -87,11 +87,11 @@ MUTANTS = [
     Mutant("signals are not looked at", "training/trainer.py", POLL, "", "tests/reliability/test_signals.py"),
     Mutant(
         "a failed save is not told", "training/async_checkpoint.py",
-        "            self._lost.add(", "            print(", "tests/reliability/test_disk.py",
+        "            self._deferred_errors.add(", "            print(", "tests/reliability/test_disk.py",
     ),
     Mutant(
         "weights of any shape are taken", "model_directory/storage.py",
-        "tensors[name].shape != wanted[name].shape", "False", "tests/unit/model_directory/test_storage.py",
+        "tensors[name].shape != expected[name].shape", "False", "tests/unit/model_directory/test_storage.py",
     ),
 ]  # fmt: skip
 

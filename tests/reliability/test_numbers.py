@@ -16,8 +16,8 @@ from mtx.errors import MtxError
 from mtx.files import durable, text_files
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import RunLayout
+from mtx.training.micro_step import MicroStep
 from mtx.training.runtime import RuntimeChoices
-from mtx.training.train_step import MicroStep
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
 
@@ -195,7 +195,7 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
                 run.run(0.0)
             assert made == [int(is_short)] and run.state.step == 9
         assert f"step {step}: out of memory; micro-batches are halved from now on (CUDA out of memory" in caplog.text
-        assert run.chosen.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
+        assert run.runtime.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
         assert run.num_micro_steps == 6
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())
         held += far < 1e-5

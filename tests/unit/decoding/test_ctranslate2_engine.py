@@ -141,8 +141,8 @@ def test_work_is_shared_among_threads(exports: Path) -> None:
 def test_it_does_not_import_torch(exports: Path) -> None:
     code = (
         "import sys; from mtx.decoding.ctranslate2_engine import CTranslate2Translator as T;"
-        "from mtx.interop.export_cache import kept_export; from pathlib import Path;"
-        "print(T.load(kept_export(Path(sys.argv[1]))).translate(['ab']), 'torch' in sys.modules)"
+        "from mtx.interop.export_cache import cached_export; from pathlib import Path;"
+        "print(T.load(cached_export(Path(sys.argv[1]))).translate(['ab']), 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(exports / "export-0")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

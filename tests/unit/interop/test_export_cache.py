@@ -13,7 +13,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.files import durable
 from mtx.interop import export_cache
-from mtx.interop.export_cache import kept_export
+from mtx.interop.export_cache import cached_export
 from mtx.model_directory import storage
 from tests.exports import lively_bundle, small_tokenizer
 
@@ -21,8 +21,8 @@ pytest.importorskip("ctranslate2")
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 KEEP = (
-    "import sys; from pathlib import Path; from mtx.interop.export_cache import kept_export;"
-    "print(kept_export(Path(sys.argv[1])).name, 'torch' in sys.modules)"
+    "import sys; from pathlib import Path; from mtx.interop.export_cache import cached_export;"
+    "print(cached_export(Path(sys.argv[1])).name, 'torch' in sys.modules)"
 )
 
 
@@ -44,31 +44,31 @@ def keep_elsewhere(model: Path) -> "subprocess.Popen[str]":
 
 
 def test_it_is_made_once_and_then_found_without_torch(model: Path) -> None:
-    export = kept_export(model)
+    export = cached_export(model)
     assert export == model / "ctranslate2-int8"
     made = (export / "model.bin").stat().st_mtime_ns
     out, err = keep_elsewhere(model).communicate(timeout=60)
     assert out == "ctranslate2-int8 False\n", err
-    assert kept_export(export) == export == kept_export(model)
+    assert cached_export(export) == export == cached_export(model)
     assert (export / "model.bin").stat().st_mtime_ns == made
     assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
     assert Translator.load(model).translate(LINES)  # the model directory is still one
 
 
 def test_it_is_made_again_for_other_weights(model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    before = kept_export(model, "float32")
+    before = cached_export(model, "float32")
     out = CTranslate2Translator.load(before).translate(LINES)
     lively_bundle(tokenizer, tmp_path / "other", seed=5)
     before.rename(tmp_path / "other" / before.name)
-    after = kept_export(tmp_path / "other", "float32")
+    after = cached_export(tmp_path / "other", "float32")
     expected = Translator.load(tmp_path / "other").translate(LINES)
     assert CTranslate2Translator.load(after).translate(LINES) == expected != out
 
 
 def test_an_unfinished_one_is_made_again(model: Path) -> None:
-    export = kept_export(model)
+    export = cached_export(model)
     (export / "mtx.json").unlink()
-    durable.verify(kept_export(model), ("mtx.json", "model.bin"))
+    durable.verify(cached_export(model), ("mtx.json", "model.bin"))
 
 
 @pytest.mark.seconds
@@ -94,20 +94,20 @@ def test_where_nothing_can_be_written_is_said(model: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(export_cache, "FileLock", Refusing)
     with pytest.raises(MtxError, match="ctranslate2-int8: cannot be written: Permission denied") as error:
-        kept_export(model)
+        cached_export(model)
     assert error.value.help is not None and "mtx export" in error.value.help
 
 
 def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such"):
-        kept_export(tmp_path / "nowhere")
+        cached_export(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="is not a model directory"):
-        kept_export(tmp_path)
+        cached_export(tmp_path)
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(UsageError, match="no model directory yet"):
-        kept_export(tmp_path)
+        cached_export(tmp_path)
 
 
 def test_the_model_of_a_run_is_meant(model: Path) -> None:
-    assert kept_export(model.parent) == model / "ctranslate2-int8"
+    assert cached_export(model.parent) == model / "ctranslate2-int8"
     assert storage.load(model).info["src"] == "de"

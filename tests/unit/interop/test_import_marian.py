@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.interop.export_cache import kept_export
+from mtx.interop.export_cache import cached_export
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.marian_import import import_marian
 from mtx.model_directory import storage
@@ -310,11 +310,11 @@ def test_an_imported_model_is_replaced_with_the_exports_that_it_keeps(copy: Path
     pytest.importorskip("ctranslate2")
     ours = tmp_path / "ours"
     import_marian(copy, ours)
-    export = kept_export(ours)
+    export = cached_export(ours)
     (ours / ".tmp-ctranslate2-int8.lock").touch()  # of a process that was killed
     import_marian(copy, ours)
     assert not export.exists()
-    assert kept_export(ours) == export
+    assert cached_export(ours) == export
     (export / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"ctranslate2-int8: holds notes\.txt, which mtx did not write"):
         import_marian(copy, ours)

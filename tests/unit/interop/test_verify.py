@@ -6,7 +6,7 @@ import pytest
 
 from mtx.errors import MtxError
 from mtx.interop.huggingface import export_huggingface
-from mtx.interop.verify import Proof, Text, check, compare, prove
+from mtx.interop.verify import Comparison, Text, check_tolerances, compare_export, compare_translations
 from tests.exports import lively_bundle, small_tokenizer
 
 WORDS = "a small house stands on the hill"
@@ -14,36 +14,36 @@ WORDS = "a small house stands on the hill"
 
 def test_shares_and_differences() -> None:
     ours, theirs = [WORDS, "one two three four five"], [WORDS, "one two three four six"]
-    with_references = compare(ours, theirs, [WORDS, "one two three four five"], "en")
+    with_references = compare_translations(ours, theirs, [WORDS, "one two three four five"], "en")
     assert (with_references.num_lines, with_references.identical, with_references.has_references) == (2, 0.5, True)
-    without = compare(ours, theirs, [], "en")
+    without = compare_translations(ours, theirs, [], "en")
     assert not without.has_references
     assert without.bleu_difference == pytest.approx(-with_references.bleu_difference) and without.bleu_difference > 0
-    assert compare(["two"], ["two"], [], "en").bleu_difference == 0
+    assert compare_translations(["two"], ["two"], [], "en").bleu_difference == 0
 
 
 @pytest.mark.parametrize(
-    "precision, proof, is_refused",
+    "precision, comparison, is_refused",
     [
-        ("float32", Proof(200, 0.98, True, 0.1), False),
-        ("float32", Proof(200, 0.975, True, 0.0), True),
-        ("float32", Proof(200, 1.0, True, -0.11), True),
-        ("float16", Proof(200, 0.95, True, -0.2), False),
-        ("float16", Proof(200, 0.94, True, 0.0), True),
-        ("float16", Proof(200, 0.96, False, 5.1), True),
-        ("int8", Proof(200, 0.5, True, -1.0), False),
-        ("int8", Proof(200, 0.5, True, -1.1), True),
-        ("int8", Proof(99, 0.5, True, -9.0), False),
-        ("int8", Proof(200, 0.5, False, 19.0), False),
-        ("int8", Proof(200, 0.5, False, 21.0), True),
+        ("float32", Comparison(200, 0.98, True, 0.1), False),
+        ("float32", Comparison(200, 0.975, True, 0.0), True),
+        ("float32", Comparison(200, 1.0, True, -0.11), True),
+        ("float16", Comparison(200, 0.95, True, -0.2), False),
+        ("float16", Comparison(200, 0.94, True, 0.0), True),
+        ("float16", Comparison(200, 0.96, False, 5.1), True),
+        ("int8", Comparison(200, 0.5, True, -1.0), False),
+        ("int8", Comparison(200, 0.5, True, -1.1), True),
+        ("int8", Comparison(99, 0.5, True, -9.0), False),
+        ("int8", Comparison(200, 0.5, False, 19.0), False),
+        ("int8", Comparison(200, 0.5, False, 21.0), True),
     ],
 )
-def test_what_is_refused(precision: str, proof: Proof, is_refused: bool) -> None:
+def test_what_is_refused(precision: str, comparison: Comparison, is_refused: bool) -> None:
     if not is_refused:
-        check(proof, precision)
+        check_tolerances(comparison, precision)
         return
     with pytest.raises(MtxError, match=r"200 lines.* nothing is written"):
-        check(proof, precision)
+        check_tolerances(comparison, precision)
 
 
 def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
@@ -52,7 +52,9 @@ def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
     pytest.importorskip("transformers")
     export_huggingface(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export")
     long = "ab cd " * 200
-    assert prove(tmp_path / "model", "huggingface", tmp_path / "export", Text([long], [])) is None
+    assert compare_export(tmp_path / "model", "huggingface", tmp_path / "export", Text([long], [])) is None
     assert "every line is longer" in caplog.text
-    proof = prove(tmp_path / "model", "huggingface", tmp_path / "export", Text([long, "ab cd"], ["x", "y"]))
-    assert proof == Proof(1, 1.0, True, 0.0)
+    comparison = compare_export(
+        tmp_path / "model", "huggingface", tmp_path / "export", Text([long, "ab cd"], ["x", "y"])
+    )
+    assert comparison == Comparison(1, 1.0, True, 0.0)

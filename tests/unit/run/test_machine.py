@@ -17,7 +17,7 @@ from mtx.model.device import num_threads
 from mtx.run import machine
 from mtx.run.layout import RunLayout
 from mtx.run.machine import num_cores
-from mtx.training.runtime import choose
+from mtx.training.runtime import choose_runtime
 from tests.exports import lively_bundle, small_tokenizer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX there are no cgroups")
@@ -59,7 +59,7 @@ def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -
     quota.write_text("300000 100000\n")
     config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
     data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0})
-    assert choose(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
+    assert choose_runtime(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
 
 
 def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:

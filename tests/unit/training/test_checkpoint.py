@@ -222,24 +222,24 @@ def test_what_is_not_finite_is_never_written(paths: RunLayout, which: str, value
     save_steps(paths, 10)
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
-    taken = checkpoint.snapshot(model, optimizer)
-    name, tensor = next(iter(getattr(taken, which).items()))
+    snapshot = checkpoint.snapshot(model, optimizer)
+    name, tensor = next(iter(getattr(snapshot, which).items()))
     tensor.view(-1)[-1] = value
     with pytest.raises(MtxError, match=f"step 20: {name} holds numbers that are not finite"):
-        checkpoint.save(paths, taken, State(20))
+        checkpoint.save(paths, snapshot, State(20))
     assert checkpoint_steps(paths) == [10]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads as Linux tells them")
 def test_saving_on_a_thread_starts_no_others(paths: RunLayout) -> None:
     model = torch.nn.Linear(1000, 1000)
-    taken = checkpoint.Snapshot({name: tensor.detach() for name, tensor in model.state_dict().items()}, {})
+    snapshot = checkpoint.Snapshot({name: tensor.detach() for name, tensor in model.state_dict().items()}, {})
     torch.set_num_threads(2)
     try:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(int).result()
             before = len(list(Path("/proc/self/task").iterdir()))
-            pool.submit(checkpoint.save, paths, taken, State(20)).result()
+            pool.submit(checkpoint.save, paths, snapshot, State(20)).result()
             assert len(list(Path("/proc/self/task").iterdir())) == before
     finally:
         torch.set_num_threads(1)
@@ -248,12 +248,12 @@ def test_saving_on_a_thread_starts_no_others(paths: RunLayout) -> None:
 def test_without_room_nothing_is_begun(paths: RunLayout, monkeypatch: pytest.MonkeyPatch) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 1)
-    taken = checkpoint.snapshot(model, optimizer)
+    snapshot = checkpoint.snapshot(model, optimizer)
     paths.root.mkdir()
     monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
     monkeypatch.setattr(disk, "create", None)
     with pytest.raises(OSError, match="No space left on device: 1 MB are free"):
-        checkpoint.save(paths, taken, State(20))
+        checkpoint.save(paths, snapshot, State(20))
     with pytest.raises(MtxError, match="1 MB are free on its disk, this run needs"):
         checkpoint.check_space(paths, checkpoint.space_needed(paths, torch.nn.Linear(300, 300), 10, 5))
     checkpoint.check_space(paths, checkpoint.space_needed(paths, model, 10, 5))
@@ -279,41 +279,43 @@ def test_damaged_weights_are_not_averaged(paths: RunLayout, caplog: pytest.LogCa
 
 
 @pytest.fixture
-def saver(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
-    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as saver:
-        yield saver
+def checkpointer(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
+    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as checkpointer:
+        yield checkpointer
 
 
 def test_a_failed_write_is_told_once_and_the_next_is_made(
-    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", fail)
-        assert saver.save(*fresh(1), State(10), State(10))
+        assert checkpointer.save(*fresh(1), State(10), State(10))
         with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
-            saver.finish(State(10))
-    assert saver.save(*fresh(1), State(20), State(20)) and not saver.save(*fresh(1), State(20), State(20))
-    saver.finish(State(20))
-    assert saver._lost.messages == ["the checkpoint of step 10 could not be written: No space left on device"]
+            checkpointer.finish(State(10))
+    assert checkpointer.save(*fresh(1), State(20), State(20)) and not checkpointer.save(*fresh(1), State(20), State(20))
+    checkpointer.finish(State(20))
+    assert checkpointer._deferred_errors.messages == [
+        "the checkpoint of step 10 could not be written: No space left on device"
+    ]
     assert checkpoint_steps(paths) == [20]
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
-    paths: RunLayout, saver: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+    paths: RunLayout, checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = fresh(1)
     train(model, optimizer, 3)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     may_write, save = threading.Event(), checkpoint.save
     monkeypatch.setattr(checkpoint, "save", lambda *args: (assert_in_time(may_write), save(*args)))
-    saver.save(model, optimizer, STATE_30, STATE_30)
+    checkpointer.save(model, optimizer, STATE_30, STATE_30)
     train(model, optimizer, 3)
-    saver.settle()  # not done, no error
+    checkpointer.settle()  # not done, no error
     may_write.set()
-    saver.finish(STATE_30)
+    checkpointer.finish(STATE_30)
     restored, optimizer = fresh(2)
     checkpoint.load(paths.checkpoint(30), restored, optimizer)
     for name, tensor in restored.state_dict().items():

@@ -4,8 +4,8 @@ from mtx.training.hints import Hints
 
 
 def _train(hints: Hints, nll: Callable[[int], float], steps: range) -> list[tuple[int, str]]:
-    found = [(step, hints.step(step, nll(step), 1e-3)) for step in steps]
-    return [(step, hint) for step, hint in found if hint is not None]
+    hints_given = [(step, hints.step(step, nll(step), 1e-3)) for step in steps]
+    return [(step, hint) for step, hint in hints_given if hint is not None]
 
 
 def test_a_loss_that_falls_gives_no_hint() -> None:
@@ -13,8 +13,8 @@ def test_a_loss_that_falls_gives_no_hint() -> None:
 
 
 def test_a_loss_that_stays_high_is_told_once_with_what_to_try() -> None:
-    found = _train(Hints(None), lambda step: max(6.0, 9 - step / 100), range(1, 4001))
-    (step, text), *more = found
+    hints_given = _train(Hints(None), lambda step: max(6.0, 9 - step / 100), range(1, 4001))
+    (step, text), *more = hints_given
     assert more == [] and 1300 <= step <= 1400 and "flat at 6.00 since step 350" in text
     assert "belong together" in text and "training.learning_rate" in text
 
@@ -31,18 +31,18 @@ def test_late_in_a_long_run_slow_progress_is_not_flat() -> None:
 
 
 def test_a_loss_that_jumps_names_the_learning_rate() -> None:
-    found = _train(Hints(None), lambda step: 5.0 if step <= 500 else 6.5, range(1, 1001))
-    assert [step for step, _ in found] == [550] and "rose from 5.00 (step 50) to 6.50" in found[0][1]
-    assert "half the training.learning_rate" in found[0][1]
+    hints_given = _train(Hints(None), lambda step: 5.0 if step <= 500 else 6.5, range(1, 1001))
+    assert [step for step, _ in hints_given] == [550] and "rose from 5.00 (step 50) to 6.50" in hints_given[0][1]
+    assert "half the training.learning_rate" in hints_given[0][1]
 
 
 def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list[str]:
-    found = []
+    hints_given = []
     for number, nll in enumerate(nlls):
         _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
         if (hint := hints.validation(nll, 20.0, is_best, [str(i) for i in range(100)])) is not None:
-            found.append(hint)
-    return found
+            hints_given.append(hint)
+    return hints_given
 
 
 def test_validation_that_rises_while_training_falls_is_overfitting() -> None:

@@ -186,9 +186,9 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
 
 def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
     config = resolve(model, "model.dropout=0").config
-    found = init_from.load(config)
-    assert found is not None
-    assert found.sha256 == durable.sha256(model / WEIGHTS)
+    loaded = init_from.load(config)
+    assert loaded is not None
+    assert loaded.sha256 == durable.sha256(model / WEIGHTS)
     assert init_from.load(settings.resolve("own-text", []).config) is None
 
 
@@ -197,18 +197,18 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
     with pytest.raises(UsageError, match="its architecture is not that of this run"):
         init_from.load(config)
     config = resolve(model).config
-    found = init_from.load(config)
-    assert found is not None
-    init_from.check_tokenizer(config, found.tokenizer, Tokenizer.load(model))
+    loaded = init_from.load(config)
+    assert loaded is not None
+    init_from.check_tokenizer(config, loaded.tokenizer, Tokenizer.load(model))
     rewriting = learn_tokenizer("abcdef", normalization="nmt_nfkc")  # the same pieces, of other text
-    assert rewriting.vocabulary() == found.tokenizer.vocabulary()
+    assert rewriting.vocabulary() == loaded.tokenizer.vocabulary()
     for other in (
         learn_tokenizer("abcdef", normalization="nfc"),
         learn_tokenizer("ghijkl", normalization="none"),
         Tokenizer(rewriting.models, "none", ["BT"]),
     ):
         with pytest.raises(UsageError, match="its tokenizer is not the one"):
-            init_from.check_tokenizer(config, found.tokenizer, other)
+            init_from.check_tokenizer(config, loaded.tokenizer, other)
 
 
 def test_the_state_of_an_older_checkpoint_has_no_initial_model() -> None:

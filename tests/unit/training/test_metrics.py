@@ -29,9 +29,9 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
 def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "start"}\n{"event": "tr')
-    with MetricsLogger(path, done=0, max_steps=20, lost=DeferredErrors()) as monitor:
+    with MetricsLogger(path, done=0, max_steps=20, deferred_errors=DeferredErrors()) as metrics:
         for step in range(1, 21):
-            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     lines = path.read_text().split("\n")
     assert lines[1] == '{"event": "tr' and lines[-1] == ""
     events = [json.loads(line) for line in lines[2:-1]]
@@ -45,10 +45,10 @@ def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     path = tmp_path / "metrics.jsonl"
-    with MetricsLogger(path, done=0, max_steps=40, lost=DeferredErrors()) as monitor:
+    with MetricsLogger(path, done=0, max_steps=40, deferred_errors=DeferredErrors()) as metrics:
         for step in range(1, 41):
             now += 4.0 if step % 4 == 1 else 1e-6
-            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     rates = [json.loads(line)["tgt_tokens_per_s"] for line in path.read_text().splitlines()]
     assert all(50 < rate < 200 for rate in rates[8:])
 
@@ -105,10 +105,10 @@ def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
     monkeypatch.setattr("mtx.training.metrics.time.monotonic", lambda: next(clock))  # a second passes at every look
     caplog.set_level("INFO")
     with MetricsLogger(
-        tmp_path / "metrics.jsonl", done=0, max_steps=607, lost=DeferredErrors(), utilisation_per_rate=0.004
-    ) as monitor:
+        tmp_path / "metrics.jsonl", done=0, max_steps=607, deferred_errors=DeferredErrors(), utilisation_per_rate=0.004
+    ) as metrics:
         for step in range(1, 30):
-            monitor.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
     said = [record.message for record in caplog.records if "will take" in record.message]
     assert said == [
         "100 target tokens/s, 40% of the GPU's peak: training will take about 10 min, and validation what it takes"

@@ -10,7 +10,7 @@ from mtx.files import disk
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout
 from mtx.training import report_writer
-from mtx.training.report_writer import ReportFile
+from mtx.training.report_writer import ReportWriter
 
 
 class _Clock:
@@ -28,9 +28,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     return clock
 
 
-def _file(tmp_path: Path, lost: DeferredErrors) -> ReportFile:
+def _file(tmp_path: Path, deferred_errors: DeferredErrors) -> ReportWriter:
     config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
-    return ReportFile(RunLayout(tmp_path), config, None, lost)  # type: ignore[arg-type]
+    return ReportWriter(RunLayout(tmp_path), config, None, deferred_errors)  # type: ignore[arg-type]
 
 
 def test_it_takes_a_fiftieth_of_the_time_at_most(
@@ -47,11 +47,11 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
     file = _file(tmp_path, DeferredErrors())
     for now in (100, 110, 201, 203, 300):
         clock.now = now
-        file.renew(None)  # type: ignore[arg-type]
+        file.update(None)  # type: ignore[arg-type]
     assert drawn == [100, 203] and (tmp_path / "report.html").read_text() == "page"
 
 
-def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
+def test_a_failed_page_is_a_deferred_error_only_at_the_end(
     tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failure: Exception = ZeroDivisionError("no page")
@@ -62,17 +62,17 @@ def test_what_goes_wrong_is_told_and_lost_only_where_it_stays_so(
     told: list[str] = []
     monkeypatch.setattr(report_writer, "report_page", fail)
     monkeypatch.setattr("logging.Logger.warning", lambda self, text, *args: told.append(text % args))
-    lost = DeferredErrors()
-    file = _file(tmp_path, lost)
-    file.renew(None)  # type: ignore[arg-type]
-    assert "no page; the next one is tried" in told[0] and lost.messages == []
+    deferred_errors = DeferredErrors()
+    file = _file(tmp_path, deferred_errors)
+    file.update(None)  # type: ignore[arg-type]
+    assert "no page; the next one is tried" in told[0] and deferred_errors.messages == []
     file.finish(None)  # type: ignore[arg-type]
-    assert lost.messages == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
+    assert deferred_errors.messages == [f"{tmp_path / 'report.html'} could not be drawn: ZeroDivisionError: no page"]
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
     monkeypatch.setattr(report_writer, "report_page", lambda *_: "page")
     monkeypatch.setattr(disk, "write", fail)
-    file.renew(None)  # type: ignore[arg-type]
-    assert lost.messages[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
+    file.update(None)  # type: ignore[arg-type]
+    assert deferred_errors.messages[1:] == [f"{tmp_path / 'report.html'} could not be written: the disk is full"]
 
 
 @pytest.mark.parametrize("fails, words", [
@@ -94,8 +94,8 @@ def test_a_page_that_cannot_be_drawn_is_no_failed_disk(
 
     monkeypatch.setattr(report_writer, "report_page", report)
     monkeypatch.setattr(disk, "write", write)
-    lost = DeferredErrors()
-    _file(tmp_path, lost).finish(None)  # type: ignore[arg-type]
+    deferred_errors = DeferredErrors()
+    _file(tmp_path, deferred_errors).finish(None)  # type: ignore[arg-type]
     with pytest.raises(MtxError) as error:
-        lost.check()
+        deferred_errors.check()
     assert words[0] in str(error.value) and words[1] in (error.value.help or "")

@@ -16,37 +16,37 @@ from mtx.training.runtime import RuntimeChoices
 CUDA = RuntimeChoices("cuda", "bf16", 25_000, "varlen", 1, False)
 
 
-def config(*overrides: str) -> Config:
+def config_of(*overrides: str) -> Config:
     return settings.resolve(None, ["training.batch_tokens=25000", *overrides]).config
 
 
-def found(wanted: Config, chosen_before: RuntimeChoices = CUDA) -> int:
-    return runtime.largest_micro_batch(wanted, chosen_before, 100, 1.0)
+def largest(config: Config, initial: RuntimeChoices = CUDA) -> int:
+    return runtime.largest_micro_batch(config, initial, 100, 1.0)
 
 
 @pytest.mark.parametrize("limit, expected", [(30_000, 25_000), (12_500, 12_500), (4_000, 3_125), (300, 256)])
 def test_a_step_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch, limit: int, expected: int) -> None:
     monkeypatch.setattr(runtime, "_fits", lambda config, tried, *rest: tried.micro_batch_tokens <= limit)
-    assert found(config()) == expected
+    assert largest(config_of()) == expected
 
 
 def test_what_cannot_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_fits", lambda *rest: False)
     with pytest.raises(MtxError, match="256 target tokens does not fit"):
-        found(config())
+        largest(config_of())
 
 
 def test_out_of_memory_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: Any) -> None:
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr(runtime, "_try", fail)
-    assert not runtime._fits(config(), CUDA, 100, 1.0)
+    monkeypatch.setattr(runtime, "_run_micro_step", fail)
+    assert not runtime._fits(config_of(), CUDA, 100, 1.0)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
 def test_a_cpu_takes_what_is_fast_there(tokens: int, expected: int) -> None:
-    assert found(config(f"training.batch_tokens={tokens}"), replace(CUDA, device="cpu")) == expected
+    assert largest(config_of(f"training.batch_tokens={tokens}"), replace(CUDA, device="cpu")) == expected
 
 
 @pytest.mark.parametrize("size", [25_000, 3_125, 256])

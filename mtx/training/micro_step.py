@@ -1,8 +1,8 @@
-"""Forward and backward of one micro-batch, and how the device runs it. Flow: packed batch -> gradients, loss sums.
+"""Forward and backward pass of one micro-batch. Flow: packed batch -> gradients, loss sums.
 
-On a CPU the operations run one by one: compiling the step costs 25 seconds there and gains less than a twentieth. On
-CUDA all of it is recorded once as a graph and replayed for every batch, which is possible since batches have one shape;
-a long run compiles it first. Beside it stands what is known of an update until the host has read its figures.
+On a CPU the operations run one by one: compiling them costs 25 seconds and gains less than a twentieth. On CUDA they
+are recorded once as a graph and replayed for every batch, which is possible because all batches have one shape; a long
+run compiles them first. `Update` is an optimizer update whose figures the host has not read yet.
 """
 
 import logging
@@ -26,7 +26,7 @@ from mtx.training.loss import smoothed_loss
 
 logger = logging.getLogger(__name__)
 
-_WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate what they keep
+_WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
 
 
 class MicroStep:
@@ -34,7 +34,7 @@ class MicroStep:
 
     Args:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
-        compiled: have torch compile it; CUDA with the `varlen` kernel only.
+        compiled: whether torch compiles the forward pass; only for CUDA with the `varlen` kernel.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
@@ -50,15 +50,15 @@ class MicroStep:
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         self._compiled = compiled
         self._graph: Any = None
-        self._batch: PackedBatch | None = None  # what the graph reads
+        self._batch: PackedBatch | None = None  # the graph's input
 
     def start_step(self) -> None:
-        """Forget the gradients and sums of the step before."""
+        """Reset the gradients and the sums."""
         self.sums.zero_()
-        self.model.zero_grad(set_to_none=not self._is_static)  # a graph adds to the memory that it was recorded with
+        self.model.zero_grad(set_to_none=not self._is_static)  # a graph adds to its own memory
 
     def __call__(self, batch: PackedBatch, scale: float) -> None:
-        """Run a micro-batch in host memory; on CUDA this returns before it is done.
+        """Run a micro-batch in host memory; on CUDA this returns before the work is done.
 
         Args:
             scale: 1 / target tokens of the whole step.
@@ -88,11 +88,11 @@ class MicroStep:
         return sums.loss, sums.nll
 
     def _record(self, batch: PackedBatch) -> None:
-        """Warm up and record the graph on a first batch; gradients and sums stay as they were."""
+        """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""
         started = time.monotonic()
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        # Without the counts of the real sentences, which differ from batch to batch: the kernel does not need them.
+        # The counts of sentences and tokens differ from batch to batch, and the kernel does not need them.
         self._batch = replace(to_device(batch, self.device), num_sentences=0, num_src_tokens=0, num_tgt_tokens=0)
         state = torch.cuda.get_rng_state(self.device)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.model.parameters()]
@@ -115,13 +115,13 @@ class MicroStep:
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:
-    """Seed every generator from the place of a micro-step in the run."""
+    """Seed torch's generators from the position of a micro-step in the run."""
     state = np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(state >> np.uint64(1)))
 
 
 class HostCopy:
-    """A copy of a small tensor in host memory; one from CUDA is there later, and nobody waits for it until `values`."""
+    """A copy of a small tensor in host memory; a copy from CUDA arrives later, and only `values` waits for it."""
 
     def __init__(self, tensor: Tensor):
         self._tensor, self._event = tensor, None
@@ -129,16 +129,15 @@ class HostCopy:
             self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
             self._event = torch.cuda.current_stream().record_event()
 
-    def is_there(self) -> bool:
-        """Whether `values` would not wait."""
+    def is_ready(self) -> bool:
+        """Whether the copy has arrived."""
         return self._event is None or self._event.query()
 
     def values(self) -> list[float]:
         """The numbers of the tensor."""
         if self._event is not None:
             self._event.synchronize()
-        numbers: list[float] = self._tensor.tolist()
-        return numbers
+        return list(self._tensor.tolist())
 
 
 @dataclass(frozen=True)
@@ -152,12 +151,12 @@ class Update:
     figures: HostCopy
 
 
-def refusal(
+def non_finite_error(
     update: Update, loss: float, norm: float, sampler: BatchSampler, train: TokenStore, paths: RunLayout
 ) -> MtxError:
-    """The error of an update whose loss or gradient norm is not finite; its pairs go into refused.tsv."""
-    place = update.position
-    pairs = sampler.step(place).pairs
+    """The error of an update whose loss or gradient norm is not finite; writes its pairs to refused.tsv."""
+    position = update.position
+    pairs = sampler.step(position).pairs
     lines = train.lines()[pairs]
     rows = zip(lines, *train.texts(pairs), strict=True)
     try:
@@ -168,6 +167,7 @@ def refusal(
     first = ", ".join(map(str, lines[:10]))
     return MtxError(
         f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
-        f"pairs from place {place.index} of epoch {place.epoch} on, lines {first}, … of the training text{listed}",
+        f"pairs from place {position.index} of epoch {position.epoch} on, "
+        f"lines {first}, … of the training text{listed}",
         "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
     )
