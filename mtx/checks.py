@@ -1,7 +1,7 @@
-"""What is probably wrong with a text and with the plan to train on it, in plain words and with what to do.
+"""Warnings about a text and the plan to train on it: what is probably wrong, in plain words, and what to do.
 
-The limits are where people who train translators look twice, not where anything breaks. Nothing is dropped or changed:
-that is `mtx.data.cleaning`'s part. Flow: prepared data + configuration -> figures of the text -> `Advice`.
+The limits are rules of thumb: beyond them a value is unusual, but training still works. This module only reports;
+`mtx.data.cleaning` is what drops pairs. Flow: prepared data + configuration -> figures of the text -> `Advice`.
 """
 
 import re
@@ -18,42 +18,42 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 from mtx.evaluation.metrics import writes_spaces
 
-_MAX_PAIRS = 20_000  # so many, evenly spread, stand for a larger set
-_DROPPED = 0.05  # share of the pairs, for one reason
-_LEAKS = 0.01  # training pairs for each pair of a set
+_MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
+_DROPPED = 0.05  # share of the pairs that are dropped for one reason
+_LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
 _UNKNOWN_WORDS = 0.02
-_SWAPPED, _MARGIN = 0.02, 5.0  # share of the pairs; nats by which each side is likelier the other language
-_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # Multi30k has 0.9, and about 0 where one side is shifted by a line
-_SPREAD = 1.0  # pieces by which lengths must differ for them to tell anything
-_FEW_SENTENCES = 200  # below, BLEU moves by some points from one model to an equally good one
+_SWAPPED, _MARGIN = 0.02, 5.0  # share of the pairs; nats by which each side looks more like the other language
+_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
+_SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
+_FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by some points
 _FEW_PAIRS = 3_000
 _FEW_STEPS, _MANY_EPOCHS = 10, 200  # steps of an epoch, epochs of a run
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
-# what to do about pairs that are dropped, by `mtx.data.cleaning`'s reasons
+# what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
 _ABOUT_DROPPED = {
     "empty": "a line without its translation: see that both sides have the same lines",
-    "too long": "a larger data.max_tokens keeps them; sentences one a line train better",
+    "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
     "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
     "identical": "see that the target column or file is the translation",
     "control characters": "the text is damaged, or not UTF-8: convert it, for instance with iconv",
-    "duplicate": "nothing, where the text repeats itself; one copy of each pair is kept",
+    "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
 }
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something that is probably not as it was meant, and what to do about it."""
+    """A probable mistake in the text or the plan, and what to do about it."""
 
     text: str
     help: str
 
 
 def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
-    """All that is to be said of prepared data and of the plan to train on it; of the text first.
+    """All warnings about prepared data and the plan to train on it; those about the text come first.
 
     Args:
-        last_step: at which training will end, where that is known better than by `training.max_steps`.
+        last_step: the step at which training will end, if a forecast exists; None means `training.max_steps`.
     """
     figures = text_figures(data)
     text = (*_dropped(data), *_sets(data), *_sides(figures, config), *_unknown_words(figures, config))
@@ -72,7 +72,7 @@ def _dropped(data: PreparedData) -> Iterator[Advice]:
 def _sets(data: PreparedData) -> Iterator[Advice]:
     for name, held in sets_of(data.report).items():
         if held["leaks"]["train_pairs"] >= max(1, _LEAKS * held["pairs"]):
-            help = "take them out of the training text: a score on what was learned by heart is too good"
+            help = "take them out of the training text: scores on sentences that were learned by heart are too good"
             yield Advice(f"{name}: {leaks(held)}", help)
         if held["pairs"] < _FEW_SENTENCES:
             key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
@@ -98,9 +98,9 @@ def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice
 
 def _unknown_words(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
     if config.training.init_from:
-        help = "the tokenizer of training.init_from does not know this text; a model of these languages is wanted"
+        help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
     else:
-        help = "see that the text is in the language that it should be; a larger tokenizer.vocab_size may help"
+        help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
     for name, text in figures.items():
         for language, side in ((config.data.src, text.src), (config.data.tgt, text.tgt)):
             if side.unknown_words >= _UNKNOWN_WORDS and writes_spaces(language):
@@ -120,7 +120,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     last = training.max_steps if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
     if last > _MANY_EPOCHS * epoch and not ends_sooner:
-        help = "a smaller training.max_steps, or training.patience=6, which ends when nothing gets better"
+        help = "a smaller training.max_steps, or training.patience=6, which ends training when BLEU no longer rises"
         yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs", help)
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
@@ -129,22 +129,22 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
 
 
 def steps_per_epoch(train: TokenStore, batch_tokens: int) -> float:
-    """The steps in which training sees each pair as often as its corpus's weight says."""
+    """The number of steps in an epoch, which has each pair as often as its corpus's weight says."""
     return float((train.weights[train.corpus] * train.tgt.lengths).sum()) / batch_tokens
 
 
 def example(value: dict[str, Any]) -> str:
-    """A pair of report.json with its place."""
+    """An example pair of report.json as text: corpus, line, source and target."""
     return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
 
 
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What report.json tells of the validation and test sets, by the names that people read."""
+    """The entries of report.json for the validation and test sets, by the names that messages use."""
     return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
 
 
 def leaks(held: dict[str, Any]) -> str:
-    """Which training pairs are also in a set of report.json."""
+    """In words: how many training pairs have a source of this set of report.json, and one of them."""
     number = held["leaks"]["train_pairs"]
     if not number:
         return "none of its sources is in the training text"
@@ -157,7 +157,7 @@ class SideFigures:
     """One language of a set.
 
     Attributes:
-        pieces_per_word: `</s>` not counted; a word is what stands between spaces.
+        pieces_per_word: without `</s>`; words are separated by spaces.
         unknown_words: share of the words with a piece that is `<unk>` or a single byte.
         mean_length, max_length: pieces of a sentence, `</s>` included.
     """
@@ -174,7 +174,7 @@ class TextFigures:
 
     Attributes:
         swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
-        alike: correlation of the two sides' lengths in pieces; 1 where all of a side are as long as each other.
+        alike: correlation of the two sides' lengths in pieces; 1 if the lengths of a side hardly vary.
     """
 
     pairs: int
@@ -196,7 +196,7 @@ def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float
     """The figures of a set.
 
     Args:
-        log_odds: of each id, how much likelier it is in the target than in the source of the training text.
+        log_odds: for each id, the log of how much likelier it is in the target than in the source of the training text.
     """
     rows = spread(store.num_pairs, _MAX_PAIRS)
     src, tgt = (_side_figures(side, rows, tokenizer) for side in (store.src, store.tgt))
@@ -209,19 +209,19 @@ def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float
 
 
 def spread(number: int, most: int) -> NDArray[np.int64]:
-    """At most so many of the places 0 to `number` - 1, evenly."""
+    """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
     size = min(number, most)
     return np.arange(size) * number // max(size, 1)
 
 
 def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> SideFigures:
-    """The figures of one side; `rows` stand for all in what is told of words."""
+    """The figures of one side; those about words are estimated from the sentences `rows` alone."""
     pieces = tokenizer.vocabulary()
     begins_word = np.array([piece.startswith("▁") for piece in pieces])
     is_unknown = np.array([bool(_BYTE_PIECE.fullmatch(piece)) for piece in pieces])
     is_unknown[UNK_ID] = True
     ids, first = _ids(side, rows)
-    is_text = ids < tokenizer.num_pieces  # a tag is no text
+    is_text = ids < tokenizer.num_pieces  # without tags
     ids, first = ids[is_text], first[is_text]
     word = (begins_word[ids] | first).cumsum()
     num_words = max(1, int(word[-1]) if len(word) else 0)
@@ -230,7 +230,7 @@ def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> 
 
 
 def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The ids of these sentences end to end, without `</s>`, and where each sentence begins."""
+    """The ids of these sentences end to end, without `</s>`, and for each id whether a sentence begins with it."""
     lengths = side.lengths[rows].astype(np.int64) - 1
     starts = lengths.cumsum() - lengths
     index = (side.starts[rows] - starts).repeat(lengths) + np.arange(lengths.sum())
@@ -240,14 +240,14 @@ def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
 
 
 def _log_frequencies(side: Side, train: TokenStore) -> NDArray[np.float64]:
-    """The log of the share that each id has in a side of the training text, with one more of each."""
+    """The log of each id's share of a side of the training text; each id counts once more, so that no share is zero."""
     counts = np.bincount(_ids(side, spread(train.num_pairs, _MAX_PAIRS))[0], minlength=train.num_ids) + 1
     shares: NDArray[np.float64] = np.log(counts / counts.sum())
     return shares
 
 
 def _sums(side: Side, rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of the values of each sentence's ids."""
+    """For each sentence, the sum of the values of its ids."""
     ids, _ = _ids(side, rows)
     sentence = np.arange(len(rows)).repeat(side.lengths[rows] - 1)
     return np.bincount(sentence, values[ids], minlength=len(rows)).astype(np.float64)

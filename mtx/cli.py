@@ -112,7 +112,7 @@ def _usage_error(error: Any) -> UsageError:
 
 
 def _as_mtx_error(error: BaseException) -> MtxError:
-    """Any error as one of ours: a line, an exit code, and what to do."""
+    """Any error as an `MtxError`: a line, an exit code, and a help that says what to do."""
     match error:
         case MtxError():
             return error
@@ -168,7 +168,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _hold_closed_streams() -> None:
-    """Occupy the numbers of closed standard streams, or messages would go into a file that is opened later."""
+    """Occupy the numbers of closed standard streams; otherwise a file opened later would get them, and the messages."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(fd)

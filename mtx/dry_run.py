@@ -1,7 +1,7 @@
-"""`mtx train --dry-run`: everything that training does before its first step, some steps, and nothing left behind.
+"""`mtx train --dry-run`: does all that training does before its first step, takes some steps, and leaves nothing.
 
-What the run directory holds is read and never changed; what it does not hold yet is made in a temporary directory.
-Flow: configuration -> data, trainer (by `mtx.pipeline`'s own pieces) -> checks, forecast -> report, as JSON or lines.
+The run directory is read and never changed; files that it does not hold yet are made in a temporary directory.
+Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, forecast -> report, as JSON or lines.
 """
 
 import os
@@ -31,15 +31,15 @@ from mtx.training.forecast import forecast, measure, memory
 from mtx.training.metrics import require_tensorboard
 from mtx.training.trainer import Trainer
 
-_OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # of report.json
+_OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # keys of report.json
 _LONG_S = 3 * 86_400.0
 
 
 def rehearse(config: Config) -> dict[str, Any]:
-    """What `config` would do and cost, if it were trained here and now; numbers are bytes, seconds and shares.
+    """A report on the run that `config` describes and on its cost on this machine, in bytes, seconds and shares.
 
     Raises:
-        MtxError: what training would raise before its first step, but for a disk without room.
+        MtxError: as training would before its first step, except for a full disk, which the report mentions.
     """
     paths = RunLayout(Path(config.run_dir))
     if config.training.tensorboard:
@@ -75,7 +75,7 @@ def rehearse(config: Config) -> dict[str, Any]:
 
 
 def _run(trainer: Trainer) -> dict[str, Any]:
-    """What is trained, on what, and for how long."""
+    """The model, the device and its settings, and the number of steps."""
     training, runtime, data = trainer.config.training, trainer.runtime, trainer.data
     return {
         "device": runtime.device, "precision": runtime.precision, "threads": runtime.threads,
@@ -87,7 +87,7 @@ def _run(trainer: Trainer) -> dict[str, Any]:
 
 
 def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
-    """What the forecast gives reason to say."""
+    """The warnings that follow from the forecast."""
     run, left, needs, space = (report[key] for key in ("run", "time", "memory", "disk"))
     if not left["steps"]:
         text = f"this run has ended at step {run['steps_done']:,}"
@@ -107,7 +107,7 @@ def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """The report for a person. Text of corpora and names of files stand in it: every line is safe for a terminal."""
+    """The report as text. It quotes corpora and file names, so control characters are escaped for the terminal."""
     parts = (_data, _words, _model, _resources, _advice)
     return [printable(line) for part in parts for line in part(report)]
 

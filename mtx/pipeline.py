@@ -49,7 +49,7 @@ from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
-_MAX_WARNINGS = 8  # of two lines each: a screenful
+_MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Result:
 
 
 def train(config: Config) -> Result:
-    """Everything from text to a scored model; stages that are done are skipped."""
+    """Do everything from text to a scored model; finished stages are skipped."""
     started = time.monotonic()
     device = find_device(config.device)
     if config.training.tensorboard:
@@ -125,12 +125,12 @@ def prepare_only(config: Config) -> RunLayout:
 
 
 def initial_of(config: Config, paths: RunLayout) -> LoadedModel | None:
-    """The model of `training.init_from`, as long as the run has no checkpoint; else None."""
+    """The model of `training.init_from` if the run has no checkpoint yet; else None."""
     return None if full_checkpoint_steps(paths) else init_from.load(config)
 
 
 def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
-    """As `load_or_prepare`; after a preparation, warnings say what is probably wrong with the text and the plan."""
+    """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
     advice = [] if was_prepared else checks.warnings(data, config)
@@ -148,7 +148,7 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
         DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
     """
     if not is_prepared(paths.data):
-        if checkpoint_steps(paths):  # which may stand for other token ids
+        if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
@@ -236,7 +236,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 
 def _fingerprint(config: Config) -> str:
-    """A hash of all settings that the finished model depends on. The model to start from counts by its weights."""
+    """A hash of the settings that the finished model depends on, without the path of the model to start from."""
     exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from", "tensorboard"}}
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
@@ -255,7 +255,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
         if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(config):
             return False
         durable.verify(paths.model, (WEIGHTS, SCORES))
-    except DamagedFileError as error:  # no model yet, or one that the checkpoints can make again
+    except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again
         if paths.model.exists():
             logger.info("%s; the model is written again", error)
         return False

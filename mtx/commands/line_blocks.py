@@ -14,7 +14,7 @@ from mtx.errors import DataError
 from mtx.files import text_files
 
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
-_PAUSE_S = 0.01  # a program that pauses for so long waits for an answer
+_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
 
 
 def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
@@ -84,7 +84,7 @@ def _in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
-    """The lines that have arrived, as soon as no further one follows at once: a thread reads ahead."""
+    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
     ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * _BLOCK_LINES)
 
     def read() -> None:

@@ -21,7 +21,7 @@ def nearest(name: str, names: list[str]) -> str | None:
 
 
 def unknown_key(key: str, names: list[str] | None = None) -> str:
-    """The message that `key` is none of `names`, by default none of all keys."""
+    """The message that `key` is not one of `names`, which are by default all keys of the configuration."""
     return f"{key}: unknown key{did_you_mean(nearest(key, names or key_names()))}"
 
 
@@ -30,7 +30,7 @@ def did_you_mean(near: str | None) -> str:
     return f", did you mean {near}?" if near else ""
 
 
-# The expectation that each type of pydantic error stands for; limits come from the context of the error.
+# What was expected, for each type of pydantic error; limits come from the context of the error.
 _EXPECTED = {
     "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
     "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
@@ -66,7 +66,7 @@ def _describe(item: ErrorDetails) -> tuple[str, str]:
 
 
 def _merge(texts: list[str]) -> str:
-    """The errors of the members of a union in one: `expected auto or a whole number, got 'x'`; others in a row."""
+    """One text for the errors of a key; those of a union become `expected auto or a whole number, got 'x'`."""
     if len(texts) == 1 or not all(text.startswith("expected ") for text in texts):
         return "; ".join(texts)
     got = texts[0].rpartition(", got ")[2]

@@ -154,7 +154,7 @@ def recipe_names() -> list[str]:
 
 
 def recipe_facts(name: str) -> list[str]:
-    """What a recipe learns, its machine, time and score, from the comments in its file; "" for what they lack."""
+    """The task of a recipe, its machine, time and score, from the comments in its file; "" for a missing one."""
     facts = dict.fromkeys(("learns", "machine", "time", "score"), "")
     for line in read_lines(recipe_dir() / f"{name}.yaml"):
         fact, _, text = line.removeprefix("# ").partition(": ")
@@ -222,7 +222,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
 
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
-    """Refuse settings that name local text which nothing would read; a file may hold both, for use with data.dir."""
+    """Refuse overrides that name local text which nothing would read; a configuration file may name both sources."""
     if data.generator is not None:
         source, help = "data.generator", "data.generator=null reads local text"
     elif data.hub is not None and data.dir is None:

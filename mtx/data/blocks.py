@@ -1,7 +1,8 @@
 """The work on one block of training pairs, in this process or in a worker: cleaning, hashing, encoding.
 
-In between, pairs are Arrow record batches of the schema `TEXT`. Duplicates, held-out pairs and totals need the whole
-text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file -> `encode_block` -> store.
+Between cleaning and encoding, pairs are Arrow record batches of the schema `TEXT`. Duplicates, held-out pairs and
+totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file ->
+`encode_block` -> store.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Parallel text as it streams: blocks of pairs, a corpus that yields them, and the corpora of a run.
+"""Types for streams of parallel text: blocks of pairs, a corpus that yields them, and the corpora of a run.
 
-Every sentence is one line that UTF-8 can express: no reader yields a line feed or a lone surrogate.
+Every sentence is one line that UTF-8 can encode: no reader yields a line feed or a lone surrogate.
 """
 
 import re

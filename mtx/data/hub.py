@@ -22,8 +22,8 @@ _CONVERTED = "refs/convert/parquet"  # the branch with the hub's Parquet copy, o
 def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     """The splits that `hub` names, downloaded unless they are in the cache.
 
-    A test split takes the name in the same place of `data.test`, if there is one. If the hub cannot be reached, only
-    the cache is read.
+    The entries of `data.test`, as far as there are any, name the test splits in order. If the hub cannot be reached,
+    only the cache is read.
 
     Raises:
         MtxError: if the dataset cannot be loaded.
@@ -72,8 +72,8 @@ def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[An
     import datasets  # the import takes seconds, so local files do without it
 
     if unreachable:
-        datasets.config.HF_HUB_OFFLINE = True  # it reads the cache without many tries to connect
-    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
+        datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:

@@ -32,7 +32,7 @@ class Shape:
     spare: int
 
     def fits(self, src: int, tgt: int, sentences: int) -> bool:
-        """Whether so many real tokens and sentences leave room for the dummy sentences."""
+        """Whether these numbers of real tokens and sentences leave room for the dummy sentences."""
         room = src <= self.num_src - self.spare and tgt <= self.num_tgt - self.spare
         return room and sentences <= self.max_sentences - self.spare
 
@@ -56,7 +56,7 @@ def _round_up(size: float) -> int:
 
 
 def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:
-    """Cut a step into k micro-batches in its order. If one of them does not fit, distribute the sentences instead.
+    """Cut a step into k micro-batches of consecutive sentences, or if one does not fit, distribute the sentences.
 
     The order of sentences within a micro-batch does not matter, because attention sorts them itself.
 
@@ -130,7 +130,7 @@ class PackedBatch:
 
 
 def slices(buffer: Any, num_src: int, num_tgt: int, num_offsets: int, int32: Any) -> dict[str, Any]:
-    """The fields of a `PackedBatch` in `buffer`, which is an array or a tensor; `int32` is the type in that library."""
+    """The fields of a `PackedBatch` in `buffer`, which is an array or a tensor; `int32` is that library's type."""
     words = _offset_words(num_offsets)
     sizes = (num_src, num_src, num_tgt, num_tgt, num_tgt, words, words)
     parts = [buffer[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -139,7 +139,7 @@ def slices(buffer: Any, num_src: int, num_tgt: int, num_offsets: int, int32: Any
 
 
 def _offset_words(num_offsets: int) -> int:
-    """The int64 words for so many int32, a multiple of 16 bytes: kernels read aligned tensors faster."""
+    """The number of int64 words for these int32, a multiple of 16 bytes: kernels read aligned tensors faster."""
     return -(-num_offsets // 4) * 2
 
 

@@ -119,14 +119,14 @@ class BatchSampler:
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
-        for num_pairs in (self._usual_sentences, self._max_sentences):  # the first is nearly always enough
+        for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
             pairs = self._upcoming(position, num_pairs)
             src, tgt = self._src_lengths[pairs].cumsum(), self._tgt_lengths[pairs].cumsum()
             size = min(
                 int(tgt.searchsorted(self._tgt_budget, side="right")),
                 int(src.searchsorted(self._src_budget, side="right")),
             )
-            if size < num_pairs:  # a budget ends the step, whatever pairs follow
+            if size < num_pairs:  # a budget is used up, so pairs beyond these cannot matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch, index = position.epoch, position.index + size

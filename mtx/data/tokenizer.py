@@ -6,7 +6,7 @@
 
 Each tag of the configuration (such as BT) takes one reserved symbol. Published models with one SentencePiece model for
 each side have no reserved symbols (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence
-is five characters. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
+is ordinary text. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
@@ -30,7 +30,7 @@ NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
-# The number of pieces with `vocab_size: auto`, by the least number of pairs in the corpus.
+# The number of pieces with `vocab_size: auto`, for corpora of at least this number of pairs.
 _AUTO_SIZES = {0: 2_000, 20_000: 8_000, 500_000: 16_000, 5_000_000: 32_000}
 # SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
@@ -56,7 +56,7 @@ class Tokenizer:
     Attributes:
         num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
         num_ids: pieces and reserved symbols, which are the rows of the output layer.
-        pad_id: the id after those.
+        pad_id: the id after all of these, equal to `num_ids`.
         tags: the reserved id of each tag.
         models: the joint model, or the models of the two sides.
     """
@@ -77,7 +77,7 @@ class Tokenizer:
         """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
 
         Args:
-            num_threads: of SentencePiece; -1 is one per core.
+            num_threads: threads of SentencePiece; -1 is one per core.
             target: use the model of the target side. A joint model serves both sides.
         """
         if tag is not None and tag not in self.tags:
@@ -179,9 +179,9 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs
 
 
 def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:
-    """A model of the first of the ascending `sizes` that has room for every character.
+    """Learn a model with the first of the ascending `sizes` that has room for every character.
 
-    With `exact` false, the model has fewer pieces than that if the text does not fill them.
+    If `exact` is false, a text that does not fill this size gives a model with fewer pieces.
     """
     model, errors = io.BytesIO(), list[BaseException]()
     try:

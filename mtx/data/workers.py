@@ -1,11 +1,11 @@
 """Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
-They are for work in Python, of which one process uses only one core, and keep no state from one item to the next.
+They are for work in Python, for which one process uses only one core. They keep no state between two items.
 `preprocess` uses them for blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
-not survive that, and it does not import the program's `__main__`, as multiprocessing's own would. It ignores signals
-and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it can wait
-forever after a worker was killed; docs/decisions.md has the measurements.
+not survive that, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
+signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it
+can wait forever after a worker was killed; docs/decisions.md has the measurements.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from mtx.errors import MtxError
 from mtx.run.machine import num_cores
 
-MAX_WORKERS = 16  # with a few more, this process takes as long to read and write as the workers to work
-FEW_ITEMS = 6  # the number of items that are done in this process, before it is worth starting workers
+MAX_WORKERS = 16  # with a few more, this process, which reads and writes, would be the slowest
+FEW_ITEMS = 6  # this process does the first items; only with more is it worth starting workers
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -152,7 +152,7 @@ def serve(fd: int) -> None:
     """Be a worker: apply functions to items from the connection with file descriptor `fd` until it closes."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    gc.disable()  # the search for cycles took a seventh of the time, and millions of short lists of ids have none
+    gc.disable()  # Python's search for reference cycles took a seventh of the time, and lists of ids have none
     connection: Connection[Any, Any] = Connection(fd)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:

@@ -21,7 +21,7 @@ from torch import Tensor
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import Candidate
 
-_GROUP = 64  # number of neighbouring tokens of which only the maximum is compared first, see `top_continuations`
+_GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
 
 
 class Beams:
@@ -44,7 +44,7 @@ class Beams:
         device: torch.device,
     ):  # fmt: skip
         beams, self.pad_id = beam_size, pad_id
-        self.on_host = device.type == "cpu"  # reading a value there costs nothing
+        self.on_host = device.type == "cpu"  # there, reading a value of a tensor does not wait
         self._free_steps = 0  # on the host: the number of coming steps without a required token
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
@@ -164,8 +164,8 @@ class Beams:
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V] of each slot.
 
-    They lie in the `count` groups of tokens with the largest maxima. Finding these groups first is much faster than
-    sorting all tokens; the tokens of a small vocabulary are sorted.
+    Neighbouring tokens form groups. The largest sums lie in the `count` groups with the largest maxima, and finding
+    these groups first is much faster than sorting all tokens. With a small vocabulary all tokens are sorted.
 
     Returns:
         The sums, largest first, their beams and their tokens, [B, min(count, J V)] each.

@@ -2,8 +2,8 @@
 
 When a sentence is done it leaves its slot, and a waiting sentence takes that slot, so the device stays full to the end.
 The rules of the search itself are in `mtx.decoding.beam_search`. On CUDA, a step is recorded once as a graph for each
-shape and replayed. The host learns some steps late which sentences are done; the steps that a finished sentence takes
-in the meantime change nothing.
+shape and replayed. The host learns only some steps later that a sentence is done; the steps that a finished sentence
+takes in the meantime change nothing.
 """
 
 import threading
@@ -29,7 +29,7 @@ _SHRINK_FRACTION = 0.75  # if nothing waits and at most this fraction of the slo
 
 
 class Model(Protocol):
-    """What search needs of a model; `mtx.model.inference.IncrementalModel` is one, and defines the methods."""
+    """The methods of a model that search calls; `mtx.model.inference.IncrementalModel` has and documents them."""
 
     pad_id: int
     device: torch.device
@@ -104,7 +104,7 @@ def search(model: Model, queue: RequestQueue, options: SearchOptions) -> dict[in
         For each request's number its finished hypotheses, at most beam_size, best first.
 
     Raises:
-        MtxError: all scores of the model are NaN or infinite.
+        MtxError: if all scores of the model are NaN or infinite.
     """
     return _Search(model, queue, options).run()
 

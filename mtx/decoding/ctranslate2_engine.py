@@ -30,7 +30,7 @@ _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
-_STEPS = 12  # of a translation that the estimate of memory counts: nearly all have as many tokens
+_STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
 
 
 def library() -> Any:
@@ -141,7 +141,7 @@ class CTranslate2Translator(TextTranslator):
         return [self._candidates(row_hypotheses) for row_hypotheses in hypotheses]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
-        """See `mtx.decoding.memory_check.Engine`; a hypothesis has a cache of its own, of as many steps as it has."""
+        """See `mtx.decoding.memory_check.Engine`; each hypothesis has its own cache."""
         sizes = [len(rows) for rows in self._batches(range(len(sources)), sources, prefixes)]
         sampling = self.options.sampling
         beams = self.options.beam_size if sampling is None else sampling.num_samples
@@ -150,7 +150,7 @@ class CTranslate2Translator(TextTranslator):
         return search + hypothesis_bytes(self.options, len(sources))
 
     def bytes_available(self) -> int | None:
-        """See `mtx.decoding.memory_check.Engine`; nothing but torch tells what is free on a GPU."""
+        """See `mtx.decoding.memory_check.Engine`; None on a GPU, whose free memory only torch could report."""
         return system_memory.available_bytes() if self.runtime.device == "cpu" else None
 
     def _translate(
@@ -171,7 +171,7 @@ class CTranslate2Translator(TextTranslator):
     ) -> Iterator[list[int]]:
         """Yields these rows in batches of similar length, longest first, and enough batches for all threads.
 
-        Rows with a prefix are apart, because beside them CTranslate2 searches differently for a row without a prefix.
+        Rows with a prefix get their own batches: beside them, CTranslate2 would search other rows differently.
         """
         max_tokens = min(self.batch_tokens, -(-sum(len(sources[row]) for row in rows) // self.threads))
         batch: list[int] = []
@@ -191,7 +191,7 @@ class CTranslate2Translator(TextTranslator):
         sampling = self.options.sampling
         search: dict[str, Any] = {"beam_size": self.options.beam_size, "num_hypotheses": self.options.beam_size}
         if sampling is not None:
-            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # it refuses equal samples
+            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # CTranslate2 refuses equal samples
             search = {
                 "beam_size": 1, "num_hypotheses": num_samples, "sampling_topk": sampling.top_k,
                 "sampling_topp": sampling.top_p, "sampling_temperature": sampling.temperature,

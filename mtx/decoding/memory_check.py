@@ -1,7 +1,7 @@
 """Refuses options of a search that ask for more memory than is free, before the search starts. No torch here.
 
-The estimate is of the first steps only, by the sizes of the model, the options and the text, so that a search
-that would work is not refused. Options up to `ORDINARY` never are.
+The estimate counts only the first steps of a search, from the sizes of the model, the options and the text. It is too
+low rather than too high, so a search that would work is not refused. Options up to `ORDINARY` are never refused.
 """
 
 import bisect
@@ -15,29 +15,29 @@ from mtx.decoding.options import SearchOptions
 from mtx.errors import UsageError
 
 ORDINARY = {"--beam": 10, "--n-best": 10, "--max-length": 500, "--batch-tokens": 8192}
-_NEVER_REFUSED = 1 << 30  # bytes; what is free cannot be told more exactly
-_HYPOTHESIS_BYTES = 1000  # of one in Python: the ids, the pieces and the text of some 15 tokens
-_LARGEST = 1 << 40  # of a value that may fit
+_NEVER_REFUSED = 1 << 30  # bytes; the free memory is not known more exactly
+_HYPOTHESIS_BYTES = 1000  # of one hypothesis as Python objects: ids, pieces and text of some 15 tokens
+_LARGEST = 1 << 40  # the largest value of an option that is tried
 
 
 class Engine(Protocol):
-    """What the check knows of an engine."""
+    """The part of an engine that the check uses."""
 
     options: SearchOptions
     batch_tokens: int
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
-        """What a search for the translations of `sources` takes at least, see `TextTranslator.decode`."""
+        """The least memory that a search needs; for the arguments see `TextTranslator.decode`."""
 
     def bytes_available(self) -> int | None:
-        """What is free on the device that searches; None where that is not known."""
+        """The free memory of the device that searches; None if it is unknown."""
 
 
 def check_memory(engine: Engine, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> None:
-    """Refuse a search that needs more memory than there is.
+    """Refuse a search that needs more memory than is free.
 
     Raises:
-        UsageError: naming the options, what they need, what there is, and a value that fits.
+        UsageError: naming the options, the memory that they need, the free memory, and values that fit.
     """
     large = {name: value for name, value in _values(engine).items() if value > ORDINARY[name]}
     needed = engine.bytes_needed(sources, prefixes) if large else 0
@@ -56,7 +56,7 @@ def check_memory(engine: Engine, sources: Sequence[list[int]], prefixes: Sequenc
     alone = next((name for name in largest_first if needed_with({name: ORDINARY[name]}) <= bound), None)
     if alone is not None:
         larger = range(ORDINARY[alone] + 1, min(large[alone], _LARGEST))
-        # Half of what there is, for the estimate is of the first steps.
+        # Half of the free memory, because the estimate counts only the first steps.
         count = bisect.bisect_right(larger, bound // 2, key=lambda value: needed_with({alone: value}))
         refused, fitting = {alone: large[alone]}, {alone: ORDINARY[alone] + count}
     gigabytes = f"{-(-needed // 10**9):,} GB of memory here, and {available / 1e9:,.1f} GB are free"
@@ -64,20 +64,20 @@ def check_memory(engine: Engine, sources: Sequence[list[int]], prefixes: Sequenc
 
 
 def check_vocabulary(beam_size: int, num_ids: int) -> None:
-    """Refuse a beam of more hypotheses than there are tokens to tell them apart at first."""
+    """Refuse a beam of more hypotheses than tokens: the hypotheses of the first step differ only in their one token."""
     if beam_size > num_ids:
         size = min(num_ids, ORDINARY["--beam"])
         raise UsageError(f"--beam {beam_size} is more than the {num_ids:,} tokens of the vocabulary", f"--beam {size}")
 
 
 def search_bytes(config: ModelConfig, num_ids: int, rows: int, steps: int, value_bytes: int, num_looked_at: int) -> int:
-    """What the first steps of a search take.
+    """The memory that the first steps of a search need.
 
     Args:
-        rows: hypotheses that are continued at once.
-        steps: for which there is room in the cache of keys and values.
-        value_bytes: of a number in that cache.
-        num_looked_at: cached positions that a hypothesis masks, as those of others; 0 where it looks at its own only.
+        rows: number of hypotheses that are continued at once.
+        steps: number of steps for which the cache of keys and values has room.
+        value_bytes: size of a number in that cache.
+        num_looked_at: positions in the mask of a hypothesis, which hides those of other hypotheses; 0 without a mask.
     """
     keys_values = 2 * config.num_decoder_layers * rows * steps * config.d_model * value_bytes
     mask = rows * num_looked_at * value_bytes
@@ -87,13 +87,13 @@ def search_bytes(config: ModelConfig, num_ids: int, rows: int, steps: int, value
 
 
 def hypothesis_bytes(options: SearchOptions, num_sources: int) -> int:
-    """What the hypotheses of so many sources take as they are handed back."""
+    """The memory of the hypotheses of `num_sources` sources when they are returned."""
     per_source = options.beam_size if options.sampling is None else options.sampling.num_samples
     return num_sources * per_source * _HYPOTHESIS_BYTES
 
 
 def _values(engine: Engine) -> dict[str, int]:
-    """The values of the options that memory grows with."""
+    """The values of those options that the needed memory depends on."""
     options = engine.options
     name, value = "--beam", options.beam_size
     if options.sampling is not None:
@@ -102,7 +102,7 @@ def _values(engine: Engine) -> dict[str, int]:
 
 
 def _changed(engine: Engine, values: Mapping[str, int]) -> Engine:
-    """The engine with other values of options."""
+    """A copy of the engine with these values of its options."""
     changed, options = copy.copy(engine), engine.options
     fields: dict[str, Any] = {}
     for name, value in values.items():

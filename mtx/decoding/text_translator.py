@@ -13,7 +13,7 @@ from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 
-_FEW_SENTENCES = 64  # starting threads for these takes longer than it saves
+_FEW_SENTENCES = 64  # for fewer, starting threads takes longer than it saves
 
 Splitter = Callable[[str], list[str]]
 

@@ -95,7 +95,7 @@ class Translator(TextTranslator):
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
-        """See `mtx.decoding.memory_check.Engine`; samples are counted as they are handed back."""
+        """See `mtx.decoding.memory_check.Engine`; of samples only the returned hypotheses count."""
         requests = self._requests(sources, prefixes, 1)
         num_searches = self.num_workers if len(requests) >= 2 * self.num_workers else 1
         largest = max((self._group_bytes(group) for group in self._groups(requests)), default=0)
@@ -110,7 +110,7 @@ class Translator(TextTranslator):
         return available_bytes(self.model.output_weight.device)
 
     def _group_bytes(self, group: RequestQueue) -> int:
-        """What a worker takes at least that decodes sentences of this group."""
+        """Returns the least memory that a worker needs to decode sentences of this group."""
         config, on_cuda = self.model.config, self.model.output_weight.device.type == "cuda"
         value_bytes, steps = _DTYPES[self.precision].itemsize, COLUMNS_AT_A_TIME[on_cuda]
         beams = self.options.beam_size if self.options.sampling is None else 1

@@ -72,7 +72,7 @@ def system_outputs(
     All text is normalised to NFC if any of the models uses NFC.
 
     Args:
-        translators: the models of those `paths` of which the test set has no hypotheses yet.
+        translators: a translator for each of `paths` for which the test set has no hypotheses yet.
     """
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():

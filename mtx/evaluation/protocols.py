@@ -91,7 +91,7 @@ class Protocol:
 
 
 def find(name: str, tgt: str) -> Protocol:
-    """The protocol of a name for a target language.
+    """The protocol with this name, for a target language.
 
     Raises:
         UsageError: if no scores by this protocol are published for the language, or sacremoses is not installed.

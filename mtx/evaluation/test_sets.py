@@ -86,7 +86,7 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt:
     """The test set for comparing `systems` on a file of references.
 
     Args:
-        systems: files of hypotheses, and model directories, which are to translate `src`.
+        systems: files of hypotheses, and model directories, which will translate `src`.
 
     Raises:
         UsageError: if there is a model and no `src`, or `src` and no model.
@@ -105,7 +105,7 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
     """The test sets that all runs among `systems` have translated.
 
     Args:
-        systems: at least one run; model directories, which are to translate the sources; files of hypotheses, which
+        systems: at least one run; model directories, which will translate the sources; files of hypotheses, which
             belong to a single test set.
         name: selects one test set.
 

@@ -22,10 +22,10 @@ from typing import IO, Any
 from mtx.errors import DamagedFileError
 from mtx.files import disk
 
-FORMAT = 1  # of every file of mtx; a version that reads another format refuses this one
+FORMAT = 1  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
-_OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # a directory until its replacement has its name
+_OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 _MAX_JSON_BYTES = 1 << 24  # a vocabulary of 60,000 pieces has 1.5 MB; 16 MB of braces need 400 MB of memory
 _SPARE_BYTES = 1_000_000  # for files that are written beside a checkpoint
@@ -182,7 +182,7 @@ def _remove_tree(path: Path) -> None:
 
 
 def _put_back(old: Path) -> None:
-    """Give a directory that was to be replaced its name again, unless its replacement has the name."""
+    """Undo half a replacement: rename the old directory back, unless the new one has the name already."""
     path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
     if old.exists() and not path.exists():
         disk.rename(old, path)
@@ -252,7 +252,7 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory that mtx wrote. It is renamed first, so that its name never stands for a half of it."""
+    """Remove a directory that mtx wrote. It is renamed first, so that nothing finds half a directory under its name."""
     removed = path.with_name(f"{_REMOVED_PREFIX}{path.name}")
     _remove_tree(removed)
     disk.rename(path, removed)

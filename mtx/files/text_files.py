@@ -13,7 +13,7 @@ from mtx.errors import DataError, UsageError
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
 _SIGNATURE_BYTES = 265  # the longest signature, that of tar, ends here
-# The first bytes of files that are not text. No sentence begins so.
+# The first bytes of files that are not text. No sentence begins with them.
 _SIGNATURES = {
     "a zip archive or an office document": rb"PK(\x03\x04|\x05\x06|\x07\x08)",
     "an office document of the old format": rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -26,7 +26,7 @@ _SIGNATURES = {
     "compressed by zstd": rb"\x28\xb5\x2f\xfd",
     "a PNG image": rb"\x89PNG\r\n\x1a\n",
     "a JPEG image": rb"\xff\xd8\xff",
-    "a GIF image": rb"GIF8[79]a.{0,6}\0",  # the seventh byte after the name is nearly always 0
+    "a GIF image": rb"GIF8[79]a.{0,6}\0",  # seven bytes follow the name, and the last is nearly always 0
     "a WebP image": rb"RIFF.{4}WEBPVP8",
     "a TIFF image": rb"II[*+]\0|MM\0[*+]",
     "a BMP image": rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}",

@@ -1,6 +1,6 @@
 """Scaled dot-product attention (3.2.1 of the paper), for one sentence and for a packed batch.
 
-`reference_attention` is the formula for one sentence, to be read beside the paper; tests take it as the truth. The
+`reference_attention` is the formula for one sentence, to be read beside the paper; tests compare with it. The
 model calls `attention`, which computes the same for a packed batch: its sentences lie end to end without padding, and a
 layout says where each one starts. No other part of the model knows about sentences. The layouts and their kernels are
 in `mtx.model.attention_kernels`.

@@ -167,7 +167,7 @@ def _hidden(queries: Ints, keys: Ints, causal: bool) -> npt.NDArray[np.bool_]:
 
 
 class _TileAttention(torch.autograd.Function):
-    """softmax(q k^T / sqrt(K) + mask) v in tiles. Its gradient is by hand, with far less memory traffic on a CPU."""
+    """softmax(q k^T / sqrt(K) + mask) v in tiles. Its gradient, written by hand, moves far less memory on a CPU."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: TileLayout) -> Tensor:

@@ -69,16 +69,16 @@ def unusable_gpu() -> str | None:
 
 
 def total_bytes(device: torch.device) -> int | None:
-    """The memory that a device has in all; None where it cannot be told."""
+    """Returns the total memory of a device; None if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     return system_memory.total_bytes()
 
 
 def available_bytes(device: torch.device) -> int | None:
-    """The memory of a device that this process can still take; None where it cannot be told."""
+    """Returns the memory of a device that this process can still use; None if it is unknown."""
     if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch gives it again
+        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch reuses it
         return torch.cuda.mem_get_info(device)[0] + reserved
     return system_memory.available_bytes()
 
@@ -150,7 +150,7 @@ def attention_kernel(device: torch.device, precision: str, head_size: int, deter
 
 
 def make_deterministic() -> None:
-    """Makes CUDA results repeatable bit for bit, or torch raise an error; call it before the first product."""
+    """Makes CUDA results repeatable bit for bit, else torch raises an error; call this before the first product."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
 

@@ -117,7 +117,7 @@ class InferenceLayer:
         return self.self_in(x).view(-1, rows, 3, self.num_heads, size).permute(2, 0, 3, 1, 4)
 
     def before(self, norm: Norm, x: Tensor) -> Tensor:
-        """Returns the input of a sub-layer."""
+        """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
         return norm(x) if self.pre_norm else x
 
     def after(self, norm: Norm, total: Tensor) -> Tensor:

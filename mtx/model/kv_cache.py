@@ -1,4 +1,4 @@
-"""The key-value cache of decoding: keys and values of the sentences in its slots, and masks that say who sees which.
+"""The key-value cache of decoding: keys and values of the sentences in its slots, and masks of those that a beam sees.
 
 Each slot holds one sentence and its beams; when a sentence is done, another takes its slot. The keys and values of a
 source sentence are stored once and shared by its beams. On the target side, beams never copy each other's keys and

@@ -19,7 +19,7 @@ from mtx.config.schema import MAX_LEARNED_POSITIONS, ModelConfig
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
 
-RESIDUAL_GAIN = 0.25  # halves the tokens that post-norm needs at first, see docs/decisions.md
+RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as many tokens (docs/decisions.md)
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 
@@ -93,7 +93,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
     def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
-        """Returns the input of a sub-layer."""
+        """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
         return _apply(norm, x) if self.pre_norm else x
 
     def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:

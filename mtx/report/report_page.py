@@ -1,4 +1,4 @@
-"""The report of a run as one HTML page: how well the model translates, from what data, and whether to train on.
+"""The report of a run as one HTML page: how well it translates, its data, and whether more training is worthwhile.
 
 Flow: run directories -> `RunSummary`, `TestSetResults` -> values of report.html -> HTML. Several runs share one page.
 The template holds the words, this module computes the values.
@@ -28,8 +28,8 @@ from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
 from mtx.report.word_diff import word_diff
 
-_MAX_PIECES = 40  # of a sentence whose attention is shown
-_MAX_WEIGHTS = 300_000  # of all attention maps: 1.6 MB of the page
+_MAX_PIECES = 40  # of the longest sentence whose attention is shown
+_MAX_WEIGHTS = 300_000  # of all attention maps together; they take 1.6 MB of the page
 _MAX_SAMPLED = 8  # validations whose samples are shown
 _MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "compile", "micro_batch_tokens", "mtx", "torch",
                  "python", "platform")  # fmt: skip

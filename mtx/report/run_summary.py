@@ -26,7 +26,7 @@ class RunSummary:
     Attributes:
         data_report: report.json of the prepared data; empty before the data is prepared.
         provenance: torch version and hashes from scores.json; empty before the run is scored.
-        is_finished: whether training has ended and the scores are those of this end.
+        is_finished: whether training has ended and the scores belong to the final model.
         state: state of the run in words, at the time of reading.
     """
 
@@ -52,7 +52,7 @@ class RunSummary:
         return [event for event in self.history.of("validation") if _has_samples(event.get("samples"))]
 
     def hints(self) -> list[Event]:
-        """The hints that still apply, each once: not those given at an end after which training went on."""
+        """The hints that still apply, each once; those at an end of training only if training did not go on later."""
         hints: dict[str, Event] = {}
         events = [event for event, _ in self.history.events]
         for number, event in enumerate(events):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 _MAX_POINTS = 400
-_LARGEST = 1e15  # larger values are damage, no measurement
+_LARGEST = 1e15  # a larger value comes from a damaged file
 _MIN_GAIN = 0.5  # BLEU points that the last third of the steps must bring for more training to be worthwhile
 Event = dict[str, Any]
 
@@ -66,7 +66,7 @@ class TrainingHistory:
 
 
 def training_history(events: Sequence[Event]) -> TrainingHistory:
-    """The history of a run; a start at an earlier step takes back the events after that step."""
+    """The history of a run; a start at an earlier step removes the events after that step."""
     starts: list[Event] = []
     timed: list[tuple[Event, float]] = []
     started_at, hours_before = None, 0.0

@@ -51,7 +51,7 @@ def checkpoint_steps(paths: RunLayout) -> list[int]:
 
 
 def full_checkpoint_steps(paths: RunLayout) -> list[int]:
-    """The steps whose checkpoint lets training go on, in ascending order; the files themselves are not verified."""
+    """The steps from whose checkpoint training can continue, in ascending order; the files are not verified."""
     return [step for step in checkpoint_steps(paths) if is_full_checkpoint(paths.checkpoint(step))]
 
 

@@ -1,6 +1,6 @@
-"""Failures that must not end a training: each is logged at once, and raised together when all else is done.
+"""Failures that must not end training: each is logged at once; at the very end, one error reports them.
 
-They cost no more than the file that could not be written or drawn: a checkpoint, an event, a page of the report.
+Only the file that could not be written or drawn is lost: a checkpoint, an event or a report.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class DeferredErrors:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self._help = ""  # what to do about the first of them
+        self._help = ""  # what to do about the first failure
 
     def add(self, what: str, error: Exception) -> None:
         """Log that `what` could not be written; the same message is logged once only."""
@@ -30,7 +30,7 @@ class DeferredErrors:
         self._add(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
 
     def add_drawing_error(self, page: Path, error: Exception) -> None:
-        """Log that a page could not be drawn; this is no fault of the disk."""
+        """Log that a page could not be drawn, which is not the fault of the disk."""
         self._add(drawing_error(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
 
     def _add(self, message: str, help: str) -> None:
@@ -48,10 +48,10 @@ class DeferredErrors:
             self.add(what, error)
 
     def check(self) -> None:
-        """Call this when all else is done.
+        """Raise an error if anything failed; call this at the very end.
 
         Raises:
-            MtxError: if anything failed, with the first message.
+            MtxError: with the first message and the number of the others.
         """
         if self.messages:
             more = f" (and {len(self.messages) - 1} more)" if len(self.messages) > 1 else ""

@@ -1,6 +1,6 @@
 """Opening a run directory: take its lock, check that the configuration fits the run, clean up after an interruption.
 
-A start that fails before the run holds anything leaves the disk as it was. `lock` has the lock itself, `contents` the
+If a start fails before the run holds anything, it removes what it created. `lock` has the lock itself, `contents` the
 questions about what a run holds.
 """
 
@@ -51,7 +51,7 @@ def _refuse_foreign_config(paths: RunLayout) -> None:
 
 
 def _remove_traces(paths: RunLayout, created: list[Path]) -> None:
-    """Remove what a start left that made nothing, so that the corrected command finds a clean place.
+    """Remove the files of a failed start that made nothing else, so that the corrected command can start anew.
 
     Args:
         created: the lock and the directories that this start made, innermost first.

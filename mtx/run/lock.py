@@ -20,7 +20,7 @@ from mtx.files import disk, durable, text_files
 from mtx.run.layout import RunLayout
 
 _ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
-_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # failures of the disk; all others come from the run_dir that was named
+_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # any other error means that the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 _PROBE_TIMEOUT_S = 0.1  # another `mtx status` may probe the lock at the same moment
 
@@ -67,7 +67,7 @@ def _not_writable(paths: RunLayout, error: OSError) -> MtxError:
 
 def write_owner(lock: Path) -> None:
     """Write this process into the lock file that it holds, for the messages of other processes."""
-    if os.name == "nt":  # Windows lets nobody write to a lock while it is held
+    if os.name == "nt":  # on Windows, a lock file cannot be written while it is held
         return
     owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
     with disk.create(lock) as file:

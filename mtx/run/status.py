@@ -69,7 +69,7 @@ class Status:
     Attributes:
         state: running, finished, stopped (training can go on), prepared, or new.
         left_s: seconds of training that are left, by the last estimate; None before the first one.
-        reason: why it does not run; None if unknown.
+        reason: why it is not running; None if unknown.
     """
 
     run: str

@@ -1,6 +1,6 @@
 """How much memory this machine has, and how much of it is free for this process. No torch here.
 
-Linux tells both, and the limits of control groups, which containers and job schedulers set.
+Linux reports both. Containers and job schedulers limit memory by control groups, which count as well.
 """
 
 import os
@@ -13,7 +13,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def total_bytes() -> int | None:
-    """The memory of this machine; None where the system does not tell."""
+    """The memory of this machine; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -21,9 +21,9 @@ def total_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """What this process can still take, by the machine and by its control groups; None where the system does not tell.
+    """The memory that the machine and the control groups leave to this process; None if it is unknown.
 
-    Where the system tells only how much there is in all, that is the answer.
+    If the system reports only the total memory of the machine, that counts as free.
     """
     try:
         machine: int | None = _table(_MEMINFO)["MemAvailable:"] * 1024
@@ -33,7 +33,7 @@ def available_bytes() -> int | None:
 
 
 def _free_in_groups() -> Iterator[int]:
-    """What the memory limit of each control group leaves that this process is in, in versions 1 and 2 of cgroups."""
+    """The memory below the limit of each control group of this process, in versions 1 and 2 of cgroups."""
     try:
         lines = _OWN_GROUPS.read_text(encoding="utf-8").split("\n")[:-1]
     except OSError:
@@ -56,13 +56,13 @@ def _free_in_group(directory: Path, limit: str, usage: str, prefix: str) -> Iter
     try:
         most, used = (int((directory / name).read_text(encoding="ascii")) for name in (limit, usage))
         statistics = _table(directory / "memory.stat")
-    except (OSError, ValueError):  # there is no such group here, or no limit, which reads "max"
+    except (OSError, ValueError):  # no such group here, or no limit, which is written as "max"
         return
-    # Pages of files count as used, and are given up when memory is short.
+    # Cached pages of files count as used, but the kernel frees them when memory is short.
     yield max(0, most - used + sum(statistics.get(f"{prefix}{name}", 0) for name in ("active_file", "inactive_file")))
 
 
 def _table(path: Path) -> dict[str, int]:
-    """A file of the kernel with a name and a number on each line."""
+    """Read a kernel file that has a name and a number on each line."""
     rows = (line.split() for line in path.read_text(encoding="ascii").split("\n")[:-1])
     return {row[0]: int(row[1]) for row in rows}
