@@ -161,7 +161,7 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
         f"  {left['steps']:,} steps of {speed}: {_duration(report, 'steps_s')}; "
         f"{validations}: {_duration(report, 'validations_s')}; "
         f"checkpoints ({left['saves']:,}): {_duration(report, 'saves_s')}; scoring {_duration(report, 'scoring_s')}; "
-        f"before them {_duration(report, 'prepare_s', 'start_s')}"
+        f"preparing and starting {_duration(report, 'prepare_s', 'start_s')}"
     )
 
 

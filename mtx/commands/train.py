@@ -25,7 +25,7 @@ def train(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
-    """Everything: download, clean, tokenizer, encode, train, average, score. The same command goes on after a stop."""
+    """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
     if dry_run:

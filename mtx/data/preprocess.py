@@ -245,7 +245,7 @@ def _encode_train(
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
-    """Write a validation or test set. Ids beyond `max_tokens` are cut, because only the loss uses them."""
+    """Write a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
     with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
         for batch in eval_set.batches:
             lines, src, tgt, _ = batch.columns
