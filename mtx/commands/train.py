@@ -1,4 +1,4 @@
-"""`mtx train`, its first parts alone (prepare, download), and what shows a configuration or a run (config, status)."""
+"""`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
 
 import json
 import logging

@@ -3,7 +3,7 @@
     sources -> hold out -> clean, drop duplicates -> temporary text -> tokenizer -> token stores, report.json
 
 The training text streams through in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
-results in order, so the data does not depend on the number of workers. Only 64-bit hashes grow in memory with the text.
+results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text stay in memory.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
