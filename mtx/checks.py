@@ -25,7 +25,7 @@ _UNKNOWN_WORDS = 0.02
 _SWAPPED, _MARGIN = 0.02, 5.0  # share of the pairs; nats by which each side looks more like the other language
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
-_FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by some points
+_FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
 _FEW_STEPS, _MANY_EPOCHS = 10, 200  # steps of an epoch, epochs of a run
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
@@ -76,7 +76,7 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
             yield Advice(f"{name}: {leaks(held)}", help)
         if held["pairs"] < _FEW_SENTENCES:
             key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-            help = f"{key} with some hundred sentences or more, which are not in the training text"
+            help = f"{key} with a few hundred sentences or more, which are not in the training text"
             yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
         if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())

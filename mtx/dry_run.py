@@ -138,9 +138,9 @@ def _model(report: dict[str, Any]) -> Iterator[str]:
     yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
     if run["exports"]:
         yield f"  note: {run['exports']}"
-    done = f"{run['steps_done']:,} are done, " if run["steps_done"] else ""
-    end = f", of which the time limit allows {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
-    yield f"steps:    {done}{run['max_steps']:,} of {run['batch_tokens']:,} target tokens{end}"
+    done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
+    end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
+    yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
     epochs = f"the run sees the training text {run['epochs']:,.1f} times"
     yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
 
@@ -156,12 +156,12 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
     sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
     yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}"
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
-    validations = f"validations ({left['validations']:,} of {left['validation_s']:,.1f} s)"
+    validations = f"validations ({left['validations']:,}, {left['validation_s']:,.1f} s each)"
     yield (
         f"  {left['steps']:,} steps of {speed}: {_duration(report, 'steps_s')}; "
         f"{validations}: {_duration(report, 'validations_s')}; "
         f"checkpoints ({left['saves']:,}): {_duration(report, 'saves_s')}; scoring {_duration(report, 'scoring_s')}; "
-        f"before them {_duration(report, 'prepare_s', 'start_s')}"
+        f"preparing and starting {_duration(report, 'prepare_s', 'start_s')}"
     )
 
 

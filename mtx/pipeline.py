@@ -85,7 +85,7 @@ def train(config: Config) -> Result:
 
 
 def _trainer(config: Config, paths: RunLayout, device: torch.device, deferred_errors: DeferredErrors) -> Trainer:
-    """A trainer that stands before its next step: the data is prepared and the state is restored."""
+    """A trainer that is ready for the next step: the data is prepared and the state is restored."""
     initial = initial_of(config, paths)
     data = prepared_data(config, paths, initial)
     trainer = new_trainer(config, paths, paths, device, data, deferred_errors)

@@ -1,4 +1,4 @@
-"""What commands share: types of options, settings on a command line, opening input and output, printing scores."""
+"""Shared by all commands: types of options, settings on a command line, opening input and output, printing scores."""
 
 import contextlib
 import itertools

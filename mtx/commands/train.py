@@ -1,4 +1,4 @@
-"""`mtx train`, its first parts alone (prepare, download), and what shows a configuration or a run (config, status)."""
+"""`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ def train(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
 ) -> None:
-    """Everything: download, clean, tokenizer, encode, train, average, score. The same command goes on after a stop."""
+    """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
     if dry_run:

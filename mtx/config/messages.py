@@ -51,7 +51,7 @@ def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str
 
 
 def _describe(item: ErrorDetails) -> tuple[str, str]:
-    """The key of an error ("" if its text names several keys) and what is wrong."""
+    """The key of an error ("" if its text names several keys) and the problem."""
     key, kind = _key_at(item["loc"]), item["type"]
     if kind == "extra_forbidden":
         return _unknown_in(key, item["input"])

@@ -1,7 +1,8 @@
 """Filters for training pairs: a pair is cleaned, or dropped for a reason. Also the hashes that find duplicates.
 
-These functions are pure and run on tens of millions of pairs, one by one. Validation and test text is used as it is;
-`clean_pair` only counts there. Flow: sources -> cleaning -> tokenizer -> token store, driven by `preprocess`.
+These functions are pure and run on tens of millions of pairs, one by one. Validation and test text is not filtered;
+there, pairs that `clean_pair` would drop are only counted.
+Flow: sources -> cleaning -> tokenizer -> token store, driven by `preprocess`.
 """
 
 import re

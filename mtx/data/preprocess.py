@@ -3,7 +3,7 @@
     sources -> hold out -> clean, drop duplicates -> temporary text -> tokenizer -> token stores, report.json
 
 The training text streams through in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
-results in order, so the data does not depend on the number of workers. Only 64-bit hashes grow in memory with the text.
+results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text stay in memory.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
@@ -245,7 +245,7 @@ def _encode_train(
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
-    """Write a validation or test set. Ids beyond `max_tokens` are cut, because only the loss uses them."""
+    """Write a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
     with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
         for batch in eval_set.batches:
             lines, src, tgt, _ = batch.columns

@@ -48,7 +48,7 @@ class JointModel:
     target = source
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
-        """Token ids without `</s>`, the same for both sides."""
+        """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
         ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads)
         return ids
 

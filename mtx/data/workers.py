@@ -85,7 +85,7 @@ class Workers:
             yield worker.receive()
 
     def run(self, function: Callable[[Item], Result], item: Item) -> Result:
-        """The result for one item. If workers run, they are replaced by a single one for it, and restarted after it."""
+        """The result for one item. If workers run, they end first; a new one does it; then all start again."""
         if not self._workers:
             return function(item)
         self._end()

@@ -123,7 +123,7 @@ class _Search:
         self.sampler = None if sampling is None else Sampler(sampling, num_slots, max_length, model.device)
         self.slots: list[Request | None] = [None] * num_slots
         self.admitted_at = [0] * num_slots  # the number of steps before each sentence was admitted
-        self.encoded: deque[tuple[Request, Any, int]] = deque()  # with its batch of encoded sources, and its row there
+        self.encoded: deque[tuple[Request, Any, int]] = deque()  # with its encoded batch, and its row there
         self.num_steps = 0
         self.polls: deque[tuple[int, Tensor, Any]] = deque()  # on CUDA: `done` after a step, on its way to the host
         self.unread: deque[tuple[list[int], list[Tensor], Any]] = (

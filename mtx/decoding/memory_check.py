@@ -16,7 +16,7 @@ from mtx.errors import UsageError
 
 ORDINARY = {"--beam": 10, "--n-best": 10, "--max-length": 500, "--batch-tokens": 8192}
 _NEVER_REFUSED = 1 << 30  # bytes; the free memory is not known more exactly
-_HYPOTHESIS_BYTES = 1000  # of one hypothesis as Python objects: ids, pieces and text of some 15 tokens
+_HYPOTHESIS_BYTES = 1000  # of one hypothesis as Python objects: ids, pieces and text of about 15 tokens
 _LARGEST = 1 << 40  # the largest value of an option that is tried
 
 

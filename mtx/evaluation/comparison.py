@@ -64,7 +64,7 @@ class Comparison:
         return {**asdict(self), "verdicts": self.verdicts()}
 
     def verdicts(self) -> list[str]:
-        """A sentence for each system but the baseline and each metric."""
+        """For each system except the baseline, and for each metric, a sentence."""
         return [self._verdict(metric, index) for index in range(1, len(self.names)) for metric in self.metrics]
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:

@@ -11,7 +11,7 @@ from mtx.config.schema import Config, leaves
 from mtx.run.contents import is_run
 from mtx.run.layout import RunLayout
 
-LOCATION_KEYS = {"run_dir", "device", "training.tensorboard"}  # they say where a run was made, not what it is
+LOCATION_KEYS = {"run_dir", "device", "training.tensorboard"}  # these change neither what a run learns nor how
 
 
 def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:

@@ -2,7 +2,7 @@
 
 Flow: hypotheses and references -> `Protocol.tokenized` -> `TokenizedText`, which sacreBLEU scores without tokenizing it
 again. These scores are printed beside sacreBLEU's own and never replace them, because BLEU depends on the tokenizer.
-sacremoses takes the place of Moses's Perl scripts as they were in 2017.
+sacremoses replaces Moses's Perl scripts of 2017.
 
 - `aiayn`: Vaswani et al. 2017, by tensor2tensor's get_ende_bleu.sh: Unicode punctuation made ASCII, tokenizer.perl,
   German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are replaced too, as in their reference.

@@ -28,7 +28,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 _MAX_JSON_BYTES = 1 << 24  # a vocabulary of 60,000 pieces has 1.5 MB; 16 MB of braces need 400 MB of memory
-_SPARE_BYTES = 1_000_000  # for files that are written beside a checkpoint
+_SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 
 @contextmanager

@@ -134,7 +134,7 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
 def repays_compiling(flops: float) -> bool:
     """Returns whether a CUDA run of this many FLOP is long enough to compile its step first.
 
-    Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take some four minutes on an H200.
+    Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
     """
     return flops > 5e16
 

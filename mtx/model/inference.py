@@ -104,7 +104,7 @@ class InferenceLayer:
         self.pre_norm, self._activation = layer.pre_norm, layer.activation
         self._is_relu, attention = layer.activation is F.relu, layer.self_attention
         self.num_heads = attention.num_heads
-        self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 3.2.1, 1 / sqrt(K), in the weights
+        self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 1 / sqrt(K), 3.2.1; in the weights
         self.self_in = PackedLinear.of([attention.query, attention.key, attention.value], dtype, self.scale)
         self.self_out = PackedLinear.of([attention.output], dtype)
         self._inner, self._outer = PackedLinear.of([layer.inner], dtype), PackedLinear.of([layer.outer], dtype)

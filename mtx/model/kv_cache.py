@@ -66,7 +66,7 @@ class KVCache:
         self._next = torch.zeros((), dtype=torch.long, device=device)  # the target position that the next step writes
         self._num_used = 0  # the same number on the host
         self._source_lengths = [0] * num_slots  # 0 for an empty slot
-        self.version, self._version_by_layer = 0, -1  # the second one is that of `source_kv` and `target_kv`
+        self.version, self._version_by_layer = 0, -1  # the second is the version of `source_kv` and `target_kv`
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
         """Puts the sentences `rows` of `sources` into these slots."""

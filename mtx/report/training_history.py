@@ -1,6 +1,6 @@
 """The history of a training as curves over steps and hours.
 
-Flow: events of metrics.jsonl -> `training_history` -> `TrainingHistory` -> `Curve` of at most some hundred points.
+Flow: events of metrics.jsonl -> `training_history` -> `TrainingHistory` -> `Curve` of at most 400 points.
 If a killed run was resumed from an earlier checkpoint, the events of the steps that were repeated are left out. The
 time between two starts does not count as training.
 """

@@ -1,4 +1,4 @@
-"""The CPU cores that this process may use. No torch here: worker processes and the CTranslate2 engine ask too."""
+"""The CPU cores that this process may use. No torch here, because workers and the CTranslate2 engine need this."""
 
 import contextlib
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""The state of a run as others see it: status.json, for schedulers, and the output of `mtx status`."""
+"""The state of a run, shown to schedulers (status.json) and to users (the output of `mtx status`)."""
 
 import contextlib
 import math
