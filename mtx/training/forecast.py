@@ -1,12 +1,11 @@
 """What a run will cost on this machine, measured on its trainer: real steps, a checkpoint, validation, scoring.
 
-A model that has hardly learned would end its translations anywhere, mostly at the longest length. So `</s>` is kept
-from it, and each search ends at the mean length of the references; a trained model takes as many steps in all, with
-beams, too (docs/decisions.md). Flow: a trainer, which is of no further use then -> `Measured` -> `forecast`, `memory`.
+An untrained model would end its translations at random lengths. So `</s>` is made impossible, and each search ends at
+the mean length of the references. A trained model takes the same number of steps, also with beams (docs/decisions.md).
+Flow: a trainer, which cannot be used afterwards -> `measure` -> `forecast` and `memory`.
 """
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
+from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
@@ -32,65 +32,66 @@ from mtx.training.trainer import Trainer
 from mtx.training.validation import BATCH_TOKENS, mean_nll
 
 _WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
-_TIMED_STEPS, _TIMED_S = 60, 6.0  # whichever comes first
-_SAMPLE = {"cpu": 256, "mps": 256, "cuda": 4096}  # sentences that stand for a set: four times those decoded at once
+_TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
+_SAMPLE = {"cpu": 256, "mps": 256, "cuda": 4096}  # sentences that represent a set: four times those decoded at once
 _PROCESS = Path("/proc/self/status")
 _NEVER = -1e4  # added to the logit of `</s>`
-# What a process on a CPU comes to hold later, as a share of what it held at most: the drawing of the report takes
-# 25 MB, and memory that one validation freed is not always of use to the next (docs/decisions.md has the figures).
-_LATER = 0.13
+# Memory that a process on a CPU will use later, as a share of its peak: drawing the report takes 25 MB, and a
+# validation cannot always reuse the memory that an earlier one freed (docs/decisions.md has the figures).
+_LATER_SHARE = 0.13
 
 
 def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, Any]:
-    """Do once, in some ten seconds, all that training does over and over.
+    """Time each repeated part of training once, in about ten seconds.
 
     Args:
-        scratch: where a checkpoint is written.
-        started: when the trainer began to be made, on the monotonic clock.
+        scratch: the run directory to write a checkpoint to.
+        started: when the construction of the trainer began, on the monotonic clock.
 
     Returns:
-        Seconds of one of each, but scoring_s is of all test sets, start_s until the first steps were done, save_s by
-        which a checkpoint delays training, reserve_s what training leaves of a time limit; tgt_tokens_per_s; ended_by:
-        the key that has ended training already, or None.
+        start_s: seconds until the warm-up steps were done. step_s, validation_s: seconds of one of them.
+        save_s: seconds by which one checkpoint delays training. scoring_s: seconds to score all test sets.
+        reserve_s: seconds of a time limit that training leaves for the end. tgt_tokens_per_s: the speed.
+        ended_by: the key that has ended training already, or None.
     """
     config, state = trainer.config, trainer.state
-    if trainer.device.type == "cuda":  # what fits it was found by filling it
+    if trainer.device.type == "cuda":  # choosing the micro-batch has filled the memory
         torch.cuda.reset_peak_memory_stats(trainer.device)
     ends, tgt_tokens, snapshot = _steps(trainer)
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
     save_s = 0.0
-    if trainer.device.type == "cpu":  # where it takes a core for as long as it is written
+    if trainer.device.type == "cpu":  # where writing a checkpoint occupies a core
         save_s = _seconds(lambda: checkpoint.save(scratch, snapshot, State(step=1))) / trainer.runtime.threads
     validation_s = _nll_s(trainer)
-    keep_end_away(trainer.model)
-    metrics.bleu(["a"], ["a"])  # loads it
+    forbid_end(trainer.model)
+    metrics.bleu(["a"], ["a"])  # imports sacreBLEU before the timing
     validation_s += _translation_s(trainer, trainer.data.valid, 1, 4096, metrics.bleu)
     decoding, tests = config.decoding, trainer.data.tests.values()
-    how = decoding.beam_size, decoding.batch_tokens, metrics.score
-    scoring_s = sum(_translation_s(trainer, store, *how) for store in tests)
-    ending = StoppingCriteria(config, trainer.data, time.monotonic(), state.elapsed_s)
+    search = decoding.beam_size, decoding.batch_tokens
+    scoring_s = sum(_translation_s(trainer, store, *search, metrics.score) for store in tests)
+    stopping = StoppingCriteria(config, trainer.data, time.monotonic(), state.elapsed_s)
     return {
         "start_s": ends[_WARM_UP - 1] - started, "step_s": step_s, "tgt_tokens_per_s": tgt_tokens / step_s,
         "save_s": save_s, "validation_s": validation_s,
         "scoring_s": scoring_s,
-        "reserve_s": ending.reserve_s(config.training.time_limit or 0.0, validation_s),
-        "ended_by": ending.reason(state) if state.step else None,
+        "reserve_s": stopping.reserve_s(config.training.time_limit or 0.0, validation_s),
+        "ended_by": stopping.reason(state) if state.step else None,
     }  # fmt: skip
 
 
 def _steps(trainer: Trainer) -> tuple[list[float], float, checkpoint.Snapshot]:
-    """Take steps as the run would from where it stands, beside a copy for a checkpoint as training holds it at times.
+    """Take steps from the state of the run, with a checkpoint's copy in memory, as in training.
 
     Returns:
-        When each was done, the mean of their target tokens, and the copy. Who measures memory holds it to the end: what
-        a validation leaves behind is not always free for the copies of later checkpoints.
+        The time at which each step was done, the mean of their target tokens, and the copy. The caller keeps the copy
+        to the end, because in training a checkpoint's copy cannot always reuse the memory that a validation freed.
     """
     training, ends, tokens = trainer.config.training, list[float](), list[int]()
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, trainer.state.step + 1):
             d_model, peak = trainer.config.model.d_model, training.learning_rate
             figures = trainer.update(loaded, step, learning_rate(step, training.warmup_steps, d_model, peak))
-            assert figures is not None, "nobody listens to signals"
+            assert figures is not None, "no signal handler is installed"
             figures.tolist()  # waits for the device
             tokens.append(loaded.num_tgt_tokens)
             if len(tokens) == _WARM_UP:
@@ -108,15 +109,15 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _nll_s(trainer: Trainer) -> float:
-    """Seconds of a validation's first half, from a sample that fills a batch as the whole set does, for its memory."""
+    """Estimate the seconds of a validation's nll; the sample fills a batch, so that the peak of memory is right."""
     valid, pad_id = trainer.data.valid, trainer.data.tokenizer.pad_id
     number = max(_SAMPLE[trainer.device.type], round(BATCH_TOKENS / valid.tgt.lengths.mean()))
     sample = valid.take(spread(valid.num_pairs, number))
     return _seconds(lambda: mean_nll(trainer.model, sample, pad_id)) * _num_tokens(valid) / _num_tokens(sample)
 
 
-def keep_end_away(model: Transformer) -> None:
-    """Have the model end no translation by itself."""
+def forbid_end(model: Transformer) -> None:
+    """Make `</s>` impossible, so that the model ends no translation by itself."""
     bias = torch.zeros(len(model.output_weight), device=model.output_weight.device)
     bias[EOS_ID] = _NEVER
     model.output_bias = torch.nn.Parameter(bias)
@@ -125,7 +126,7 @@ def keep_end_away(model: Transformer) -> None:
 def _translation_s(
     trainer: Trainer, store: TokenStore, beam_size: int, batch_tokens: int, score: Callable[..., object]
 ) -> float:
-    """Seconds to translate and score a set, from some sentences of all lengths; after `keep_end_away`."""
+    """Estimate the seconds to translate and score a set from sentences of all lengths; call `forbid_end` first."""
     by_length = np.argsort(store.src.lengths, kind="stable")
     sample = store.take(by_length[spread(store.num_pairs, _SAMPLE[trainer.device.type])])
     references, rows = sample.tgt_texts(), zip(sample.src.starts, sample.src.lengths, strict=True)
@@ -144,10 +145,10 @@ def _num_tokens(store: TokenStore) -> int:
 
 
 def forecast(training: TrainingConfig, state: State, measured: dict[str, Any]) -> dict[str, Any]:
-    """What is still to come of a run that stands at `state`.
+    """Forecast the rest of a run from `state`.
 
     Args:
-        measured: as by `measure`, with prepare_s.
+        measured: the result of `measure`, with prepare_s.
 
     Returns:
         What was measured; the numbers of steps, saves and validations that are left, with the seconds of each kind and
@@ -166,7 +167,7 @@ def forecast(training: TrainingConfig, state: State, measured: dict[str, Any]) -
             last, ends_by = in_time, "time_limit"
     steps = last - done
     saves, validations = (-(-last // n) - done // n if steps else 0 for n in (saved_every, every))
-    validations += training.init_from is not None and not done  # the model as it came is validated first
+    validations += training.init_from is not None and not done  # the initial model is validated before step 1
     seconds = {"steps_s": steps * step_s, "saves_s": saves * save_s, "validations_s": validations * validation_s}
     return {
         **measured, "steps": steps, "saves": saves, "validations": validations, **seconds,
@@ -176,27 +177,25 @@ def forecast(training: TrainingConfig, state: State, measured: dict[str, Any]) -
 
 
 def memory(device: torch.device, num_parameters: int) -> dict[str, int | None]:
-    """Bytes that a run takes whose parts were measured in this process.
+    """The memory that the run measured in this process needs, in bytes.
 
     Returns:
-        weights, gradients, adam; checkpoint_copy while one is written; other: all else (the program, activations,
-        decoding, the report), None where it cannot be told; needed: all together; device: all that the device has.
+        weights, gradients, adam; checkpoint_copy: while a checkpoint is written; other: the program, activations,
+        decoding and the report, None if unknown; needed: the sum; device: the memory of the device, None if unknown.
     """
     weights = 4 * num_parameters
     if device.type == "cuda":
         peak: int | None = torch.cuda.max_memory_reserved(device)
-        total: int | None = torch.cuda.get_device_properties(device).total_memory
     else:
         peak = _process_peak() if device.type == "cpu" and _PROCESS.is_file() else None
-        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else None
     other = None if peak is None else max(0, peak - 7 * weights)
     return {
         "needed": 7 * weights + (other or 0), "weights": weights, "gradients": weights, "adam": 2 * weights,
-        "checkpoint_copy": 3 * weights, "other": other, "device": total,
+        "checkpoint_copy": 3 * weights, "other": other, "device": total_bytes(device),
     }  # fmt: skip
 
 
 def _process_peak() -> int | None:
-    """The most that this process held, with what a run comes to hold later."""
+    """The peak memory of this process, plus `_LATER_SHARE`; None if the system does not report it."""
     values = {name: value for name, _, value in (line.partition(b":") for line in _PROCESS.read_bytes().splitlines())}
-    return round((1 + _LATER) * 1024 * int(values[b"VmHWM"].split()[0])) if b"VmHWM" in values else None
+    return round((1 + _LATER_SHARE) * 1024 * int(values[b"VmHWM"].split()[0])) if b"VmHWM" in values else None

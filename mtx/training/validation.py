@@ -20,7 +20,7 @@ from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 
-BATCH_TOKENS = 8192  # about so many target tokens are in a batch
+BATCH_TOKENS = 8192  # target tokens in a batch, approximately
 _NUM_SAMPLES = 5
 
 

@@ -11,7 +11,7 @@ from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
 from mtx.model.inference import IncrementalModel
 from mtx.training.checkpoint import State
-from mtx.training.forecast import forecast, keep_end_away, memory
+from mtx.training.forecast import forecast, forbid_end, memory
 from tests.models import random_ids, tiny_model
 
 MEASURED = {
@@ -78,7 +78,7 @@ def test_memory_is_the_sum_of_its_parts() -> None:
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_search_is_as_long_as_its_limit(beam_size: int) -> None:
     model = tiny_model(num_ids=3)  # one of which is `</s>`
-    keep_end_away(model)
+    forbid_end(model)
     options = SearchOptions(beam_size, 1.4, max_length=7)
     sources = random_ids([2, 5, 9, 12], 3, seed=3)
     requests = [Request(number, source, options.limit(source, []), []) for number, source in enumerate(sources)]
