@@ -11,7 +11,7 @@ from mtx.decoding.continuous_batching import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
 from mtx.model.inference import IncrementalModel
 from mtx.training.checkpoint import State
-from mtx.training.forecast import forecast, forbid_end, memory
+from mtx.training.forecast import forbid_end, forecast, memory
 from tests.models import random_ids, tiny_model
 
 MEASURED = {
