@@ -144,7 +144,11 @@ def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def leaks(held: dict[str, Any]) -> str:
-    """In words: how many training pairs have a source of this set of report.json, and one of them."""
+    """In words: how many training pairs have the source of a pair in a validation or test set, and an example.
+
+    Args:
+        held: the part of report.json about the set.
+    """
     number = held["leaks"]["train_pairs"]
     if not number:
         return "none of its sources is in the training text"

@@ -1,4 +1,4 @@
-"""Random sampling of the next token, with temperature, top-k and top-p (the nucleus).
+"""Random sampling of the next token, with temperature, top-k and top-p (`Sampling` in options.py explains them).
 
 A sample depends on the seed, its source and its number, but not on other sentences of the batch. The search in
 `mtx.decoding.continuous_batching` uses it in place of the best token.

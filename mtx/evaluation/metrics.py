@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER of hypotheses against references, by sacreBLEU, each with its signature.
+"""BLEU, chrF and TER of hypotheses against references, computed by sacreBLEU, each with its signature.
 
 Flow: hypotheses and references -> `normalize_lines` -> `score` -> `Scores`. This module reads no files and translates
 nothing; `evaluate.py` does.

@@ -5,7 +5,8 @@ again. These scores are printed beside sacreBLEU's own and never replace them, b
 sacremoses replaces Moses's Perl scripts of 2017.
 
 - `aiayn`: Vaswani et al. 2017, by tensor2tensor's get_ende_bleu.sh: Unicode punctuation made ASCII, tokenizer.perl,
-  German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are replaced too, as in their reference.
+  German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are replaced
+  too, as they had been in the reference translations that the scores of the paper come from.
 - `multi30k-lc`: Elliott et al. 2016 and Wu et al. 2021: lowercase.perl, normalize-punctuation.perl, tokenizer.perl,
   multi-bleu.perl.
 """

@@ -1,8 +1,8 @@
-"""Dropout (5.4 of the paper) with cheap random numbers on a CPU.
+"""Dropout (5.4 of the paper), which sets random elements to zero in training, with cheap random numbers on a CPU.
 
 On a CPU, torch draws one random number per element and converts a mask from booleans, which takes a fifth of a training
 step. Here one 64-bit random number serves eight elements and the mask consists of bits, which takes a tenth of that
-time. The probability is rounded to a multiple of 1/256, and the scale follows the rounded probability.
+time. The probability of a zero is rounded to a multiple of 1/256, and so is the scale, which keeps the mean.
 """
 
 from typing import Any

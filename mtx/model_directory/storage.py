@@ -74,7 +74,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _check_header(content: bytes) -> None:
-    """Raise ValueError for what the library accepts: a huge header, and a name that occurs twice."""
+    """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
     size = int.from_bytes(content[:8], "little")
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")

@@ -1,7 +1,7 @@
 """What a run will cost on this machine, measured on its trainer: real steps, a checkpoint, validation, scoring.
 
 An untrained model would end its translations at random lengths. So `</s>` is made impossible, and each search ends at
-the mean length of the references. A trained model takes the same number of steps, also with beams (docs/decisions.md).
+the mean length of the references. The search of a trained model takes about as many search steps in all.
 Flow: a trainer, which cannot be used afterwards -> `measure` -> `forecast` and `memory`.
 """
 

@@ -1,11 +1,12 @@
-"""Label-smoothed cross entropy (5.4) computed in chunks, so that the logits of a whole batch never exist at once.
+"""Label-smoothed cross entropy (5.4), computed in chunks of positions: logits of a whole batch never exist at once.
 
 For one position with logits z, target y, V outputs and smoothing e, torch's definition:
     nll = -log softmax(z)[y],   loss = (1 - e) * nll + e / V * sum_j -log softmax(z)[j]
     d loss / d z_j = softmax(z)[j] - e / V - (1 - e) [j = y]
-The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. Only the softmax, reduced
-at the target, goes through matrix products. The term e / V is the same for all outputs, so its part of the products is
-a sum of weights or of hidden states. Only the softmax passes over all logits.
+The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. The gradients of the
+hidden states and of the weights are products with the matrix d loss / d z. Only softmax(z) - (1 - e) [j = y] is
+multiplied as a matrix. The term e / V is the same for all outputs, so its part of each product is e / V times a sum of
+the weights or of the hidden states. So the softmax is the only pass over all logits.
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,7 @@ from torch import Tensor
 
 _CHUNK_ELEMENTS = {"cpu": 1 << 23}  # logits held at once, in elements
 _CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # for few, large kernels; 256 MB in bf16
-_ALIGNMENT = (
-    64  # the outputs are padded to a multiple: matrix products of odd sizes are slow, above all on AMX and GPUs
-)
+_ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
 
 
 @dataclass(frozen=True)
