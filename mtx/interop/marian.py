@@ -1,8 +1,9 @@
 """MarianMT directories (transformers' MarianMTModel and MarianTokenizer): file names, configuration and weights.
 
 The architecture is that of mtx: a layer norm (eps 1e-5) after each residual sum, embeddings times sqrt(d_model), and
-position vectors that hold all sines first and then all cosines. MarianMT also scores pad, so its output layer has one more row. transformers leaves out tensors that others
-determine (tied matrices, computed positions); older files hold copies of them, which must equal the original.
+position vectors that hold all sines first and then all cosines. MarianMT also scores pad, so its output layer has one
+more row. transformers leaves out tensors that others determine (tied matrices, computed positions); older files hold
+copies of them, which must equal the original.
 """
 
 from pathlib import Path

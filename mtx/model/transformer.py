@@ -230,7 +230,7 @@ class Transformer(nn.Module):
         return Memory(hidden, batch.src_offsets, batch.num_sentences)
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
-        """Runs the decoder; each position sees the earlier tokens of the reference. Returns hidden states, [N_tgt, D]."""
+        """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
         self_layout = self._layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
         cross_layout = self._layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
         x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)

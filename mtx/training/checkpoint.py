@@ -198,7 +198,7 @@ def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: i
 def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
     """The steps of the checkpoints whose mean is the final model.
 
-    They are the last `average_last` of the multiples of `checkpoint_every` and the newest checkpoint, which always counts.
+    They are the last `average_last` of the multiples of `checkpoint_every` and the newest one, which always counts.
     """
     steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]

@@ -31,7 +31,7 @@ class StoppingCriteria:
         return time.monotonic() - self._began
 
     def reason(self, state: State) -> str | None:
-        """The setting in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
+        """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
         training = self._training
         if state.step >= training.max_steps:
             return "max_steps"
