@@ -116,7 +116,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]
-    rows = [row for row, line in enumerate(lines) if line and len(ours.split(line)) == 1]  # mtx splits the other lines
+    rows = [row for row, parts in enumerate(ours.split(lines)) if len(parts) == 1]  # mtx splits the other lines
     if not rows:
         logger.warning("every line is longer than the model takes in one piece, so translations were not compared")
         return None

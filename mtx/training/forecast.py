@@ -21,6 +21,7 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
+from mtx.files import text_files
 from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
@@ -197,5 +198,7 @@ def memory(device: torch.device, num_parameters: int) -> dict[str, int | None]:
 
 def _process_peak() -> int | None:
     """The peak memory of this process, plus `_LATER_SHARE`; None if the system does not report it."""
-    values = {name: value for name, _, value in (line.partition(b":") for line in _PROCESS.read_bytes().splitlines())}
-    return round((1 + _LATER_SHARE) * 1024 * int(values[b"VmHWM"].split()[0])) if b"VmHWM" in values else None
+    for line in text_files.read_lines(_PROCESS):
+        if line.startswith("VmHWM:"):
+            return round((1 + _LATER_SHARE) * 1024 * int(line.split()[1]))
+    return None

@@ -42,7 +42,7 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Full)
     lost = DeferredErrors()
-    with metrics.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, board=tmp_path / "tensorboard") as told:
+    with metrics.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, tensorboard=tmp_path / "tensorboard") as told:
         told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
     assert [text[-1] for text in lost.messages] == ["0", "1"]
     assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1

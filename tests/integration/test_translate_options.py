@@ -180,7 +180,7 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path) -> None
     text.write_bytes(TEXT)
     with zipfile.ZipFile(letter, "w") as archive:
         archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
-    words = [f"{letter}: is a zip archive or an office document", "plain text in UTF-8, one sentence a line"]
+    words = [f"{letter}: is a zip archive or an office document", "plain UTF-8, one sentence a line"]
     refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)
     refused(2, words, "logprob", trained, letter, text, "-o", out)

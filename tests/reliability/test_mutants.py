@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is not finite is saved", "training/checkpoint.py",
-        "    _check_finite(tensors, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
+        "    _check_finite(by_name, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
     Mutant("no lock", "run/lock.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
     Mutant(

@@ -189,7 +189,7 @@ def test_a_signal_in_the_last_save_stops_before_the_scoring(rig: Rig, settings: 
     check_error(143, started.err(), 143, "signal 15", "step 2")
 
 
-@pytest.mark.parametrize("place", [LEAVE, "mtx.cli:_fail"])
+@pytest.mark.parametrize("place", [LEAVE, "mtx.cli:_report_error"])
 def test_the_same_signal_twice_while_it_prepares(
     rig: Rig, settings: list[str], tmp_path: Path, tally: Any, place: str
 ) -> None:

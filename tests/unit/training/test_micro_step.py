@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from mtx.data.packing import BatchSampler, SamplerState, assign, micro_batch_shape, pack
+from mtx.data.packing import assign, micro_batch_shape, pack
+from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.decoding.batches import to_tensors
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx import disk
+from mtx.files import disk
 
 
 @pytest.mark.parametrize("num_refusals", [0, 2, 3])
