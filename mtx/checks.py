@@ -130,6 +130,8 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
 
 def steps_per_epoch(train: TokenStore, batch_tokens: int) -> float:
     """The number of steps in an epoch, which has each pair as often as its corpus's weight says."""
+    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
+        return int(train.tgt.lengths.sum()) / batch_tokens
     return float((train.weights[train.corpus] * train.tgt.lengths).sum()) / batch_tokens
 
 

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +31,7 @@ def export(
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
     if can_print(directory):
-        print(json.dumps(asdict(exported)) if as_json else exported.line())  # noqa: T201
+        print(json.dumps(exported.as_dict()) if as_json else exported.line())  # noqa: T201
 
 
 def import_(

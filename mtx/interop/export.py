@@ -5,8 +5,9 @@ The export gets its final name only after the comparison, on a part of the run's
 
 import logging
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.ctranslate2_engine import library
@@ -36,6 +37,11 @@ class ExportResult:
     to: str
     precision: str
     comparison: Comparison | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `mtx export --json` prints; programs read the comparison as `proof`."""
+        values = asdict(self)
+        return {**values, "proof": values.pop("comparison")}
 
     def line(self) -> str:
         """What `mtx export` prints."""

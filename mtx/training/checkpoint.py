@@ -222,7 +222,7 @@ def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
             logger.warning("%s; the average is made without it", error)
             continue
         tensors = storage.load_tensors(path / WEIGHTS)
-        first = first or tensors
+        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
         storage.check_tensors(path / WEIGHTS, tensors, first)
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if num_whole else tensor.double()

@@ -34,6 +34,7 @@ def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
 
 
+@pytest.mark.slow
 def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
     write_sides(tmp_path, "train", range(1000, 1200))
     systems, report = ["mtx", "nn-transformer", "marian-fp32"], tmp_path / "report.json"

@@ -44,7 +44,7 @@ def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Pat
         assert {key: done[key] for key in ("directory", "to", "precision")} == {
             "directory": str(tmp_path / "out"), "to": "ctranslate2", "precision": precision,
         }  # fmt: skip
-        assert done["comparison"]["has_references"] and done["comparison"]["num_lines"] > 10
+        assert done["proof"]["has_references"] and done["proof"]["num_lines"] > 10
         assert durable.read_json(tmp_path / "out" / "mtx.json")["precision"] == precision
 
 

@@ -16,7 +16,7 @@ def hold(
     what: str,
     check: Callable[..., None],
     *strategies: st.SearchStrategy[Any],
-    push: int = 200,
+    push: int = 120,
     nightly: int = 5000,
 ) -> None:
     """Try a law on many examples; the table has a row with their number.

@@ -69,7 +69,7 @@ def _reached(log: Path, step: int) -> bool:
 def test_killed_at_random_times_a_run_ends_with_the_same_bits(
     rig: Rig, whole: Whole, tmp_path: Path, tally: Any
 ) -> None:
-    wanted, runs, kills, held = size(3, 40), 0, 0, 0
+    wanted, runs, kills, held = size(2, 40), 0, 0, 0
     failures: list[str] = []
     while runs < wanted or kills < wanted * KILLS:
         seed = SEED * 1000 + runs

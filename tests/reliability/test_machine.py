@@ -168,7 +168,7 @@ class Run(RuleBasedStateMachine):
 
 
 Run.TestCase.settings = settings(
-    max_examples=size(25, 1000), stateful_step_count=30, deadline=None, derandomize=size(1, 0) == 1,
+    max_examples=size(20, 1000), stateful_step_count=30, deadline=None, derandomize=size(1, 0) == 1,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 TestRun = Run.TestCase

@@ -40,7 +40,7 @@ def held_back(barrier: Path, seconds: float) -> None:
 
 
 def test_of_two_starts_at_once_one_wins(rig: Rig, settings: list[str], tmp_path: Path, tally: Any) -> None:
-    tried, failures = size(5, 20), []
+    tried, failures = size(3, 20), []
     for number in range(tried):
         run, barrier = tmp_path / f"run{number}", tmp_path / f"barrier{number}"
         # the owner keeps the run for longer than the other waits for it
@@ -117,7 +117,7 @@ def test_a_start_that_fails_takes_nothing_from_one_that_begins(
     rig: Rig, settings: list[str], tmp_path: Path, tally: Any
 ) -> None:
     """What fails removes what it made; whoever starts in these moments owns the directory, or is told who does."""
-    tried, failures, draw = size(5, 40), [], random.Random(15)
+    tried, failures, draw = size(3, 40), [], random.Random(15)
     missing = [*settings, f"data.train={tmp_path / 'missing.tsv'}"]
     for number in range(tried):
         run, barrier = tmp_path / "runs" / f"run{number}", tmp_path / f"barrier{number}"
@@ -171,7 +171,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
 
 
 def test_starts_that_fail_side_by_side_leave_nothing_and_take_nothing(rig: Rig, tmp_path: Path, tally: Any) -> None:
-    times, others = size(40, 1000), tmp_path / "others"
+    times, others = size(25, 1000), tmp_path / "others"
     run = tmp_path / "above" / "runs" / "run"
     starts = [rig.start(first=partial(open_and_fail, run, number, times, others)) for number in (1, 2, 3)]
     codes = [started.wait(300) for started in starts]

@@ -286,7 +286,17 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
         check_epochs([pair for step in taken for pair in step], position, weights, len(sizes), seed)
 
     parts = st.lists(st.integers(1, 6), min_size=2, max_size=5)
-    hold(tally, "epochs with 1-4 resumes", check, LENGTHS, WEIGHTS, parts, st.integers(40, 300), st.integers(0, 99))
+    hold(
+        tally,
+        "epochs with 1-4 resumes",
+        check,
+        LENGTHS,
+        WEIGHTS,
+        parts,
+        st.integers(40, 300),
+        st.integers(0, 99),
+        push=80,
+    )
 
 
 def check_epochs(taken: list[int], position: SamplerState, weights: Any, num_pairs: int, seed: int) -> None:
