@@ -76,7 +76,8 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
 def _distribute(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:
     """Assign sentences, longest first, to the emptiest micro-batch with room; add a micro-batch if none has room.
 
-    The two sides of a load are weighted by the sentence's own lengths, so that neither side fills up before the other.
+    The emptiest one has the smallest sum of its source tokens times the source length and its target tokens times the
+    target length of the sentence to place, so that neither side fills up before the other.
     """
     src, tgt = src_lengths.tolist(), tgt_lengths.tolist()
     members: list[list[int]] = [[] for _ in range(k)]

@@ -2,9 +2,9 @@
 
 A configured set is used exactly as it is and never filtered. If one is not configured, the training pairs whose source
 has one of the k smallest (test) or k largest (validation) hashes are held out. Equal sources therefore stay together,
-and if the corpus changes, no sentence moves from the validation set to the test set or back. But k is at most
-MAX_HELD_OUT: if the corpus grows, new sentences take places in these sets, and the sentences that had them become
-training text.
+and if the corpus changes, no sentence moves from the validation set to the test set or back. k is a twentieth of the
+number of different sources, but at most MAX_HELD_OUT. Once it is at that limit and the corpus grows, sentences with
+smaller or larger hashes enter these sets, and those that they displace become training text.
 Flow: corpora -> `EvalSet` -> `preprocess`, which removes the held-out pairs from the training text.
 """
 

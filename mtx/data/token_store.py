@@ -76,7 +76,7 @@ class StoreWriter:
             self._file.close()
 
     def add(self, batch: Any) -> None:
-        """Add any number of pairs, a `store_batch` for the same `num_ids`."""
+        """Add a record batch of any number of pairs, made by `store_batch` with the `num_ids` of this writer."""
         self._pending.append(batch)
         self._num_pending += batch.num_rows
         self._write(self._num_pending - self._num_pending % BATCH_PAIRS)

@@ -4,8 +4,9 @@
     |------------ num_pieces -----------|
     |--------------- num_ids = rows of the output layer ----| pad_id
 
-Each tag of the configuration (such as BT) takes one reserved symbol. Published models with one SentencePiece model for
-each side have no reserved symbols (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence
+A tag marks the source sentences of one part of the training text (`tag` in data.train, such as BT for back-translated
+text); each tag takes one reserved symbol. Published models with one SentencePiece model for each side have no reserved
+symbols (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence
 is ordinary text. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
@@ -89,7 +90,8 @@ class Tokenizer:
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
-        Byte fallback can produce line breaks and other control characters; each becomes a space.
+        Pieces that stand for single bytes (for characters without a piece of their own) can form line breaks and other
+        control characters; each becomes a space.
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]

@@ -8,7 +8,7 @@ when the best open hypothesis cannot beat the worst finished one even at the max
 All sentences take a step together, and the results of a step stay on the device. `mtx.decoding.continuous_batching`
 decides which sentence is in which slot.
 
-Shapes: B slots, J beams, V outputs, T target length, P prefix length.
+Shapes: B slots, J beams, V outputs, T target length, P tokens that the translation must begin with.
 """
 
 from collections.abc import Sequence

@@ -171,7 +171,8 @@ class CTranslate2Translator(TextTranslator):
     ) -> Iterator[list[int]]:
         """Yields these rows in batches of similar length, longest first, and enough batches for all threads.
 
-        Rows with a prefix get their own batches: beside them, CTranslate2 would search other rows differently.
+        Rows with a prefix (tokens that the translation must begin with) get their own batches: CTranslate2 would search
+        the other rows of a batch differently if one had a prefix.
         """
         max_tokens = min(self.batch_tokens, -(-sum(len(sources[row]) for row in rows) // self.threads))
         batch: list[int] = []

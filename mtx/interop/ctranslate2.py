@@ -1,7 +1,7 @@
 """Writes a model for CTranslate2: CTranslate2's own files, and the tokenizer and settings needed to translate lines.
 
-The weights go into CTranslate2's documented specification. Its decoder starts from a zero embedding, as that of mtx
-does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
+The weights go into CTranslate2's documented specification. Its decoder reads a vector of zeros as its
+first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
 from pathlib import Path

@@ -2,7 +2,8 @@
 
 If two scores are equal up to rounding, another program's search may choose the other hypothesis. In float32 this
 changes one or two lines of a hundred, in float16 a few more. int8 changes scores by far more than rounding: every tenth
-line differs, and neither translation is better. So int8 is judged by BLEU alone, on enough lines for BLEU to be exact.
+line differs, and neither translation is better. So int8 is judged by BLEU alone, on
+so many lines that no single line moves BLEU more than int8 does.
 """
 
 import importlib

@@ -114,7 +114,7 @@ class KVCache:
         return self.version
 
     def count_step(self) -> None:
-        """Counts a step on the host."""
+        """Adds the positions of a step to the host's copy of their number; the device counts for itself."""
         self._num_used += self.beam_size
 
     def _make_room(self) -> None:

@@ -134,7 +134,7 @@ class MetricsLogger:
         self._hint(step, self._hints.validation(result.nll, result.bleu, is_best, result.hypotheses))
 
     def end(self, step: int, reason: str) -> None:
-        """Report that training is over, and the key that ended it."""
+        """Report that training is over, and the setting that ended it, such as max_steps."""
         self._hint(step, self._hints.end(reason))
         self.event("end", step=step, reason=reason)
         logger.info("training ends at step %d (%s)", step, reason)

@@ -1,7 +1,7 @@
 """What `auto` means for a run: decided at its first start, recorded in chosen.json, and reused by later starts.
 
 The micro-batch is the largest that fits the device, which is tried out. It decides how a step is divided, never what
-a step learns from, so a run may be divided in any way.
+a step learns from, so the steps of a run may be divided in any way.
 """
 
 import gc
