@@ -17,8 +17,7 @@ for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1"):
 from mtx import cli
 settings, run, text = sys.argv[1:-2], sys.argv[-2], sys.argv[-1]
 for arguments in (
-    ["doctor"], ["train", *settings, "--dry-run"], ["train", *settings], ["status", run], ["report", run],
-    ["translate", run, text], ["compare", run, run + "/model"],
+    ["doctor"], ["train", *settings, "--dry-run"], ["train", *settings], ["status", run], ["translate", run, text],
 ):
     assert cli.run(arguments) == 0, arguments
 """
@@ -29,6 +28,6 @@ def test_commands_that_train_look_and_translate(settings: list[str], tmp_path: P
     text.write_text("one two\n", encoding="utf-8")
     short = [*settings, "training.max_steps=4", "training.validate_every=4", f"run_dir={run}"]
     command = [sys.executable, "-c", WITHOUT, *short, run, text]
-    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=False, timeout=120)
+    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, check=False, timeout=300)
     assert result.returncode == 0, result.stderr.decode()
     assert events(run)[-1]["event"] == "end"
