@@ -59,12 +59,12 @@ def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.Comp
 
 
 @functools.cache
-def rig() -> Rig:
-    """What starts commands; it ends with the tests."""
+def rig(plain_reports: bool = False) -> Rig:
+    """What starts commands; it ends with the tests. With `plain_reports`, training writes no real report."""
     directory = tempfile.mkdtemp()
-    found = Rig(Path(directory), ENVIRONMENT)
+    starter = Rig(Path(directory), {**ENVIRONMENT, **({"MTX_TEST_PLAIN_REPORTS": "1"} if plain_reports else {})})
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return found
+    return starter
 
 
 def start(*arguments: Any, stdin: int | None = None) -> "subprocess.Popen[bytes]":

@@ -25,7 +25,7 @@ def size(push: int, nightly: int) -> int:
 
 @pytest.fixture(scope="session")
 def rig() -> Rig:
-    return commands.rig()
+    return commands.rig(plain_reports=not NIGHTLY)
 
 
 @pytest.fixture(scope="session")
