@@ -3,8 +3,6 @@
 stdout carries results; everything else goes to stderr. Nothing heavy is imported before a command needs it.
 """
 
-import contextlib
-import io
 import logging
 import os
 import signal
@@ -26,7 +24,7 @@ from mtx.commands.report import report
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
-from mtx.files.text_files import printable
+from mtx.files import streams
 from mtx.run.machine import package_version
 
 app = typer.Typer(
@@ -41,7 +39,6 @@ for command in (
 app.command("import")(import_)
 _PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
-_MAX_MESSAGE_CHARS = 5000
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a training step takes twice as
@@ -51,7 +48,7 @@ _SPIN_COUNT = "2000"
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"mtx {package_version() or '(not installed, from a checkout)'}")  # noqa: T201
+        streams.print_lines([f"mtx {package_version() or '(not installed, from a checkout)'}"])
         raise typer.Exit
 
 
@@ -67,9 +64,20 @@ def _options(
 
 
 class _LogFormat(logging.Formatter):
+    """Escapes what a message quotes, so that nothing in a stranger's file can look like another message."""
+
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
+        if isinstance(record.args, tuple):
+            record.args = tuple(map(_quoted, record.args))
+        text = "\n".join(map(streams.message_line, super().format(record).split("\n")))
         return f"warning: {text}" if record.levelno == logging.WARNING else text
+
+
+def _quoted(value: Any) -> Any:
+    """A value that goes into a message; the lines of an error become one."""
+    if isinstance(value, int | float):
+        return value
+    return streams.message_line(" ".join(str(value).split("\n")) if isinstance(value, Exception) else str(value))
 
 
 def _set_up_logging() -> None:
@@ -83,18 +91,9 @@ def _set_up_logging() -> None:
 
 
 def _report_error(error: MtxError) -> int:
-    text = f"error: {_one_line(str(error))}\n" + (f"help: {_one_line(error.help)}\n" if error.help else "")
-    with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
-        sys.stderr.write(text)
+    texts = [f"error: {error}", *([f"help: {error.help}"] if error.help else [])]
+    streams.show(" ".join(text.split()) for text in texts)
     return error.exit_code
-
-
-def _one_line(text: str) -> str:
-    """The text on one line of bounded length, with the control characters of a stranger's file escaped."""
-    line = " ".join(text.split())
-    if len(line) > _MAX_MESSAGE_CHARS:
-        line = f"{line[: _MAX_MESSAGE_CHARS // 2]} ... {line[-_MAX_MESSAGE_CHARS // 2 :]}"
-    return printable(line)
 
 
 def _usage_error(error: Any) -> UsageError:
@@ -132,15 +131,6 @@ def _as_mtx_error(error: BaseException) -> MtxError:
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
 
 
-def _discard_stdout() -> None:
-    """If the buffered output cannot be written, keep the interpreter from trying again at exit."""
-    try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
@@ -154,12 +144,12 @@ def run(arguments: list[str]) -> int:
         nobody_reads = error.exit_code == 0 and sys.stdout is None
         return _report_error(UsageError("stdout is closed")) if nobody_reads else error.exit_code
     except BrokenPipeError:
-        _discard_stdout()
+        streams.end_output(is_stopped=False)
         return 128 + 13  # SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("MTX_DEBUG"):
             raise
-        _discard_stdout()
+        streams.end_output(is_stopped=isinstance(error, KeyboardInterrupt))
         return _report_error(_as_mtx_error(error))
 
 
@@ -188,8 +178,7 @@ def main() -> None:
     if "_MTX_COMPLETE" in os.environ:  # a shell asks for completions: Typer answers and exits
         app(prog_name="mtx")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)  # read when torch is loaded
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
+    streams.set_up()
     _set_up_logging()
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminate)

@@ -18,7 +18,6 @@ from mtx.config.schema import Config
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration
-from mtx.files.text_files import printable
 from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
@@ -107,9 +106,9 @@ def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
 
 
 def lines(report: dict[str, Any]) -> list[str]:
-    """The report as text. It quotes corpora and file names, so control characters are escaped for the terminal."""
+    """The lines of the report as text."""
     parts = (_data, _words, _model, _resources, _advice)
-    return [printable(line) for part in parts for line in part(report)]
+    return [line for part in parts for line in part(report)]
 
 
 def _data(report: dict[str, Any]) -> Iterator[str]:

@@ -135,7 +135,7 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     data = load_or_prepare(config, paths, initial)
     advice = [] if was_prepared else checks.warnings(data, config)
     for warning in advice[:_MAX_WARNINGS]:
-        logger.warning("%s\n  help: %s", text_files.printable(warning.text), text_files.printable(warning.help))
+        logger.warning("%s\n  help: %s", warning.text, warning.help)
     if more := len(advice[_MAX_WARNINGS:]):
         logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
     return data

@@ -1,6 +1,5 @@
 """`mtx compare`: which run, model or file of hypotheses is better, and may that be chance?"""
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ import typer
 from mtx.commands.options import AsJson, Device, Published, find_protocol
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
-from mtx.files.text_files import printable
+from mtx.files.streams import print_json, print_lines
 from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def compare(
     keys, groups = differing_settings(systems), groups_by_seed(systems)
     if as_json:
         values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
-        print(json.dumps({**values, "test_sets": {name: c.as_dict() for name, c in comparisons.items()}}))  # noqa: T201
+        print_json({**values, "test_sets": {name: c.as_dict() for name, c in comparisons.items()}})
     else:
         _print_keys(keys, [str(path) for path in systems if is_run(path)])
         for name, result in comparisons.items():
@@ -103,10 +102,10 @@ def _texts(
 def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
     if not keys:
         return
-    print("what differs:")  # noqa: T201
+    print_lines(["what differs:"])
     for key, values in keys.items():
         listed = ", ".join(f"{v} ({n})" for v, n in zip(values, names, strict=True))
-        print(printable(f"  {key}: {listed}"))  # noqa: T201
+        print_lines([f"  {key}: {listed}"])
 
 
 def _print(name: str, result: "Comparison", groups: list[list[int]]) -> None:
@@ -133,4 +132,4 @@ def _print(name: str, result: "Comparison", groups: list[list[int]]) -> None:
     for row in result.sentences:
         lines.append(f"  line {row.line}: {row.reference}")
         lines += [f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True)]
-    print("\n".join(map(printable, lines)))  # noqa: T201
+    print_lines(lines)

@@ -1,6 +1,5 @@
 """`mtx doctor`: what this machine offers mtx, and what is missing."""
 
-import json
 import platform
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
+from mtx.files.streams import print_json, print_lines
 from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
@@ -28,7 +28,7 @@ def doctor(
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
     facts["disk"], facts["device"] = _disk(run_dir), _device(device)
     if as_json:
-        print(json.dumps(facts))  # noqa: T201
+        print_json(facts)
         return
     cpu, gpu, disk, trial = facts["cpu"], facts["gpu"], facts["disk"], facts["device"]
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
@@ -41,7 +41,7 @@ def doctor(
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
     ]
-    print("\n".join(lines))  # noqa: T201
+    print_lines(lines)
 
 
 def _versions() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """`mtx export` and `mtx import`: models for other programs, and models from them."""
 
-import json
 import logging
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 import typer
 
 from mtx.commands.options import AsJson, Model, can_print
+from mtx.files.streams import print_json, print_lines
 
 logger = logging.getLogger("mtx")
 
@@ -31,7 +31,7 @@ def export(
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
     if can_print(directory):
-        print(json.dumps(exported.as_dict()) if as_json else exported.line())  # noqa: T201
+        print_json(exported.as_dict()) if as_json else print_lines([exported.line()])
 
 
 def import_(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from mtx.errors import DataError
-from mtx.files import text_files
+from mtx.files import streams, text_files
 
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
@@ -68,13 +68,12 @@ def _typed(prompt: str) -> Iterator[str]:
     while True:
         try:
             if on_terminal:
-                yield input(prompt)
+                yield streams.typed_line(prompt)
             else:
-                sys.stderr.write(prompt)
-                sys.stderr.flush()
-                yield input()
+                streams.show_prompt(prompt)
+                yield streams.typed_line()
         except EOFError:
-            sys.stderr.write("\n")
+            streams.show([""])
             return
 
 

@@ -2,9 +2,7 @@
 
 import contextlib
 import itertools
-import json
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -78,13 +76,12 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
-    from mtx.files import text_files
+    from mtx.files import streams, text_files
 
     if path is None:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "mtx translate MODEL FILE, or < FILE")
-        # It needs its own buffer: if a thread still waits in that of sys.stdin, the interpreter fails at exit.
-        yield os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+        yield streams.standard_input()
     else:
         with text_files.open_binary(path) as file:
             yield file
@@ -112,6 +109,7 @@ def open_output(path: Path | None) -> Iterator[Any]:
         require_stdout("-o FILE writes a file")
         yield sys.stdout.buffer
         return
+    durable.check_reachable(path)
     path = path.resolve()  # a link stays, and its target changes
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
@@ -128,8 +126,9 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
 
 
 def print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:
+    from mtx.files import streams
+
     if as_json:
-        print(json.dumps({name: value.as_dict() for name, value in scores.items()}))  # noqa: T201
-        return
-    for name, value in scores.items():
-        print(value.line(name))  # noqa: T201
+        streams.print_json({name: value.as_dict() for name, value in scores.items()})
+    elif scores:
+        streams.print_lines(value.line(name) for name, value in scores.items())

@@ -1,6 +1,5 @@
 """`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
 
-import json
 import logging
 import shlex
 import shutil
@@ -12,7 +11,7 @@ import typer
 
 from mtx.commands.options import AsJson, Settings, can_print, print_scores, require_stdout, resolve
 from mtx.errors import UsageError
-from mtx.files.text_files import printable
+from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import SCORES
 
 logger = logging.getLogger("mtx")
@@ -38,7 +37,7 @@ def train(
         from mtx import dry_run as dry
 
         report = dry.rehearse(config)
-        print(json.dumps(report) if as_json else "\n".join(dry.lines(report)))  # noqa: T201
+        print_json(report) if as_json else print_lines(dry.lines(report))
         return
     from mtx import pipeline
 
@@ -47,7 +46,7 @@ def train(
     result = pipeline.train(config)
     logger.info("")
     for sample in result.samples:
-        logger.info("  %s\n    -> %s\n    reference: %s", *map(printable, (sample.src, sample.hyp, sample.ref)))
+        logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
     logger.info("")
     if can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
@@ -103,13 +102,13 @@ def config(
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            print("  ".join(cells).rstrip())  # noqa: T201
-        print("\nPublished scores are of tokenised text, on which BLEU differs from sacreBLEU's.")  # noqa: T201
+            print_lines(["  ".join(cells).rstrip()])
+        print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
     elif name in key_names():
         description, default = configuration.describe_key(name)
-        print(f"{name}: {description}\ndefault: {default}")  # noqa: T201
+        print_lines([f"{name}: {description}", f"default: {default}"])
     else:
-        print(configuration.dump_with_origins(resolve([name, *(settings or [])])))  # noqa: T201
+        print_lines(configuration.dump_with_origins(resolve([name, *(settings or [])])).split("\n"))
 
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
@@ -117,4 +116,4 @@ def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json:
     from mtx.run.status import read_status
 
     state = read_status(run)
-    print(json.dumps(vars(state)) if as_json else state.text())  # noqa: T201
+    print_json(vars(state)) if as_json else print_lines(state.lines())

@@ -20,7 +20,7 @@ from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, le
 from mtx.config.yaml_text import read_yaml
 from mtx.errors import UsageError
 from mtx.files.durable import require_file
-from mtx.files.text_files import read_lines
+from mtx.files.text_files import printable, read_lines
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
@@ -105,8 +105,11 @@ def _to_yaml(value: Any, default_flow_style: bool = False) -> str:
 
 
 def _on_one_line(value: Any) -> str:
-    """A value as one line of YAML."""
-    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
+    """A value as one line of YAML that can be shown on a terminal as it is."""
+    line = _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
+    if line == printable(line):
+        return line
+    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf)).removesuffix("...\n").strip("\n")
 
 
 def dump_with_origins(resolved: Resolved) -> str:
@@ -121,7 +124,7 @@ def _lines_with_origins(tree: Mapping[str, Any], origins: Mapping[str, str], pre
             yield f"{indent}{name}:"
             yield from _lines_with_origins(value, origins, f"{prefix}{name}.")
         else:
-            yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {origins[prefix + name]}"
+            yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {printable(origins[prefix + name])}"
 
 
 def describe_key(key: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `c
 `encode_block` -> store.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
 
 def read_batches(path: Path) -> Iterator[Any]:
     """The record batches of an Arrow file, one after the other."""
-    with pa.OSFile(str(path)) as file:  # the pages of a memory-mapped file would stay in memory
+    with pa.OSFile(os.fsencode(path)) as file:  # the pages of a memory-mapped file would stay in memory
         reader = pa.ipc.open_file(file)
         yield from map(reader.get_batch, range(reader.num_record_batches))
 

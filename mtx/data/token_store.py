@@ -6,6 +6,7 @@ sentence is a start and a length in that array. This module does not know what a
 """
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,7 @@ class TokenStore:
             DamagedFileError: if the file is missing, damaged or of another kind.
         """
         try:
-            file = pa.memory_map(str(path)).read_buffer()
+            file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
             metadata = json.loads((reader.schema.metadata or {})[_METADATA])
             if metadata["format"] != FORMAT:

@@ -7,6 +7,7 @@ maximum length.
 """
 
 import logging
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,7 +269,7 @@ def _open(path: Path, kind: str, index: int, threads: int, precision: str) -> An
     runtime.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     try:
         return runtime.Translator(
-            str(path), kind, device_index=index, compute_type=precision, inter_threads=threads, intra_threads=1
+            os.fsencode(path), kind, device_index=index, compute_type=precision, inter_threads=threads, intra_threads=1
         )
     except ValueError as error:
         raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None

@@ -38,9 +38,19 @@ class _File(io.FileIO):
         return done
 
 
-def create(path: Path) -> IO[bytes]:
-    """Open a new file for writing; an existing one is emptied."""
-    return io.BufferedWriter(_File(str(path), "w"))
+def create(path: Path, mode: int | None = None) -> IO[bytes]:
+    """Open a new file for writing; an existing one is emptied.
+
+    Args:
+        mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
+    """
+    if mode is None:
+        return io.BufferedWriter(_File(str(path), "w"))
+    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, mode))
+    if hasattr(os, "fchmod"):  # the umask may have taken some bits away
+        with contextlib.suppress(PermissionError):  # of a file system without permissions
+            os.fchmod(file.fileno(), mode)
+    return io.BufferedWriter(file)
 
 
 def append(path: Path) -> io.RawIOBase:

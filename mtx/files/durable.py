@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from mtx.errors import DamagedFileError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
 
 FORMAT = 1  # of every file of mtx; versions of mtx with another number refuse it
@@ -33,10 +33,13 @@ _SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that becomes `path` when the block ends without an error; until then the old `path` stays."""
+    """A binary file that becomes `path` when the block ends without an error; until then the old `path` stays.
+
+    It has the permissions of the old one from its first byte on.
+    """
     temporary = _temporary(path.parent)
     try:
-        with disk.create(temporary) as file:
+        with disk.create(temporary, _permissions(path)) as file:
             yield file
         disk.sync(temporary)
         disk.rename(temporary, path)
@@ -48,6 +51,14 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     disk.sync(path.parent)
 
 
+def _permissions(path: Path) -> int | None:
+    """The permission bits of a file; None if there is no such file."""
+    try:
+        return path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return None
+
+
 def _temporary(directory: Path) -> Path:
     return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
 
@@ -56,6 +67,16 @@ def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
     """Let an OSError name the destination `path` instead of the temporary file or directory, which is removed."""
     if isinstance(error, OSError) and error.filename is not None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
+
+
+def check_reachable(path: Path) -> None:
+    """Raise UsageError if no file can be made at `path`: links lead in a circle, or a name is too long."""
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
 
 
 def make_directories(path: Path) -> None:

@@ -6,6 +6,7 @@ imports torch.
 
 import contextlib
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock
@@ -40,15 +41,13 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
     if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
     try:
-        with FileLock(lock):
+        with _locked(lock):
             if _source_of(export) != source:  # no other process has converted it meanwhile
                 logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
                 from mtx.interop.ctranslate2 import write_ctranslate2
                 from mtx.model_directory import storage
 
                 write_ctranslate2(storage.load(root), export, precision, source)
-            with contextlib.suppress(OSError):  # Windows does not remove an open file
-                lock.unlink()
     except OSError as error:
         raise MtxError(
             f"{export}: cannot be written: {error.strerror or error}",
@@ -56,6 +55,17 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
             "then mtx translate DIR --engine ctranslate2",
         ) from None
     return export
+
+
+@contextlib.contextmanager
+def _locked(lock: Path) -> Iterator[None]:
+    """Hold a lock, whose file is removed also after a failure; a process that waits for it then makes a new one."""
+    with FileLock(lock):
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows does not remove an open file
+                lock.unlink()
 
 
 def require_model_directory(model: Path) -> Path:

@@ -27,7 +27,8 @@ def check_replaceable(directory: Path) -> None:
 
     mtx wrote what the manifest lists, temporary files of an interruption, and the exports cached in a model directory.
     """
-    if not directory.exists():
+    durable.check_reachable(directory)
+    if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is not a directory")

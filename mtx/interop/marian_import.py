@@ -63,7 +63,7 @@ def import_marian(source: Path, target: Path) -> None:
 def _check_paths(source: Path, target: Path) -> None:
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
-    if source.resolve() == target.resolve():
+    if target.exists() and source.samefile(target):
         raise UsageError(f"{target}: is the directory that is read", "name a new directory")
     check_replaceable(target)
     if (source / marian.WEIGHTS).is_file():

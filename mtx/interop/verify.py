@@ -113,6 +113,11 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     except ImportError:
         logger.warning("transformers is not installed, so translations were not compared; pip install transformers")
         return None
+    try:
+        str(new).encode()
+    except UnicodeEncodeError:
+        logger.warning("transformers opens only paths in UTF-8, so translations were not compared: %s", new)
+        return None
     ours = Translator.load(root, beam_size=1)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)

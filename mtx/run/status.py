@@ -82,13 +82,13 @@ class Status:
     scores: dict[str, float]
     reason: str | None
 
-    def text(self) -> str:
+    def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
         best = "none yet"
         if self.best_bleu is not None:
             best = f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
         left = format_duration(math.inf if self.left_s is None else self.left_s)
-        lines = [
+        return [
             f"state:     {self.state}",
             f"step:      {self.step:,} of {self.max_steps:,}",
             f"best:      {best}",
@@ -96,7 +96,6 @@ class Status:
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
-        return "\n".join(lines)
 
 
 def read_status(root: Path) -> Status:

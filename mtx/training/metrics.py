@@ -129,7 +129,7 @@ class MetricsLogger:
             result.nll, result.ppl, result.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
         for sample in result.samples[:1]:
-            src, hyp = (text_files.printable(text[:_SAMPLE_CHARS]) for text in (sample.src, sample.hyp))
+            src, hyp = (text[:_SAMPLE_CHARS] for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
         self._hint(step, self._hints.validation(result.nll, result.bleu, is_best, result.hypotheses))
 

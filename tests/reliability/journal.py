@@ -62,8 +62,8 @@ class Recorder:
         return lambda path: (real(path), self._add("unlink", path))
 
     def create(self, real: Any) -> Any:
-        def call(path: Path) -> Any:
-            file = real(path)
+        def call(path: Path, *mode: Any) -> Any:
+            file = real(path, *mode)
             self._paths[file.fileno()] = path
             self._add("create", path)
             return file

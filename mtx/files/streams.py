@@ -1,0 +1,145 @@
+"""The standard streams: every byte is written or an error says so, a pause is not the end, what is shown is safe.
+
+All that mtx prints goes through here. Names and texts come from strangers' files, so control characters and marks that
+turn the direction of writing are escaped before a terminal gets them. Translations are data, not messages: they go to
+`sys.stdout.buffer` as they are.
+
+Another program can share a stream and make it non-blocking. Python then takes a pause of stdin for its end, and what a
+full pipe refuses for written; `_Writer` and `_Reader` wait instead.
+"""
+
+import contextlib
+import io
+import json
+import select
+import sys
+from collections.abc import Iterable
+from typing import IO, Any
+
+from mtx.files.text_files import printable
+
+_MAX_MESSAGE_CHARS = 5000  # of a line on stderr
+_ESCAPED = "backslashreplace"  # what the locale's encoding lacks is shown by its number
+
+
+class _Writer(io.RawIOBase):
+    """A standard stream whose writes wait for a slow reader, and whose errors name it."""
+
+    def __init__(self, stream: io.RawIOBase, name: str):
+        self._stream, self._name = stream, name
+        self.is_discarding = False
+
+    def write(self, data: Any) -> int:
+        if self.is_discarding:
+            return len(data)
+        try:
+            while (count := self._stream.write(data)) is None:
+                select.select([], [self.fileno()], [])
+        except OSError as error:
+            error.filename = self._name
+            raise
+        return count
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+class _Reader(io.RawIOBase):
+    """Standard input whose reads wait for a slow writer."""
+
+    def __init__(self) -> None:
+        self._stream = io.FileIO(sys.stdin.fileno(), "rb", closefd=False)
+
+    def readinto(self, buffer: Any) -> int:
+        while (count := self._stream.readinto(buffer)) is None:
+            select.select([self.fileno()], [], [])
+        return count
+
+    def readable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+
+def set_up() -> None:
+    """Make `sys.stdout` and `sys.stderr` such streams, with buffers, and however Python was told to start."""
+    sys.stdout, sys.stderr = _replaced(sys.stdout, "standard output"), _replaced(sys.stderr, "standard error")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # `typed_line` decodes what the locale cannot
+
+
+def _replaced(stream: Any, name: str) -> Any:
+    if not isinstance(stream, io.TextIOWrapper):  # None if the stream is closed
+        return stream
+    stream.flush()
+    raw: Any = getattr(stream.buffer, "raw", stream.buffer)  # Python started with -u has no buffer
+    is_prompt = stream.line_buffering or stream.write_through
+    buffer: Any = io.BufferedWriter(_Writer(raw, name))
+    return io.TextIOWrapper(buffer, stream.encoding, _ESCAPED, line_buffering=is_prompt)
+
+
+def standard_input() -> IO[bytes]:
+    """stdin in a buffer of its own: if a thread still waits in that of `sys.stdin`, the interpreter fails at exit."""
+    return io.BufferedReader(_Reader())
+
+
+def typed_line(prompt: str = "") -> str:
+    """A line that a user types on a terminal, without its end; raises EOFError after Ctrl-D."""
+    return input(printable(prompt)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def end_output(is_stopped: bool) -> None:
+    """Write what is left in the buffer of stdout, as far as that is possible; the interpreter will not try again.
+
+    Args:
+        is_stopped: a signal ends mtx, which then waits for no reader.
+    """
+    buffer = getattr(sys.stdout, "buffer", None)
+    writer = getattr(buffer, "raw", None)
+    try:
+        if sys.stdout is not None and not (is_stopped and isinstance(writer, _Writer)):
+            sys.stdout.flush()
+    except OSError:
+        is_stopped = True
+    if is_stopped and isinstance(writer, _Writer):
+        writer.is_discarding = True
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of a result; what a line must not hold on a terminal is escaped, line breaks too."""
+    print("\n".join(map(printable, lines)))  # noqa: T201
+
+
+def print_json(value: Any) -> None:
+    """Print a result as one line of JSON in ASCII."""
+    print(json.dumps(value))  # noqa: T201
+
+
+def show(lines: Iterable[str]) -> None:
+    """Write lines to stderr, escaped as by `print_lines` and cut to a bounded length, if stderr can be written."""
+    text = "".join(f"{message_line(line)}\n" for line in lines)
+    with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
+        sys.stderr.write(text)
+
+
+def show_prompt(text: str) -> None:
+    """Write the beginning of a line to stderr at once."""
+    sys.stderr.write(printable(text))
+    sys.stderr.flush()
+
+
+def message_line(text: str) -> str:
+    """A line of a message as it may be shown: of bounded length, with control characters escaped."""
+    if len(text) > _MAX_MESSAGE_CHARS:
+        text = f"{text[: _MAX_MESSAGE_CHARS // 2]} ... {text[-_MAX_MESSAGE_CHARS // 2 :]}"
+    return printable(text)
