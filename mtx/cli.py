@@ -144,12 +144,12 @@ def run(arguments: list[str]) -> int:
         nobody_reads = error.exit_code == 0 and sys.stdout is None
         return _report_error(UsageError("stdout is closed")) if nobody_reads else error.exit_code
     except BrokenPipeError:
-        streams.end_output(is_stopped=False)
+        streams.finish(sys.stdout)
         return 128 + 13  # SIGPIPE
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("MTX_DEBUG"):
             raise
-        streams.end_output(is_stopped=isinstance(error, KeyboardInterrupt))
+        streams.finish(sys.stdout, is_stopped=isinstance(error, KeyboardInterrupt))
         return _report_error(_as_mtx_error(error))
 
 
@@ -190,4 +190,6 @@ def main() -> None:
         if os.environ.get("MTX_DEBUG"):
             raise
         code = exit_code(error)
+        streams.finish(sys.stdout, is_stopped=True)
+    streams.finish(sys.stderr)
     sys.exit(code)

@@ -25,29 +25,31 @@ _ESCAPED = "backslashreplace"  # what the locale's encoding lacks is shown by it
 class _Writer(io.RawIOBase):
     """A standard stream whose writes wait for a slow reader, and whose errors name it."""
 
-    def __init__(self, stream: io.RawIOBase, name: str):
-        self._stream, self._name = stream, name
+    def __init__(self, stream: io.TextIOWrapper, name: str):
+        buffer: Any = stream.buffer
+        self._stream = getattr(buffer, "raw", buffer)  # Python that was started with -u has no buffer
+        self._name, self._owner = name, stream  # the owner would close the file at its end
         self.is_discarding = False
 
     def write(self, data: Any) -> int:
         if self.is_discarding:
             return len(data)
         try:
-            while (count := self._stream.write(data)) is None:
+            while (count := self._stream.write(data)) is None:  # it is non-blocking, and full
                 select.select([], [self.fileno()], [])
         except OSError as error:
             error.filename = self._name
             raise
-        return count
+        return int(count)
 
     def writable(self) -> bool:
         return True
 
     def fileno(self) -> int:
-        return self._stream.fileno()
+        return self._owner.fileno()
 
     def isatty(self) -> bool:
-        return self._stream.isatty()
+        return self._owner.isatty()
 
 
 class _Reader(io.RawIOBase):
@@ -82,9 +84,8 @@ def _replaced(stream: Any, name: str) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # None if the stream is closed
         return stream
     stream.flush()
-    raw: Any = getattr(stream.buffer, "raw", stream.buffer)  # Python started with -u has no buffer
     is_prompt = stream.line_buffering or stream.write_through
-    buffer: Any = io.BufferedWriter(_Writer(raw, name))
+    buffer: Any = io.BufferedWriter(_Writer(stream, name))
     return io.TextIOWrapper(buffer, stream.encoding, _ESCAPED, line_buffering=is_prompt)
 
 
@@ -98,20 +99,20 @@ def typed_line(prompt: str = "") -> str:
     return input(printable(prompt)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def end_output(is_stopped: bool) -> None:
-    """Write what is left in the buffer of stdout, as far as that is possible; the interpreter will not try again.
+def finish(stream: Any, is_stopped: bool = False) -> None:
+    """Write what the buffer of a standard stream holds, if that is possible; the interpreter will not try it at exit.
 
     Args:
         is_stopped: a signal ends mtx, which then waits for no reader.
     """
-    buffer = getattr(sys.stdout, "buffer", None)
-    writer = getattr(buffer, "raw", None)
+    writer = getattr(getattr(stream, "buffer", None), "raw", None)
+    is_lost = is_stopped and isinstance(writer, _Writer)
     try:
-        if sys.stdout is not None and not (is_stopped and isinstance(writer, _Writer)):
-            sys.stdout.flush()
+        if stream is not None and not is_lost:
+            stream.flush()
     except OSError:
-        is_stopped = True
-    if is_stopped and isinstance(writer, _Writer):
+        is_lost = True
+    if is_lost and isinstance(writer, _Writer):
         writer.is_discarding = True
 
 

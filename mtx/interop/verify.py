@@ -116,7 +116,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     try:
         str(new).encode()
     except UnicodeEncodeError:
-        logger.warning("transformers opens only paths in UTF-8, so translations were not compared: %s", new)
+        logger.warning("transformers opens only paths in UTF-8, so translations were not compared")
         return None
     ours = Translator.load(root, beam_size=1)
     max_length = ours.max_tokens + EXTRA_LENGTH
