@@ -121,6 +121,8 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return StoppedError("terminated", signal.SIGTERM)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
+        case RuntimeError() if isinstance(error.__cause__, KeyboardInterrupt):  # it came while a class was made
+            return _as_mtx_error(error.__cause__)
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return MtxError(f"{where}{error.strerror or error}")

@@ -1,12 +1,18 @@
 """Standard streams as shells leave them: closed, full, without a reader, and what else may not change an exit code."""
 
+import json
+import os
+import resource
+import select
 import signal
 import subprocess
+import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, start
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_ctrl_c, start
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -48,7 +54,77 @@ def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) 
 def test_a_full_disk_is_one_line_and_no_success(command: str, trained: Path, text: Path) -> None:
     result = shell(command, trained, text)
     check_error(result.returncode, result.stderr.decode(), 1, "No space left")
-    assert ("-o" in command) == (b"error: /dev/full: " in result.stderr)
+    name = b"/dev/full" if "-o" in command else b"standard output"
+    assert b"error: " + name + b": No space left" in result.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_disk_that_fills_while_it_is_written_is_an_error(unbuffered: str, trained: Path, tmp_path: Path) -> None:
+    """Unbuffered, Python itself counts what a full disk refused as written."""
+    out, limit = tmp_path / "out", partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1024, 1024))
+    with out.open("wb") as file:
+        result = subprocess.run(
+            [*MTX, "config", str(trained)], env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}, stdout=file,
+            stderr=subprocess.PIPE, preexec_fn=limit, check=False, timeout=60,
+        )  # fmt: skip
+    assert out.stat().st_size == 1024
+    check_error(result.returncode, result.stderr.decode(), 1, "standard output: File too large")
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_every_line(
+    unbuffered: str, trained: Path, text: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    environment = {**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}
+    command = [*MTX, "translate", str(trained), str(text), "--max-length", "3", "--json"]
+    process = subprocess.Popen(command, env=environment, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    received = b""
+    while data := os.read(reader, 8000):
+        received += data
+        time.sleep(0.002)
+    os.close(reader)
+    assert process.stderr and (process.wait(30), process.stderr.read()) == (0, b"")
+    lines = received.split(b"\n")
+    assert (len(lines), lines[-1]) == (6001, b"") and all(
+        json.loads(line).keys() == {"text", "score"} for line in lines[:-1]
+    )
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_mtx_that_waits_for_a_reader(
+    number: signal.Signals, code: int, trained: Path, text: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    command = [*MTX, "translate", str(trained), str(text), "--max-length", "3", "--json"]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c)
+    os.read(reader, 1) if select.select([reader], [], [], 60)[0] else None
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    os.close(reader)
+    os.close(writer)
+    check_error(process.returncode, err.decode(), code)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end(engine: str, run_copy: Path) -> None:
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    process = start("translate", run_copy, "--engine", engine, stdin=reader)
+    assert process.stdout and process.stderr
+    for _ in range(3):
+        os.write(writer, b"one two\n")
+        assert process.stdout.readline()  # it waits for the next line now
+    os.close(writer)
+    assert (process.stdout.read(), process.wait(30)) == (b"", 0), process.stderr.read()
+    os.close(reader)
 
 
 @pytest.mark.parametrize("command", [
