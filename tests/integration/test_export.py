@@ -1,7 +1,9 @@
 """`mtx export` and `mtx import`: another program's format, with the comparison that it translates as mtx does."""
 
 import json
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,3 +108,16 @@ def test_a_missing_library_is_one_line(
     monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
     words = ["not installed", 'pip install "mtx-translate[export]"']
     refused(1, words, "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+@pytest.mark.parametrize("to", ["ctranslate2", "huggingface"])
+def test_a_path_that_is_not_utf_8(to: str, trained: Path, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(trained, os.fsdecode(bytes(tmp_path / "caf") + b"\xe9")))
+    text = b"one two\nthree\n"
+    for engine in ("torch", "ctranslate2"):
+        result = mtx("translate", run, "--engine", engine, stdin=text)
+        assert (result.returncode, result.stdout.count(b"\n")) == (0, 2), result.stderr.decode()
+    result = mtx("export", run, "--to", to)
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.decode().startswith(rf"{tmp_path}/caf\udce9-{to}")

@@ -168,6 +168,13 @@ def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trai
     assert tree(run_copy / "model") == tree(trained / "model")
 
 
+def while_a_class_is_made() -> RuntimeError:
+    """What Python makes of Ctrl-C at that moment."""
+    error = RuntimeError("Error calling __set_name__ on 'Field' instance 'name' in 'Class'")
+    error.__cause__ = KeyboardInterrupt()
+    return error
+
+
 @pytest.mark.parametrize(
     "error, code, words",
     [
@@ -176,6 +183,7 @@ def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trai
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, ["out of memory"]),
         (OSError(28, "No space left on device", "x"), 1, ["x: No space left on device"]),
         (KeyboardInterrupt(), 130, ["interrupted"]),
+        (while_a_class_is_made(), 130, ["interrupted"]),
     ],
 )
 def test_what_a_command_can_raise(
@@ -203,3 +211,21 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")
     assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [
+    ["translate", "RUN", "a", "-o", "loop"], ["logprob", "RUN", "a", "a", "-o", "loop"],
+    ["report", "RUN", "-o", "loop/x.html"], ["import", "RUN", "-o", "loop"], ["translate", "RUN", "a", "-o", "x" * 300],
+    ["export", "RUN", "--to", "huggingface", "-o", "loop"], ["export", "RUN", "--to", "huggingface", "-o", "loop/x"],
+])  # fmt: skip
+def test_a_place_that_no_file_can_have(arguments: list[str], trained: Path, here: Path, refused: Refused) -> None:
+    (here / "loop").symlink_to("other")
+    (here / "other").symlink_to("loop")
+    (here / "a").write_text("one")
+    word = "Too many levels of symbolic links" if "loop" in arguments[-1] else "File name too long"
+    refused(2, [f"{arguments[-1]}: {word}"], *(str(trained) if word == "RUN" else word for word in arguments))
+
+
+def test_an_export_is_not_written_over_a_link_that_leads_nowhere(trained: Path, here: Path, refused: Refused) -> None:
+    (here / "link").symlink_to("nowhere")
+    refused(2, ["link: is not a directory"], "export", trained, "--to", "huggingface", "-o", "link")

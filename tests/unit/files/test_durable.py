@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 import stat
 from pathlib import Path
@@ -19,6 +20,31 @@ def test_a_new_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
     assert not stat.S_IMODE(path.stat().st_mode) & 0o111
     assert path.stat().st_mode & 0o044  # readable by others, unlike what mkstemp makes
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
+def test_a_file_that_is_replaced_keeps_its_permissions_and_is_never_more_readable(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    umask = os.umask(0o027)
+    try:
+        for mode in (0o600, 0o400, 0o664, 0o777, 0o640):
+            path.touch()
+            path.chmod(mode)
+            with durable.new_file(path) as file:
+                (temporary,) = set(tmp_path.iterdir()) - {path}
+                assert stat.S_IMODE(temporary.stat().st_mode) == mode
+                file.write(b"new")
+            assert stat.S_IMODE(path.stat().st_mode) == mode and path.read_text() == "new"
+        durable.write_text(tmp_path / "other", "a new file follows the umask")
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o640
+
+
+def test_a_file_is_made_with_no_more_permissions_than_it_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("os.fchmod", raising=False)
+    disk.create(tmp_path / "file", 0o600).close()
+    assert not stat.S_IMODE((tmp_path / "file").stat().st_mode) & 0o077
 
 
 def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The export inside a model directory: made once, made again for other weights, and never half there."""
 
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,19 @@ def test_an_unfinished_one_is_made_again(model: Path) -> None:
     export = cached_export(model)
     (export / "mtx.json").unlink()
     durable.verify(cached_export(model), ("mtx.json", "model.bin"))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_nothing_is_left_of_one_that_fails(error: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        assert (model / ".tmp-ctranslate2-int8.lock").is_file()
+        raise error
+
+    before = sorted(model.iterdir())
+    monkeypatch.setattr("mtx.interop.ctranslate2.write_ctranslate2", fail)
+    with pytest.raises((MtxError, KeyboardInterrupt)):
+        cached_export(model)
+    assert sorted(model.iterdir()) == before
 
 
 @pytest.mark.seconds
