@@ -44,12 +44,11 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     Args:
         mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
     """
-    if mode is None:
+    if mode is None or os.name == "nt":  # Windows has no such bits
         return io.BufferedWriter(_File(str(path), "w"))
     file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, mode))
-    if hasattr(os, "fchmod"):  # the umask may have taken some bits away
-        with contextlib.suppress(PermissionError):  # of a file system without permissions
-            os.fchmod(file.fileno(), mode)
+    with contextlib.suppress(PermissionError):  # of a file system without permissions
+        os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
     return io.BufferedWriter(file)
 
 

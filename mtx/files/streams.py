@@ -118,12 +118,12 @@ def finish(stream: Any, is_stopped: bool = False) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines of a result; what a line must not hold on a terminal is escaped, line breaks too."""
-    print("\n".join(map(printable, lines)))  # noqa: T201
+    print("\n".join(map(printable, lines)), flush=True)  # noqa: T201
 
 
 def print_json(value: Any) -> None:
     """Print a result as one line of JSON in ASCII."""
-    print(json.dumps(value))  # noqa: T201
+    print(json.dumps(value), flush=True)  # noqa: T201
 
 
 def show(lines: Iterable[str]) -> None:

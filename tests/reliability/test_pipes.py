@@ -50,6 +50,8 @@ def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) 
     "mtx status $RUN > /dev/full",
     "mtx config demo > /dev/full",
     "mtx --help > /dev/full",
+    "mtx --version > /dev/full",
+    "mtx compare $TEXT <(echo one) --ref $TEXT --fail-if-worse > /dev/full",
 ])  # fmt: skip
 def test_a_full_disk_is_one_line_and_no_success(command: str, trained: Path, text: Path) -> None:
     result = shell(command, trained, text)
