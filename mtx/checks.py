@@ -36,7 +36,8 @@ _ABOUT_DROPPED = {
     "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
     "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
     "identical": "see that the target column or file is the translation",
-    "control characters": "the text is damaged, or not UTF-8: convert it, for instance with iconv",
+    "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
+    "not UTF-8": "convert the text, for instance with iconv",
     "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
 }
 

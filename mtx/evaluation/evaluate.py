@@ -49,9 +49,9 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     """Score a file of hypotheses against the references of a test set.
 
     Raises:
-        DataError: if the file has more or fewer lines than the test set.
+        DataError: if the file has more or fewer lines than the test set, or is not UTF-8.
     """
-    hypotheses = list(text_files.read_lines(path))
+    hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
     return _score(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
