@@ -51,9 +51,9 @@ def _is_ordinary(beginning: bytes, name: str) -> bool:
 
 
 def _has_spaces(beginning: bytes, name: str) -> bool:
-    """Whether most NULs belong to spaces and other ASCII; in UTF-32 every character has one."""
+    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like; in UTF-32 all characters have one."""
     num_ascii = sum(c < "\x80" for c in beginning.decode(name, "ignore"))
-    return name.startswith("UTF-32") or 2 * num_ascii > beginning.count(0)
+    return name.startswith("UTF-32") or 3 * num_ascii > 2 * beginning.count(0)
 
 
 def likely_encoding(sample: bytes) -> str | None:
