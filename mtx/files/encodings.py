@@ -51,9 +51,11 @@ def _is_ordinary(beginning: bytes, name: str) -> bool:
 
 
 def _has_spaces(beginning: bytes, name: str) -> bool:
-    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like; in UTF-32 all characters have one."""
-    num_ascii = sum(c < "\x80" for c in beginning.decode(name, "ignore"))
-    return name.startswith("UTF-32") or 3 * num_ascii > 2 * beginning.count(0)
+    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like, and line feeds are line feeds."""
+    text = beginning.decode(name, "ignore")
+    has_line_feeds = "\n" in text or b"\n" not in beginning
+    is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
+    return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
 
 
 def likely_encoding(sample: bytes) -> str | None:
