@@ -41,16 +41,21 @@ def blocks(
             bar.update(len(block))
 
 
-def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list[str], list[str] | None]]:
+def paired(
+    lines: Iterator[list[str]], path: Path | None, invalid: text_files.Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
     """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
 
+    Args:
+        invalid: see `read_lines`.
+
     Raises:
-        DataError: if the file has fewer or more lines, or is not UTF-8.
+        DataError: if the file has fewer or more lines.
     """
     if path is None:
         yield from ((block, None) for block in lines)
         return
-    others, total = text_files.read_lines(path, "strict"), 0
+    others, total = text_files.read_lines(path, invalid), 0
     for block in lines:
         partners = list(itertools.islice(others, len(block)))
         if len(partners) < len(block):

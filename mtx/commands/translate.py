@@ -79,7 +79,7 @@ def translate(
     from mtx.commands import line_blocks
 
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
-    invalid = InvalidLines()
+    invalid, invalid_prefixes = InvalidLines("lines"), InvalidLines("lines of --prefix")
     with open_input(file) as source, open_output(output) as sink:
         translator = load_translator(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
@@ -90,13 +90,15 @@ def translate(
             is_possible = n_best <= translator.tokenizer.num_ids
             help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
             raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
-        lines = map(invalid.replace, line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape"))
-        for block, prefixes in line_blocks.paired(lines, prefix):
-            for hypotheses in translator.hypotheses(block, prefixes):
+        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
+        for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
+            prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
+            for hypotheses in translator.hypotheses(invalid.replace(block), prefixes):
                 sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
             sink.flush()
-    if invalid.count:
-        logger.warning("%d lines held invalid UTF-8, read as U+FFFD%s", invalid.count, invalid.guess())
+    for message in (invalid.message(), invalid_prefixes.message()):
+        if message:
+            logger.warning(message)
 
 
 def _sampling(

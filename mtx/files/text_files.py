@@ -165,10 +165,14 @@ def replace_invalid(line: str) -> str:
 
 
 class InvalidLines:
-    """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them."""
+    """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
 
-    def __init__(self) -> None:
-        self.count = 0
+    Args:
+        what: what the lines are called in `message`.
+    """
+
+    def __init__(self, what: str):
+        self._what, self.count = what, 0
         self._sample: list[bytes] = []
 
     def replace(self, lines: list[str]) -> list[str]:
@@ -179,9 +183,12 @@ class InvalidLines:
         self._sample += [line.encode("utf-8", "surrogateescape") for line in invalid[:room]]
         return [replace_invalid(line) for line in lines] if invalid else lines
 
-    def guess(self) -> str:
-        """The probable encoding of the invalid lines, as the end of a sentence."""
-        return _perhaps(likely_encoding(b"\n".join(self._sample)))
+    def message(self) -> str | None:
+        """What to say about the invalid lines; None if there were none."""
+        if not self.count:
+            return None
+        guess = _perhaps(likely_encoding(b"\n".join(self._sample)))
+        return f"{self.count} {self._what} held invalid UTF-8, read as U+FFFD{guess}"
 
 
 def printable(text: str) -> str:

@@ -154,7 +154,6 @@ def test_text_that_is_not_utf_8_is_refused_with_its_encoding(refused, trained: P
         refused(1, words, "compare", good, hyp, "--ref", ref)
         refused(1, words, "evaluate", trained, "--src", hyp, "--ref", ref)
         refused(1, words, "logprob", trained, hyp, ref, "-o", tmp_path / "out")
-    refused(1, words, "translate", trained, good, "--prefix", narrow, "-o", tmp_path / "out")
     wide_words = [f"{wide}: is in UTF-16, expected UTF-8", f"iconv -f UTF-16 -t UTF-8 {wide} > NEW"]
     refused(1, wide_words, "evaluate", "--hyp", good, "--ref", wide)
     refused(1, wide_words, "translate", trained, wide, "-o", tmp_path / "out")
