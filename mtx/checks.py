@@ -16,7 +16,8 @@ from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
-from mtx.evaluation.metrics import writes_spaces
+from mtx.evaluation.languages import writes_spaces
+from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
@@ -36,7 +37,8 @@ _ABOUT_DROPPED = {
     "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
     "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
     "identical": "see that the target column or file is the translation",
-    "control characters": "the text is damaged, or not UTF-8: convert it, for instance with iconv",
+    "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
+    "not UTF-8": "convert the text, for instance with iconv",
     "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
 }
 
@@ -56,8 +58,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the step at which training will end, if a forecast exists; None means `training.max_steps`.
     """
     figures = text_figures(data)
-    text = (*_dropped(data), *_sets(data), *_sides(figures, config), *_unknown_words(figures, config))
-    return [*text, *_plan(data, config, last_step)]
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(figures, config))
+    return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -84,6 +86,12 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
             yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
 
 
+def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
+    if too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
+        help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
+        yield Advice(f"validation set: {TOO_SHORT}", help)
+
+
 def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
     for name, text in figures.items():
         if text.swapped >= _SWAPPED:
@@ -96,14 +104,17 @@ def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice
             yield Advice(f"{name}: long sentences do not have long translations ({correlation})", help)
 
 
-def _unknown_words(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
+def _unknown_words(figures: "dict[str, TextFigures]", data: PreparedData, config: Config) -> Iterator[Advice]:
+    languages = (config.data.src, data.valid.src_texts()), (config.data.tgt, data.valid.tgt_texts())
+    src_has_words, tgt_has_words = (writes_spaces(*language) for language in languages)
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
     else:
         help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
     for name, text in figures.items():
-        for language, side in ((config.data.src, text.src), (config.data.tgt, text.tgt)):
-            if side.unknown_words >= _UNKNOWN_WORDS and writes_spaces(language):
+        sides = (config.data.src, text.src, src_has_words), (config.data.tgt, text.tgt, tgt_has_words)
+        for language, side, has_words in sides:
+            if side.unknown_words >= _UNKNOWN_WORDS and has_words:
                 share = f"{side.unknown_words:.0%} of the {language} words"
                 yield Advice(f"{name}: {share} are spelled in bytes or unknown", help)
 

@@ -55,7 +55,7 @@ def compare(
     texts = _texts(systems, src, ref, direction, test)
     from mtx.evaluation import comparison
     from mtx.evaluation.differing_settings import differing_settings, groups_by_seed
-    from mtx.evaluation.evaluate import system_outputs
+    from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
 
     models = [path for path in systems if path not in texts[0].hypotheses]
@@ -65,6 +65,7 @@ def compare(
     comparisons = {}
     for text in texts:
         outputs, references = system_outputs(text, systems, translators)
+        warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(
             outputs, references, paired.value, metrics or METRICS, tgt, published
         )

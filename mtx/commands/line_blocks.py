@@ -17,12 +17,15 @@ _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enou
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
 
 
-def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
+def blocks(
+    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict"
+) -> Iterator[list[str]]:
     """The lines of `source` in blocks that are translated together.
 
     Args:
         file: its name; None for stdin.
         prompt: the prompt on a terminal.
+        invalid: see `read_lines`.
     """
     from tqdm import tqdm
 
@@ -30,7 +33,7 @@ def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[s
         yield from ([line] for line in _typed(prompt))
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    lines = text_files.decoded_lines(source, file or Path("stdin"))
+    lines = text_files.decoded_lines(source, file or Path("stdin"), invalid)
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
         for block in _in_blocks(lines) if is_whole else _as_they_come(lines):
@@ -38,8 +41,13 @@ def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[s
             bar.update(len(block))
 
 
-def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list[str], list[str] | None]]:
+def paired(
+    lines: Iterator[list[str]], path: Path | None, invalid: text_files.Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
     """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+
+    Args:
+        invalid: see `read_lines`.
 
     Raises:
         DataError: if the file has fewer or more lines.
@@ -47,7 +55,7 @@ def paired(lines: Iterator[list[str]], path: Path | None) -> Iterator[tuple[list
     if path is None:
         yield from ((block, None) for block in lines)
         return
-    others, total = text_files.read_lines(path), 0
+    others, total = text_files.read_lines(path, invalid), 0
     for block in lines:
         partners = list(itertools.islice(others, len(block)))
         if len(partners) < len(block):

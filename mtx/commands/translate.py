@@ -10,6 +10,7 @@ import typer
 
 from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
 from mtx.errors import UsageError
+from mtx.files.text_files import InvalidLines
 
 if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
@@ -78,7 +79,7 @@ def translate(
     from mtx.commands import line_blocks
 
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
-    bad = 0
+    invalid, invalid_prefixes = InvalidLines("lines"), InvalidLines("lines of --prefix")
     with open_input(file) as source, open_output(output) as sink:
         translator = load_translator(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
@@ -89,13 +90,15 @@ def translate(
             is_possible = n_best <= translator.tokenizer.num_ids
             help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
             raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
-        for block, prefixes in line_blocks.paired(line_blocks.blocks(source, file, f"{translator.src}> "), prefix):
-            bad += sum("\ufffd" in line for line in block)
-            for hypotheses in translator.hypotheses(block, prefixes):
+        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
+        for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
+            prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
+            for hypotheses in translator.hypotheses(invalid.replace(block), prefixes):
                 sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
             sink.flush()
-    if bad:
-        logger.warning("%d lines held invalid UTF-8, read as U+FFFD", bad)
+    for message in (invalid.message(), invalid_prefixes.message()):
+        if message:
+            logger.warning(message)
 
 
 def _sampling(

@@ -235,7 +235,7 @@ class TrainingConfig(Section):
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (paper 6.1)")
-    patience: PositiveInt | None = Field(None, description="validations without a better BLEU before training stops")
+    patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
     tensorboard: Bool = Field(False, description="write metrics for TensorBoard (extra tensorboard)")
 
 

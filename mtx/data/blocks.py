@@ -20,7 +20,7 @@ from mtx.data.cleaning import Limits, clean_pair, pair_hashes, text_hashes
 from mtx.data.corpora import PairBlock
 from mtx.data.token_store import store_batch
 from mtx.data.tokenizer import Tokenizer
-from mtx.files.text_files import printable
+from mtx.files.text_files import printable, replace_invalid
 
 _EXAMPLE_CHARS = 80
 # A pair with its line and the number of its corpus. Large strings, because a batch may hold more than 2 GiB.
@@ -64,7 +64,7 @@ class PairGroup:
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
-        src, tgt = printable(self.src[:_EXAMPLE_CHARS]), printable(self.tgt[:_EXAMPLE_CHARS])
+        src, tgt = (printable(replace_invalid(text)[:_EXAMPLE_CHARS]) for text in (self.src, self.tgt))
         return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
 
 

@@ -13,14 +13,17 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
+from mtx.files.text_files import is_utf8
+
 EMPTY, TOO_LONG, RATIO = "empty", "too long", "length ratio"
-IDENTICAL, CONTROL, DUPLICATE = "identical", "control characters", "duplicate"
+IDENTICAL, CONTROL, DUPLICATE, NOT_UTF8 = "identical", "control characters", "duplicate", "not UTF-8"
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
 # White space that is not text: all characters that some program takes as the end of a line, TAB and US.
 _SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
-# The rest of Unicode's control characters (Cc), lone surrogates, and U+FFFD, which replaces invalid UTF-8.
+# The rest of Unicode's control characters (Cc), lone surrogates, and U+FFFD, which other programs write for bytes that
+# they could not read.
 _DAMAGE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
 # Any character except white space, controls, Unicode's Default_Ignorable_Code_Point and the empty Braille cell, U+2800.
 _VISIBLE = re.compile(
@@ -50,15 +53,16 @@ def clean_text(text: str) -> str:
 def clean_pair(src: str, tgt: str, limits: Limits) -> tuple[str, str] | str:
     """The cleaned pair, or the reason to drop it: the first that holds, in this order.
 
-    empty: a side has no visible character. control characters: a side has a control, a lone surrogate or U+FFFD.
-    too long: a side has too many characters for `max_tokens` pieces of the largest size. identical: both sides are
-    equal. length ratio: (longer + 10) / (shorter + 10) in UTF-8 bytes exceeds `max_length_ratio`.
+    empty: a side has no visible character. not UTF-8: a side has bytes that are not UTF-8, which the readers escape.
+    control characters: a side has a control, another lone surrogate or U+FFFD. too long: a side has too many characters
+    for `max_tokens` pieces of the largest size. identical: both sides are equal. length ratio: (longer + 10) /
+    (shorter + 10) in UTF-8 bytes exceeds `max_length_ratio`.
     """
     src, tgt = clean_text(src), clean_text(tgt)
     if not (_VISIBLE.search(src) and _VISIBLE.search(tgt)):
         return EMPTY
     if _is_damaged(src) or _is_damaged(tgt):
-        return CONTROL
+        return CONTROL if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
     max_chars = MAX_PIECE_CHARS * limits.max_tokens
     if len(src) > max_chars or len(tgt) > max_chars:
         return TOO_LONG

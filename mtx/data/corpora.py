@@ -1,6 +1,7 @@
 """Types for streams of parallel text: blocks of pairs, a corpus that yields them, and the corpora of a run.
 
-Every sentence is one line that UTF-8 can encode: no reader yields a line feed or a lone surrogate.
+Every sentence is one line: no reader yields a line feed. A byte that is not UTF-8 is a lone surrogate in it (Python's
+surrogateescape); training drops such pairs, and validation and test text is refused for them.
 """
 
 import re
@@ -9,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.config.schema import FILE_ENDING
+from mtx.errors import DataError
+from mtx.files.text_files import is_utf8, read_lines
 
 
 @dataclass(frozen=True)
@@ -19,15 +22,25 @@ class PairBlock:
     src: list[str]
     tgt: list[str]
 
+    def first_not_utf8(self) -> int | None:
+        """The line of the first pair that is not UTF-8; None if there is none."""
+        pairs = enumerate(zip(self.src, self.tgt, strict=True), self.first_line)
+        return next((line for line, pair in pairs if not all(map(is_utf8, pair))), None)
+
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only."""
+    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
+
+    Attributes:
+        files: the text files that hold it, for messages; none for tables.
+    """
 
     name: str
     weight: float
     tag: str | None
     read: Callable[[], Iterator[PairBlock]]
+    files: tuple[Path, ...] = ()
 
     def blocks(self) -> Iterator[PairBlock]:
         """Stream the pairs; every call starts from the first.
@@ -36,6 +49,16 @@ class Corpus:
             DataError: at a line or record that is not a pair, or if the sides have different lengths.
         """
         return self.read()
+
+    def not_utf8(self, line: int) -> DataError:
+        """The error for a corpus that is not UTF-8: it names the first such line of its files, or `line` of a table."""
+        for file in self.files:
+            try:
+                for _ in read_lines(file, "strict"):
+                    pass
+            except DataError as error:
+                return error
+        return DataError(f"{self.name}:{line}: is not UTF-8")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.blocks import TEXT, CleanBlock, PairGroup, clean_block, encode_block, progress_bar, read_batches
-from mtx.data.cleaning import DUPLICATE, TOO_LONG, Limits, SeenHashes
+from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus
 from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
@@ -37,6 +37,7 @@ from mtx.run.layout import REPORT, TRAIN_STORE, VALID_STORE, test_store
 log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
+_FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     Raises:
         UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights are so small
             that an epoch would have no sentence.
-        DataError: if text cannot be read, a set is empty, or nothing is left to train on.
+        DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
@@ -157,10 +158,23 @@ def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path
                 writer.write_batch(batch)
             num_cleaned += batch.num_rows
             bar.update(block.num_read)
+    for tally in tallies:
+        _check_encoding(tally)
     if not num_cleaned:
         raise _nothing_left(tallies)
     log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
     return num_cleaned
+
+
+def _check_encoding(tally: Tally) -> None:
+    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many."""
+    if not (count := tally.dropped[NOT_UTF8]):
+        return
+    error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
+    pairs = f"{count:,} of the {tally.read:,} pairs"
+    if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+        raise DataError(f"{error}; so are {pairs}", error.help)
+    log.warning("%s; %s are dropped for that", error, pairs)
 
 
 def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:

@@ -8,17 +8,19 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mtx.data.corpora import PairBlock
+from mtx.data.spreadsheet import columns_of_lines
 from mtx.errors import DataError
-from mtx.files.text_files import read_lines
+from mtx.files.text_files import escaped, is_utf8, read_lines
 
 BLOCK_PAIRS = 16_384
+ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are not UTF-8, for cleaning to find
 PLAIN_KEYS = ("src", "tgt")  # column names for any two languages
 _LINE_BREAK = re.compile("\r?\n")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -31,7 +33,7 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         DataError: if the files have different numbers of lines; the message has both.
     """
     # Without `zip`, because that drops the extra lines of either side, and with `strict` it does not count the lines.
-    src_lines, tgt_lines = read_lines(src_path), read_lines(tgt_path)
+    src_lines, tgt_lines = read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE)
     first_line = 1
     while True:
         src, tgt = list(islice(src_lines, BLOCK_PAIRS)), list(islice(tgt_lines, BLOCK_PAIRS))
@@ -49,30 +51,34 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
 
 
 def read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of a file with src TAB tgt on each line; a first line that names the sides is skipped."""
-    lines = read_lines(path)
-    first_line = next(lines, None)
-    if first_line is None:
+    """The pairs of a file with src TAB tgt on each line; a first line that names the sides is skipped.
+
+    The quotes that a spreadsheet put around cells are taken off, see `spreadsheet`.
+    """
+    rows = columns_of_lines(path, read_lines(path, ESCAPE))
+    first_row = next(rows, None)
+    if first_row is None:
         return
-    header = tuple(first_line.split("\t"))
+    header = tuple(first_row)
     if header in (languages[::-1], PLAIN_KEYS[::-1]) and header != languages:
         raise DataError(f"{path}:1: columns {header[0]} TAB {header[1]}, expected {languages[0]} TAB {languages[1]}")
     start = 2 if header in (languages, PLAIN_KEYS) else 1
-    rest = chain([first_line], lines) if start == 1 else lines
-    yield from in_blocks((_tsv_pair(path, number, line) for number, line in enumerate(rest, start)), start)
+    rest = chain([first_row], rows) if start == 1 else rows
+    yield from in_blocks((_tsv_pair(path, number, columns) for number, columns in enumerate(rest, start)), start)
 
 
-def _tsv_pair(path: Path, number: int, line: str) -> tuple[str, str]:
-    columns = line.split("\t")
+def _tsv_pair(path: Path, number: int, columns: list[str]) -> tuple[str, str]:
     if len(columns) != 2:
         help = "the two sides are separated by one TAB; there is none in this line" if len(columns) == 1 else None
+        if help and '"' in columns[0]:
+            help += "; if a cell of a spreadsheet has a line break in it, replace it there by a space"
         raise DataError(f"{path}:{number}: {len(columns)} column{'s'[: len(columns) > 1]}, expected src TAB tgt", help)
     return columns[0], columns[1]
 
 
 def read_jsonl(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
     """The pairs of a file with a JSON object on each line; `_expected` says which objects."""
-    lines = enumerate(read_lines(path), 1)
+    lines = enumerate(read_lines(path, ESCAPE), 1)
     return in_blocks(_json_pair(f"{path}:{number}", line, languages) for number, line in lines)
 
 
@@ -84,7 +90,8 @@ def _json_pair(where: str, line: str, languages: tuple[str, str]) -> tuple[str, 
     for fields in (row, row.get("translation")) if isinstance(row, dict) else ():
         for src, tgt in _keys(languages):
             if isinstance(fields, dict) and src in fields and tgt in fields:
-                return _json_text(where, src, fields[src]), _json_text(where, tgt, fields[tgt])
+                texts = _json_text(where, src, fields[src]), _json_text(where, tgt, fields[tgt])
+                return texts if not is_utf8(line) else (_replaced(texts[0]), _replaced(texts[1]))
     got = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
     raise DataError(f"{where}: {got}, {_expected(languages)}")
 
@@ -94,7 +101,12 @@ def _json_text(where: str, key: str, value: object) -> str:
         return ""
     if not isinstance(value, str):
         raise DataError(f"{where}: {key} is {type(value).__name__}, expected text")
-    return _one_line(_SURROGATE.sub("\ufffd", value))
+    return _one_line(value)
+
+
+def _replaced(text: str) -> str:
+    """Text without the lone surrogates that JSON can spell."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:
@@ -173,7 +185,7 @@ def _column_texts(where: str, table: Any, column: list[str]) -> list[str]:
         return [_one_line(text or "") for text in values.to_pylist()]
     except UnicodeDecodeError:
         raw = values.cast(pa.large_binary()).to_pylist()
-        return [_one_line((text or b"").decode("utf-8", errors="replace")) for text in raw]
+        return [_one_line(escaped(text or b"")) for text in raw]
 
 
 def short(error: BaseException) -> str:

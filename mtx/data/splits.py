@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mtx.data.blocks import PairGroup, progress_bar, source_hashes, text_batch
 from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, text_hashes
-from mtx.data.corpora import Corpora, Corpus
+from mtx.data.corpora import Corpora, Corpus, PairBlock
 from mtx.data.workers import Workers
 from mtx.errors import DataError
 from mtx.run.layout import VALID_STORE, test_store
@@ -67,12 +67,17 @@ class EvalSet:
 
 
 def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
-    """Read the validation and test sets that the user configured, exactly as they are."""
+    """Read the validation and test sets that the user configured, exactly as they are.
+
+    Raises:
+        DataError: if a set is empty or not UTF-8.
+    """
     sets = [("validation", EvalSet("valid", VALID_STORE), corpora.valid)] if corpora.valid else []
     sets += [("test", EvalSet(name, test_store(name)), corpus) for name, corpus in corpora.tests.items()]
     for kind, eval_set, corpus in sets:
         hashes = [eval_set.src_hashes]
         for block in corpus.blocks():
+            _refuse_not_utf8(corpus, block)
             eval_set.batches.append(text_batch(np.arange(len(block.src)) + block.first_line, block.src, block.tgt, 0))
             hashes.append(text_hashes(map(clean_text, block.src)))
             outcomes = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
@@ -81,6 +86,11 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
         if not eval_set.src_hashes.size:
             raise DataError(f"the {kind} set {corpus.name!r} holds no pairs")
     return [eval_set for _, eval_set, _ in sets]
+
+
+def _refuse_not_utf8(corpus: Corpus, block: PairBlock) -> None:
+    if (line := block.first_not_utf8()) is not None:
+        raise corpus.not_utf8(line)
 
 
 def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[EvalSet]:
@@ -92,6 +102,9 @@ def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[Ev
     num_sources, smallest, largest = _extreme_hashes(corpora.train, limits, workers)
     size = min(MAX_HELD_OUT, max(1, num_sources // 20))
     if 0 < num_sources <= size * len(sets):
+        for corpus in corpora.train:  # sentences that are not UTF-8 do not count, and are then the reason
+            for block in corpus.blocks():
+                _refuse_not_utf8(corpus, block)
         raise DataError(
             f"the training text has {num_sources} different source sentences, too few to hold some out and still train",
             "data.valid and data.test name other text",

@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.errors import DataError
-from mtx.evaluation.metrics import bleu, words, writes_spaces
+from mtx.evaluation.languages import tokenizer_of
+from mtx.evaluation.metrics import bleu, words
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import METRICS, SIGNIFICANCE_LEVEL, MetricComparison, System, TestType, paired_tests
 
@@ -99,23 +100,25 @@ def compare(
             raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
     if not references:
         raise DataError("nothing to compare: no lines")
+    tokenizer = tokenizer_of(tgt, references)
     return Comparison(
         names=[system.name for system in systems], num_lines=len(references), paired=paired,
         metrics=paired_tests(systems, references, paired, metrics, tgt, protocol),
-        length_unit="words" if writes_spaces(tgt) else "characters",
-        lengths=_by_length(systems, references, tgt), sentences=_differing_sentences(systems, references),
+        length_unit="words" if tokenizer == "13a" else "characters",
+        lengths=_by_length(systems, references, tokenizer), sentences=_differing_sentences(systems, references),
     )  # fmt: skip
 
 
-def _by_length(systems: Sequence[System], references: list[str], tgt: str) -> list[LengthBin]:
-    size = _BIN_WORDS if writes_spaces(tgt) else _BIN_CHARACTERS
+def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
+    size = _BIN_WORDS if tokenizer == "13a" else _BIN_CHARACTERS
     bins: list[list[int]] = [[] for _ in range(_NUM_BINS)]
     for row, reference in enumerate(references):
-        bins[min(max(len(words(reference, tgt)) - 1, 0) // size, _NUM_BINS - 1)].append(row)
+        bins[min(max(len(words(reference, tokenizer)) - 1, 0) // size, _NUM_BINS - 1)].append(row)
     lengths = []
     for number, rows in enumerate(bins):
         if rows:
-            scores = [bleu([s.hypotheses[i] for i in rows], [references[i] for i in rows], tgt) for s in systems]
+            part = [references[i] for i in rows]
+            scores = [bleu([s.hypotheses[i] for i in rows], part, tokenizer=tokenizer) for s in systems]
             longest = (number + 1) * size if number < _NUM_BINS - 1 else None
             lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
     return lengths

@@ -11,7 +11,7 @@ from pathlib import Path
 from mtx.data.cleaning import clean_text
 from mtx.decoding.text_translator import TextTranslator
 from mtx.errors import DataError
-from mtx.evaluation.metrics import Scores, normalize_lines, score
+from mtx.evaluation.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
@@ -49,9 +49,9 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     """Score a file of hypotheses against the references of a test set.
 
     Raises:
-        DataError: if the file has more or fewer lines than the test set.
+        DataError: if the file has more or fewer lines than the test set, or is not UTF-8.
     """
-    hypotheses = list(text_files.read_lines(path))
+    hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
     return _score(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
@@ -61,7 +61,14 @@ def _score(hypotheses: list[str], test_set: TestSet, normalization: str, protoco
     references, *more_references = (
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )
+    warn_if_too_short(test_set.name, references, test_set.tgt)
     return score(hypotheses, references, test_set.tgt, protocol, more_references)
+
+
+def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
+    """Warn if BLEU says nothing about a test set; chrF2 does."""
+    if too_short_for_bleu(references, tgt):
+        logger.warning("%s: %s; chrF2 is the score to go by", name, TOO_SHORT)
 
 
 def system_outputs(

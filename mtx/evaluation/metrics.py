@@ -5,6 +5,7 @@ nothing; `evaluate.py` does.
 """
 
 import re
+import statistics
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,14 +13,12 @@ from typing import Any
 
 from mtx.data.cleaning import clean_text
 from mtx.errors import DataError
+from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.protocols import Protocol
 
-# Languages that write no spaces between words, by their codes of two and of three letters.
-_CHINESE = ("zh", "zho", "cmn", "yue")
-_WITHOUT_SPACES = (
-    *_CHINESE, "ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bo", "bod", "dz", "dzo",
-)  # fmt: skip
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
+_LONGEST_NGRAM = 4  # of BLEU
+TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 
 @dataclass(frozen=True)
@@ -62,25 +61,17 @@ class Scores:
         return cls(bleu, chrf, ter)
 
 
-def writes_spaces(language: str) -> bool:
-    """Whether a language writes spaces between words; a script or a region may follow its code, as in zh-Hant."""
-    return _code(language) not in _WITHOUT_SPACES
+def words(text: str, tokenizer: str) -> list[str]:
+    """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
+    return text.split() if tokenizer == "13a" else _CHARACTER.findall(text)
 
 
-def _code(language: str) -> str:
-    return re.split("[-_]", language)[0].lower()
+def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:
+    """Whether BLEU is nearly always 0: half of the references have fewer than four tokens, so no 4-gram can match."""
+    from sacrebleu.metrics import BLEU
 
-
-def words(text: str, language: str) -> list[str]:
-    """The words of a text, or its characters if the language writes no spaces between words."""
-    return text.split() if writes_spaces(language) else _CHARACTER.findall(text)
-
-
-def tokenizer_of(tgt: str) -> str:
-    """The name of sacreBLEU's BLEU tokenizer for a language: 13a, or one that splits characters."""
-    if writes_spaces(tgt):
-        return "13a"
-    return "zh" if _code(tgt) in _CHINESE else "char"
+    tokenize = BLEU(tokenize=tokenizer_of(tgt, references)).tokenizer
+    return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < _LONGEST_NGRAM
 
 
 def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
@@ -100,7 +91,7 @@ def score(
     """Corpus BLEU, chrF2 and TER.
 
     Args:
-        tgt: target language, which decides BLEU's tokenizer.
+        tgt: target language, which decides BLEU's tokenizer together with the references (`tokenizer_of`).
         protocol: adds a BLEU score by this published protocol.
         more_references: further translations of the same sources, each a list of lines.
 
@@ -116,7 +107,7 @@ def score(
     if not hypotheses:
         raise DataError("nothing to score: no lines")
     scores = []
-    for metric in (BLEU(tokenize=tokenizer_of(tgt)), CHRF(), TER()):
+    for metric in (BLEU(tokenize=tokenizer_of(tgt, references)), CHRF(), TER()):
         value = metric.corpus_score(list(hypotheses), streams).score
         scores.append(CorpusScore(float(value), str(metric.get_signature())))
     bleu, chrf, ter = scores
@@ -131,8 +122,20 @@ def _published(hypotheses: Sequence[str], references: list[list[str]], protocol:
     return CorpusScore(value, text.signature(str(metric.get_signature())))
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "") -> float:
-    """Corpus BLEU alone, for validation."""
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", tokenizer: str | None = None) -> float:
+    """Corpus BLEU alone.
+
+    Args:
+        tokenizer: for a part of a test set, the tokenizer of the whole; by default that of these references.
+    """
     from sacrebleu.metrics import BLEU
 
-    return float(BLEU(tokenize=tokenizer_of(tgt)).corpus_score(list(hypotheses), [list(references)]).score)
+    metric = BLEU(tokenize=tokenizer or tokenizer_of(tgt, references))
+    return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+
+
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Corpus chrF2 alone."""
+    from sacrebleu.metrics import CHRF
+
+    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtx.errors import UsageError
+from mtx.evaluation.languages import code_of
 
 LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # with published scores
 
@@ -97,8 +98,9 @@ def find(name: str, tgt: str) -> Protocol:
     Raises:
         UsageError: if no scores by this protocol are published for the language, or sacremoses is not installed.
     """
+    given, tgt = tgt, code_of(tgt)
     if tgt not in LANGUAGES[name]:
-        got = f"got {tgt}" if tgt else "got files, whose language is unknown"
+        got = f"got {given}" if given else "got files, whose language is unknown"
         raise UsageError(
             f"--protocol {name}: expected the target language {' or '.join(LANGUAGES[name])}, {got}",
             None if tgt else f"--direction en-{LANGUAGES[name][0]}",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mtx.evaluation.metrics import tokenizer_of
+from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.protocols import Protocol
 
 TestType = Literal["bs", "ar"]  # bootstrap resampling (Koehn 2004), approximate randomisation (Riezler & Maxwell 2005)
@@ -72,7 +72,7 @@ def paired_tests(
     """The scores of all systems by each metric, tested against the baseline; for the arguments see `compare`."""
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt)), "chrf": CHRF, "ter": TER}
+    factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
     comparisons = _test(systems, references, paired, {name: factories[name]() for name in METRICS if name in metrics})
     if protocol is not None:
         text = protocol.tokenized(references, [system.hypotheses for system in systems])

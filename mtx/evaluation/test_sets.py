@@ -34,7 +34,7 @@ class TestSet:
 
 
 def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
-    """The lines of two text files that must have the same number of lines."""
+    """The lines of two text files, which must be UTF-8 and have the same number of lines."""
     a, b = _read(first), _read(second)
     if len(a) != len(b):
         raise DataError(f"{first} has {len(a)} lines, {second} has {len(b)}")
@@ -146,4 +146,4 @@ def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) ->
 
 
 def _read(path: Path) -> list[str]:
-    return list(text_files.read_lines(path))
+    return list(text_files.read_lines(path, "strict"))

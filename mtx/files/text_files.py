@@ -2,16 +2,22 @@
 
 import contextlib
 import gzip
+import itertools
 import os
 import re
+import shlex
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from mtx.errors import DataError, UsageError
+from mtx.files.encodings import likely_encoding, wide_encoding
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
+_BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
+_SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
+_ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
 _SIGNATURE_BYTES = 265  # the longest signature, that of tar, ends here
 # The first bytes of files that are not text. No sentence begins with them.
 _SIGNATURES = {
@@ -73,7 +79,7 @@ def _errors_named(name: Path) -> Iterator[None]:
         raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def byte_lines(file: IO[bytes]) -> Iterator[bytes]:
+def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of a binary stream, without LF, without one CR before it, and without a BOM at byte 0."""
     for number, line in enumerate(file):
         if number == 0 and line.startswith(b"\xef\xbb\xbf"):
@@ -83,22 +89,106 @@ def byte_lines(file: IO[bytes]) -> Iterator[bytes]:
         yield line
 
 
-def decoded_lines(file: IO[bytes], name: Path) -> Iterator[str]:
+Invalid = Literal["replace", "surrogateescape", "strict"]
+
+
+def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> Iterator[str]:
     """The lines of an open UTF-8 stream, as in `read_lines`; error messages use `name`."""
     with _errors_named(name):
-        for line in byte_lines(file):
-            yield line.decode("utf-8", errors="replace")
+        lines = byte_lines(_checked_lines(file, name))
+        for number, line in enumerate(lines, 1):
+            try:
+                yield line.decode("utf-8", errors=invalid)
+            except UnicodeDecodeError:
+                raise _not_utf8(name, number, line, lines) from None
 
 
-def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text file, plain or gzip; invalid bytes become U+FFFD.
+def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
+    """The lines of a UTF-8 text file, plain or gzip.
+
+    Args:
+        invalid: what becomes of bytes that are not UTF-8. `replace`: U+FFFD. `surrogateescape`: one lone surrogate a
+            byte, which `is_utf8` finds. `strict`: the file is refused.
 
     Raises:
         UsageError: if the file is missing or not text, see `open_binary`.
-        DataError: if a gzip file is truncated or damaged.
+        DataError: if a gzip file is truncated or damaged, the text is in UTF-16 or UTF-32, or its lines end in CR.
     """
     with open_binary(path) as file:
-        yield from decoded_lines(file, path)
+        yield from decoded_lines(file, path, invalid)
+
+
+def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
+    """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
+    beginning = getattr(file, "peek", lambda _: b"")(_SIGNATURE_BYTES)  # waits no longer than reading a line
+    if encoding := wide_encoding(beginning or b""):
+        raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
+    first = file.readline(_BEGINNING_BYTES)
+    if not first.endswith(b"\n"):
+        if first.count(b"\r") > 1:
+            help = f"tr '\\r' '\\n' < {shlex.quote(str(name))} > NEW"
+            raise DataError(f"{name}: its lines end in CR, as on an old Mac, expected LF", help)
+        first += file.readline()
+    return itertools.chain([first] if first else [], file)
+
+
+def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> DataError:
+    """The error for a line that is not UTF-8; it and those of the following lines show the encoding."""
+    others = (other for other in itertools.islice(rest, _SAMPLED_LINES) if not is_utf8(escaped(other)))
+    encoding = likely_encoding(b"\n".join([line, *itertools.islice(others, _SAMPLE_LINES)]))
+    return DataError(f"{name}:{number}: is not UTF-8{_perhaps(encoding)}", _iconv(name, encoding or "ENCODING"))
+
+
+def _perhaps(encoding: str | None) -> str:
+    return f", perhaps {encoding}" if encoding else ""
+
+
+def _iconv(name: Path, encoding: str) -> str:
+    file = shlex.quote(str(name))
+    unpacked, file = (f"gzip -dc {file} | ", "") if name.suffix == ".gz" else ("", f"{file} ")
+    return f"{unpacked}iconv -f {encoding} -t UTF-8 {file}> NEW"
+
+
+def escaped(line: bytes) -> str:
+    """A line with a lone surrogate for each byte that is not UTF-8."""
+    return line.decode("utf-8", "surrogateescape")
+
+
+def is_utf8(line: str) -> bool:
+    """Whether a line that was read with `surrogateescape` was UTF-8; U+FFFD is."""
+    return line.isprintable() or _ESCAPED.search(line) is None  # surrogates are not printable
+
+
+def replace_invalid(line: str) -> str:
+    """A line that was read with `surrogateescape` as if read with `replace`."""
+    return line if is_utf8(line) else line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class InvalidLines:
+    """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
+
+    Args:
+        what: what the lines are called in `message`.
+    """
+
+    def __init__(self, what: str):
+        self._what, self.count = what, 0
+        self._sample: list[bytes] = []
+
+    def replace(self, lines: list[str]) -> list[str]:
+        """Count the invalid lines; returns all lines as if read with `replace`."""
+        invalid = [line for line in lines if not is_utf8(line)]
+        self.count += len(invalid)
+        room = _SAMPLE_LINES - len(self._sample)
+        self._sample += [line.encode("utf-8", "surrogateescape") for line in invalid[:room]]
+        return [replace_invalid(line) for line in lines] if invalid else lines
+
+    def message(self) -> str | None:
+        """What to say about the invalid lines; None if there were none."""
+        if not self.count:
+            return None
+        guess = _perhaps(likely_encoding(b"\n".join(self._sample)))
+        return f"{self.count} {self._what} held invalid UTF-8, read as U+FFFD{guess}"
 
 
 def printable(text: str) -> str:

@@ -40,6 +40,8 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
          "smoothing", "nats per target token", False, [*loss, *nll]),
         ("Perplexity", "between how many pieces the model hesitates; should fall", "perplexity", True, perplexity),
         ("Validation BLEU", "by greedy search; should rise", "BLEU", False, lines("validation", "bleu")),
+        ("Validation chrF2", "by greedy search; should rise; it decides, because the references are too short for BLEU",
+         "chrF2", False, lines("validation", "chrf")),
         ("Learning rate", "how large the steps are", "learning rate", False, lines("train", "learning_rate")),
         ("Gradient norm", "the largest of each interval, before clipping; a lasting rise is a warning",
          "gradient norm", True, lines("train", "grad_norm", largest=True)),

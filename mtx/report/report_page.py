@@ -17,7 +17,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison
 from mtx.evaluation.differing_settings import differing_settings
-from mtx.evaluation.metrics import writes_spaces
+from mtx.evaluation.languages import writes_spaces
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.learning_curves import learning_curves
@@ -116,7 +116,9 @@ def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> I
 
 def _samples(run: RunSummary) -> list[dict[str, Any]]:
     """The samples of evenly spaced validations, with marks on the words that the reference lacks."""
-    events, by_character = run.validations_with_samples(), not writes_spaces(run.config.data.tgt)
+    events = run.validations_with_samples()
+    references = [sample["ref"] for sample in events[0]["samples"]] if events else []
+    by_character = not writes_spaces(run.config.data.tgt, references)
     count = min(_MAX_SAMPLED, len(events))
     validations = [events[round(number * (len(events) - 1) / max(1, count - 1))] for number in range(count)]
     return [

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.metrics import words, writes_spaces
+from mtx.evaluation.languages import tokenizer_of, writes_spaces
+from mtx.evaluation.metrics import words
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.word_diff import Words, word_diff
 from mtx.run.contents import translated_tests
@@ -48,11 +49,12 @@ class Traits:
 
     @classmethod
     def of(cls, hypotheses: Sequence[str], references: Sequence[str], tgt: str) -> "Traits":
-        sizes = range(1, 5) if writes_spaces(tgt) else range(2, 17)
+        tokenizer = tokenizer_of(tgt, references)
+        sizes = range(1, 5) if tokenizer == "13a" else range(2, 17)
         return cls(
             exact=sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True)),
             empty=sum(not hyp.strip() for hyp in hypotheses),
-            repeating=sum(_repeats(words(hyp, tgt), sizes) for hyp in hypotheses),
+            repeating=sum(_repeats(words(hyp, tokenizer), sizes) for hyp in hypotheses),
             length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
         )
 
@@ -112,7 +114,7 @@ def _results(test_set: TestSet, roots: Sequence[Path], names: Sequence[str]) -> 
 def _sentences(test_set: TestSet, hypotheses: list[str], references: list[str]) -> list[Sentence]:
     from sacrebleu.metrics import CHRF
 
-    metric, by_character, sentences = CHRF(), not writes_spaces(test_set.tgt), []
+    metric, by_character, sentences = CHRF(), not writes_spaces(test_set.tgt, references), []
     for line, (src, hyp, ref) in enumerate(zip(test_set.sources, hypotheses, references, strict=True), start=1):
         chrf = float(metric.sentence_score(hyp, [ref]).score)
         sentences.append(Sentence(line, chrf, src, *word_diff(hyp, ref, by_character)))

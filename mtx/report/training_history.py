@@ -11,9 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from mtx.run.events import DECIDING_METRICS, deciding_metric
+
 _MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
-_MIN_GAIN = 0.5  # BLEU points that the last third of the steps must bring for more training to be worthwhile
+_MIN_GAIN = (
+    0.5  # points of BLEU or chrF2 that the last third of the steps must bring for more training to be worthwhile
+)
 Event = dict[str, Any]
 
 
@@ -88,21 +92,22 @@ def _is_number(value: object) -> bool:
 
 
 def progress(history: TrainingHistory) -> str:
-    """Whether a run is still improving, in words, from the BLEU of its validations."""
-    validations = [event for event in history.of("validation") if _is_number(event.get("bleu"))]
+    """Whether a run is still improving, in words, from the scores of its validations."""
+    key = deciding_metric(history.of("validation"))
+    validations, metric = [e for e in history.of("validation") if _is_number(e.get(key))], DECIDING_METRICS[key]
     if len(validations) < 2:
         return "There are not enough validations yet to tell."
-    steps, bleu = [event["step"] for event in validations], [event["bleu"] for event in validations]
-    best = max(range(len(bleu)), key=lambda number: float(bleu[number]))
-    earlier = [value for step, value in zip(steps, bleu, strict=True) if step <= steps[-1] * 2 / 3]
-    gain = bleu[best] - max(earlier or bleu[:1])
-    at = f"the best validation has {bleu[best]:.2f} BLEU, at step {steps[best]:,.0f}"
-    since = len(bleu) - 1 - best
+    steps, scores = [event["step"] for event in validations], [event[key] for event in validations]
+    best = max(range(len(scores)), key=lambda number: float(scores[number]))
+    earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
+    gain = scores[best] - max(earlier or scores[:1])
+    at = f"the best validation has {scores[best]:.2f} {metric}, at step {steps[best]:,.0f}"
+    since = len(scores) - 1 - best
     after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
     if gain > _MIN_GAIN:
-        latest = f", {bleu[-1] - bleu[-2]:.1f} of it at the last validation" if since == 0 else ""
+        latest = f", {scores[-1] - scores[-2]:.1f} of it at the last validation" if since == 0 else ""
         word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
-        return f"{word}: validation BLEU rose by {gain:.1f} in the last third of the steps{latest}; {at}, {end}."
+        return f"{word}: validation {metric} rose by {gain:.1f} in the last third of the steps{latest}; {at}, {end}."
     if since == 0:
-        return f"Hardly: validation BLEU rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
+        return f"Hardly: validation {metric} rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
     return f"No: {at}, and {after}."

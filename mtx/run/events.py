@@ -2,11 +2,21 @@
 
 import contextlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mtx.files import text_files
 from mtx.files.durable import require_file
+
+# What can decide which validation is the best: its key in the events, and its name. An event has chrF2 only where
+# BLEU says nothing about the validation text, and there chrF2 decides.
+DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU"}
+
+
+def deciding_metric(validations: Sequence[dict[str, Any]]) -> str:
+    """The key of the figure that decides which of these validation events is the best, by the last of them."""
+    return next(key for key in DECIDING_METRICS if key == "bleu" or key in (validations or [{}])[-1])
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:

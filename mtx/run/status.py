@@ -15,7 +15,7 @@ from mtx.files import durable
 from mtx.files.durations import format_duration
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.events import read_events
+from mtx.run.events import DECIDING_METRICS, deciding_metric, read_events
 from mtx.run.layout import SCORES
 
 
@@ -68,6 +68,8 @@ class Status:
 
     Attributes:
         state: running, finished, stopped (training can go on), prepared, or new.
+        best_bleu, best_step: of the best validation so far.
+        best_metric, best_score: the metric that decides which validation is the best, and its score.
         left_s: seconds of training that are left, by the last estimate; None before the first one.
         reason: why it is not running; None if unknown.
     """
@@ -78,6 +80,8 @@ class Status:
     max_steps: int
     best_bleu: float | None
     best_step: int | None
+    best_metric: str
+    best_score: float | None
     left_s: float | None
     scores: dict[str, float]
     reason: str | None
@@ -85,8 +89,8 @@ class Status:
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
         best = "none yet"
-        if self.best_bleu is not None:
-            best = f"{self.best_bleu:.2f} at step {self.best_step:,} (validation BLEU)"
+        if self.best_score is not None:
+            best = f"{self.best_score:.2f} at step {self.best_step:,} (validation {self.best_metric})"
         left = format_duration(math.inf if self.left_s is None else self.left_s)
         return [
             f"state:     {self.state}",
@@ -110,12 +114,15 @@ def read_status(root: Path) -> Status:
     step = next((event["step"] for event in reversed(events) if "step" in event), 0)
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
-    best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
+    key = deciding_metric(validations)
+    nothing = {"bleu": None, "chrf": None, "step": None}
+    best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
     try:
         scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
     except (KeyError, TypeError):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
     max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
     return Status(
-        str(root), state.name, step, max_steps, best["bleu"], best["step"], left, scores, state.reason or None
+        str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key], left,
+        scores, state.reason or None,
     )  # fmt: skip

@@ -123,15 +123,17 @@ class MetricsLogger:
         self.event(
             "validation", step=step, nll=result.nll, ppl=result.ppl, bleu=result.bleu, seconds=round(result.seconds, 2),
             samples=[vars(sample) for sample in result.samples],
+            **({} if result.chrf is None else {"chrf": result.chrf}),
         )  # fmt: skip
         logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s (%s)", step, self._max_steps,
-            result.nll, result.ppl, result.bleu, " (best)" if is_best else "", format_duration(elapsed_s),
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s%s (%s)", step, self._max_steps, result.nll,
+            result.ppl, result.bleu, "" if result.chrf is None else f", chrF2 {result.chrf:.2f}",
+            " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
         for sample in result.samples[:1]:
             src, hyp = (text[:_SAMPLE_CHARS] for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
-        self._hint(step, self._hints.validation(result.nll, result.bleu, is_best, result.hypotheses))
+        self._hint(step, self._hints.validation(result.nll, result.score, is_best, result.hypotheses))
 
     def end(self, step: int, reason: str) -> None:
         """Report that training is over, and the setting that ended it, such as max_steps."""

@@ -41,7 +41,7 @@ from mtx.training.runtime import RuntimeChoices, new_model
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
-from mtx.training.validation import validate
+from mtx.training.validation import deciding_metric, validate
 
 logger = logging.getLogger(__name__)
 
@@ -145,8 +145,8 @@ class Trainer:
             raise StoppedError(text, number, "the same command goes on from there")
         if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
             logger.warning(
-                "no validation was better than that of the model to start from, BLEU %.2f; a smaller "
-                "training.learning_rate may be", self.state.best_bleu,
+                "no validation was better than that of the model to start from, %s %.2f; a smaller "
+                "training.learning_rate may be", deciding_metric(self.data, self.config.data.tgt), self.state.best_bleu,
             )  # fmt: skip
 
     def _new_metrics(self) -> MetricsLogger:
@@ -156,7 +156,10 @@ class Trainer:
         return MetricsLogger(
             self.paths.metrics, state.step, training.max_steps, self.deferred_errors, self._stopping.ends_at,
             None if peak is None else flops / peak,
-            Hints(training.patience, state.best_bleu if state.best_step else None),
+            Hints(
+                training.patience, state.best_bleu if state.best_step else None,
+                deciding_metric(self.data, self.config.data.tgt),
+            ),
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
 
@@ -283,11 +286,11 @@ class Trainer:
         with self._signals.interrupting():
             validation = validate(self.model, self.data, data.max_tokens, data.tgt)
         state, step = self.state, self.state.step
-        is_best = validation.bleu > state.best_bleu
+        is_best = validation.score > state.best_bleu
         self.state = replace(
             state, validated_step=step, validation_s=round(validation.seconds, 3),
             bad_validations=0 if is_best else state.bad_validations + 1,
-            best_bleu=validation.bleu if is_best else state.best_bleu, best_step=step if is_best else state.best_step,
+            best_bleu=validation.score if is_best else state.best_bleu, best_step=step if is_best else state.best_step,
         )  # fmt: skip
         self.metrics.validation(step, validation, is_best, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():

@@ -1,6 +1,6 @@
 """Validation: how well a model in training does on text that it does not learn from. Flow: model, data -> `Validation`.
 
-Both figures are computed in fp32, BLEU by greedy decoding.
+The figures are computed in fp32, BLEU and chrF2 by greedy decoding.
 """
 
 import math
@@ -18,6 +18,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
+from mtx.run.events import DECIDING_METRICS
 from mtx.training.loss import smoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
@@ -46,11 +47,13 @@ class Validation:
 
     Attributes:
         nll: unsmoothed, per target token, `</s>` included.
+        chrf: None unless it decides, see `deciding_metric`.
         samples: the same few sentences each time.
     """
 
     nll: float
     bleu: float
+    chrf: float | None
     seconds: float
     hypotheses: list[str]
     samples: list[Sample]
@@ -58,6 +61,19 @@ class Validation:
     @property
     def ppl(self) -> float:
         return math.exp(min(self.nll, 700.0))
+
+    @property
+    def score(self) -> float:
+        """The figure that decides which validation is the best."""
+        return self.bleu if self.chrf is None else self.chrf
+
+
+def deciding_metric(data: PreparedData, tgt: str) -> str:
+    """The name of the metric that decides which validation is the best: chrF2 where BLEU says nothing.
+
+    It follows from the validation text alone, so that a continued run decides as before.
+    """
+    return DECIDING_METRICS["chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), tgt) else "bleu"]
 
 
 def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) -> Validation:
@@ -69,8 +85,9 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     hypotheses = metrics.normalize_lines(translator.translate(sources), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
+    chrf = metrics.chrf(hypotheses, references) if deciding_metric(data, tgt) == DECIDING_METRICS["chrf"] else None
     samples = evenly_spaced_samples(sources, references, hypotheses)
-    return Validation(nll, bleu, time.monotonic() - started, hypotheses, samples)
+    return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples)
 
 
 @torch.no_grad()

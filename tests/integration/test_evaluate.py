@@ -140,3 +140,29 @@ def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> N
     (tmp_path / "model" / "tokenizer.json").unlink()
     result = mtx("evaluate", tmp_path / "model", "--src", two, "--ref", two)
     check_error(result.returncode, result.stderr.decode(), 1, "tokenizer.json: is missing")
+
+
+def test_text_that_is_not_utf_8_is_refused_with_its_encoding(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """References in cp1252 were scored as if every umlaut were wrong, and UTF-16 as noise."""
+    text, names = "Das Mädchen läuft über die Straße.\n" * 3, ("good", "cp1252", "utf-16")
+    good, narrow, wide = (tmp_path / name for name in names)
+    for path, codec in zip((good, narrow, wide), ("utf-8", "cp1252", "utf-16"), strict=True):
+        path.write_text(text, encoding=codec)
+    words = [f"{narrow}:1: is not UTF-8, perhaps WINDOWS-1252", f"iconv -f WINDOWS-1252 -t UTF-8 {narrow} > NEW"]
+    for hyp, ref in ((good, narrow), (narrow, good)):
+        refused(1, words, "evaluate", "--hyp", hyp, "--ref", ref)
+        refused(1, words, "compare", good, hyp, "--ref", ref)
+        refused(1, words, "evaluate", trained, "--src", hyp, "--ref", ref)
+        refused(1, words, "logprob", trained, hyp, ref, "-o", tmp_path / "out")
+    wide_words = [f"{wide}: is in UTF-16, expected UTF-8", f"iconv -f UTF-16 -t UTF-8 {wide} > NEW"]
+    refused(1, wide_words, "evaluate", "--hyp", good, "--ref", wide)
+    refused(1, wide_words, "translate", trained, wide, "-o", tmp_path / "out")
+    refused(1, wide_words, "translate", trained, good, "--prefix", wide, "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_references_that_are_too_short_for_bleu_are_told(tmp_path: Path) -> None:
+    (tmp_path / "ref").write_text("Open\nSave as\nQuit\n")
+    for arguments in (("evaluate", "--hyp", tmp_path / "ref"), ("compare", tmp_path / "ref", tmp_path / "ref")):
+        result = mtx(*arguments, "--ref", tmp_path / "ref")
+        assert result.returncode == 0 and result.stderr.count(b"warning: ref: half of the references have fewer") == 1

@@ -1,5 +1,6 @@
 """`mtx train` end to end: what it prints, what it leaves, what it does when called again."""
 
+import itertools
 import json
 import re
 import sys
@@ -119,3 +120,29 @@ def test_two_text_files_with_given_sets(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "en-de"
     references = (run / "evaluation" / "news" / "ref.txt").read_bytes()
     assert references == (tmp_path / "news.de").read_bytes()
+
+
+@pytest.mark.seconds
+def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:
+    """A dictionary has BLEU 0 in every validation: the best was always the first one, and patience ended there."""
+    words = ["".join(word) for word in itertools.product("abc", "de", "fgh", "ij", "kl")]
+    (tmp_path / "words.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in words))
+    run, text = tmp_path / "run", f"data.train={tmp_path / 'words.tsv'}"
+    more = ["training.validate_every=4", "training.learning_rate=0.03", "tokenizer.vocab_size=290", text]
+    arguments = ["train", "own-text", *TINY, *more, f"run_dir={run}"]
+    first = mtx(*arguments, "training.max_steps=20")
+    assert first.returncode == 0, first.stderr.decode()
+    assert first.stderr.count(b"warning: validation set: half of the references have fewer than four words") == 1
+    assert b"warning: heldout: half of the references" in first.stderr and b"chrF2" in first.stderr
+    again = mtx(*arguments, "training.max_steps=4000", "training.patience=2")
+    assert again.returncode == 0, again.stderr.decode()
+    validations = [event for event in events(run) if event["event"] == "validation"]
+    scores = [event["chrf"] for event in validations]
+    best = scores.index(max(scores))
+    assert events(run)[-1]["reason"] == "patience" and len(scores) - 1 - best == 2
+    assert {event["bleu"] for event in validations} == {0.0}
+    status = json.loads(mtx("status", run, "--json").stdout)
+    assert (status["best_metric"], status["best_score"]) == ("chrF2", scores[best])
+    assert status["best_step"] == validations[best]["step"]
+    report = (run / "report.html").read_text(encoding="utf-8")
+    assert "Validation chrF2" in report and f"the best validation has {scores[best]:.2f} chrF2" in report

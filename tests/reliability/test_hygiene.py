@@ -36,9 +36,10 @@ class Row:
 
 
 ROWS = {
-    "invalid UTF-8": Row(b"a \xff dog", dropped="control characters"),
-    "a cut character": Row(b"a dog \xe2\x80", dropped="control characters"),
-    "surrogates": Row(b"a \xed\xa0\x80\xed\xb0\x80 dog", dropped="control characters"),
+    "invalid UTF-8": Row(b"a \xff dog", dropped="not UTF-8"),
+    "a cut character": Row(b"a dog \xe2\x80", dropped="not UTF-8"),
+    "surrogates": Row(b"a \xed\xa0\x80\xed\xb0\x80 dog", dropped="not UTF-8"),
+    "U+FFFD": Row("a \ufffd dog".encode(), dropped="control characters"),
     "NUL": Row(b"a\x00dog", dropped="control characters"),
     "ESC": Row(b"a \x1b[31mdog", dropped="control characters"),
     "C1": Row("a \x9bdog".encode(), dropped="control characters"),

@@ -17,10 +17,10 @@ TOKENIZER: Any = SimpleNamespace(vocabulary=lambda: PIECES, num_pieces=7)
 Ids = list[list[int]]
 
 
-def store(path: Path, src: Ids, tgt: Ids, weight: float = 1.0) -> TokenStore:
+def store(path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words") -> TokenStore:
     with StoreWriter(path, len(PIECES), [weight]) as writer:
         number = len(src)
-        texts = ["s"] * number, ["t"] * number
+        texts = ["s"] * number, [tgt_text] * number
         writer.add(store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts))
     return TokenStore.open(path)
 
@@ -97,6 +97,13 @@ def test_what_a_plan_gives_reason_to_say(
     training: dict[str, Any], last_step: int | None, text: str, clean: TokenStore
 ) -> None:
     assert told(prepared(clean, clean), last_step, **training) == text
+
+
+@pytest.mark.parametrize("text, is_short", [("a long text", True), ("a long text.", False), ("你好吗", True)])
+def test_references_that_are_too_short_for_bleu(text: str, is_short: bool, tmp_path: Path, clean: TokenStore) -> None:
+    valid = store(tmp_path / "short.arrow", *pairs(600), tgt_text=text)
+    expected = "validation set: half of the references have fewer than four words or characters" if is_short else ""
+    assert told(prepared(clean, valid)).partition(", so BLEU")[0] == expected
 
 
 def test_sides_that_are_exchanged_shifted_or_of_another_language(tmp_path: Path, clean: TokenStore) -> None:

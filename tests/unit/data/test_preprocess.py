@@ -305,3 +305,62 @@ def test_a_changed_file_is_refused_by_name(tmp_path: Path, train_text: list[Pair
     TokenStore.open(path)
     with pytest.raises(DamagedFileError, match=r"test\.news\.arrow"):
         load_prepared(tmp_path / "out")
+
+
+GERMAN = [f"das Mädchen läuft {number} mal über die Straße" for number in range(300)]
+
+
+def write_german(tmp_path: Path, name: str, codec: str, num_wrong: int, num_pairs: int = 300) -> None:
+    """Pairs whose last `num_wrong` targets are in another encoding."""
+    (tmp_path / f"{name}.xx").write_text("".join(f"a girl runs {n} times\n" for n in range(num_pairs)))
+    codecs = ["utf-8"] * (num_pairs - num_wrong) + [codec] * num_wrong
+    lines = [f"{text}\n".encode(codec) for text, codec in zip(GERMAN, codecs, strict=False)]
+    (tmp_path / f"{name}.yy").write_bytes(b"".join(lines))
+
+
+def test_a_few_pairs_that_are_not_utf_8_are_dropped_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_german(tmp_path, "train", "cp1252", 10)
+    sides = (tmp_path / f"train.{side}" for side in ("xx", "yy"))
+    src, tgt = (side.open("a", encoding="utf-8") for side in sides)
+    with src, tgt:
+        src.write("a \ufffd runs\n")
+        tgt.write("U+FFFD is UTF-8\n")
+    data = run(tmp_path)
+    dropped = {reason: entry["pairs"] for reason, entry in data.report["dropped"].items()}
+    assert dropped == {"not UTF-8": 10, "control characters": 1}
+    assert "M\ufffddchen" in data.report["dropped"]["not UTF-8"]["example"]["tgt"]
+    place = f"{tmp_path / 'train.yy'}:291: is not UTF-8, perhaps WINDOWS-1252"
+    assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; 10 of the 301 pairs are dropped for that"]
+
+
+@pytest.mark.parametrize("num_wrong, num_pairs", [(11, 300), (150, 300), (300, 300), (11, 12)])
+def test_a_corpus_that_is_largely_not_utf_8_is_refused(tmp_path: Path, num_wrong: int, num_pairs: int) -> None:
+    write_german(tmp_path, "train", "cp1252", num_wrong, num_pairs)
+    with pytest.raises(DataError) as error:
+        run(tmp_path)
+    line = num_pairs - num_wrong + 1
+    assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: is not UTF-8, perhaps WINDOWS-1252")
+    assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path / 'train.yy'} > NEW"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("key", ["valid", "test"])
+def test_validation_and_test_text_that_is_not_utf_8_is_refused(tmp_path: Path, key: str) -> None:
+    write_german(tmp_path, "train", "utf-8", 0)
+    write_german(tmp_path, "held", "cp1252", 1, 20)
+    with pytest.raises(DataError, match=r"held\.yy:20: is not UTF-8, perhaps WINDOWS-125"):
+        run(tmp_path, f"data.{key}=held")
+
+
+@pytest.mark.parametrize("key", ["train", "valid", "test"])
+def test_utf_16_and_cr_are_refused_before_anything_is_read(tmp_path: Path, key: str) -> None:
+    """The other corpus ends with a pair that is none, which would be found first."""
+    write_german(tmp_path, "train", "utf-8", 0)
+    (tmp_path / "wide.tsv").write_text("".join(f"a\t{text}\n" for text in GERMAN), encoding="utf-16-le")
+    (tmp_path / "old.tsv").write_text("".join(f"a\t{text}\r" for text in GERMAN), newline="")
+    with (tmp_path / "train.xx").open("a") as file:
+        file.write("one more\n")
+    for name, words in (("wide.tsv", "is in UTF-16LE"), ("old.tsv", "its lines end in CR")):
+        more: tuple[str, ...] = () if key == "train" else (f"data.{key}={tmp_path / name}",)
+        with pytest.raises(DataError, match=rf"{name}: {words}"):
+            run(tmp_path, *more, train=("train", str(tmp_path / name)) if key == "train" else ("train",))

@@ -4,6 +4,7 @@ import pytest
 
 from mtx.errors import DataError
 from mtx.evaluation import metrics
+from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import CorpusScore, Scores
 
 REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
@@ -53,7 +54,30 @@ def test_bleu_of_a_language_without_spaces_sees_parts_of_a_sentence() -> None:
     ],
 )
 def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
-    assert metrics.words(text, language) == units
+    assert metrics.words(text, tokenizer_of(language, [])) == units
+
+
+@pytest.mark.parametrize(
+    "references, tgt, is_short",
+    [
+        (["Open", "Save as", "a b c d e"], "en", True),
+        (["Open the file", "Open the file.", "Save the file."], "en", False),  # 3, 4 and 4 tokens of 13a
+        (["你好吗", "开"], "zh", True),
+        (["打开文件", "打开文件"], "zh", False),
+        (["打开文件", "打开文件"], "tgt", False),
+        ([], "en", False),
+    ],
+)
+def test_references_without_4_grams_are_too_short_for_bleu(references: list[str], tgt: str, is_short: bool) -> None:
+    assert metrics.too_short_for_bleu(references, tgt) is is_short
+    if is_short:
+        assert metrics.bleu(references[:2], references[:2], tgt) == 0
+        assert metrics.chrf(references, references) == pytest.approx(100)
+
+
+def test_the_parts_of_a_test_set_have_the_tokenizer_of_the_whole() -> None:
+    assert metrics.bleu(["今天天气很好"], ["今天天气很坏"], "tgt", tokenizer="13a") == 0
+    assert metrics.bleu(["今天天气很好"], ["今天天气很坏"], "tgt") > 50
 
 
 def test_each_reference_counts() -> None:

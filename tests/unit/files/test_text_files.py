@@ -125,3 +125,59 @@ def test_a_pipe_is_read(data: bytes) -> None:
 def test_ends_in_newline_means_that_the_last_line_is_complete(tmp_path: Path, data: bytes, expected: bool) -> None:
     (tmp_path / "x").write_bytes(data)
     assert text_files.ends_in_newline(tmp_path / "x") is expected
+
+
+GERMAN = "Das Mädchen läuft über die Straße.\n"
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_utf_16_is_refused_by_name(codec: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path = tmp_path / f"my text{'' if pack is bytes else '.gz'}"
+    path.write_bytes(pack((GERMAN * 300).encode(codec)))
+    with pytest.raises(DataError) as error:
+        next(text_files.read_lines(path))
+    name = codec.upper().replace("-LE", "LE")
+    assert str(error.value) == f"{path}: is in {name}, expected UTF-8"
+    iconv = f"iconv -f {name} -t UTF-8"
+    command = f"{iconv} '{path}' > NEW" if pack is bytes else f"gzip -dc '{path}' | {iconv} > NEW"
+    assert error.value.help == command
+
+
+def test_lines_that_end_in_cr_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    for text in ("a\rb\rc", "a b\r" * 300_000 + "c\n"):
+        path.write_text(text, newline="")
+        with pytest.raises(DataError, match="old: its lines end in CR") as error:
+            next(text_files.read_lines(path))
+        assert error.value.help == f"tr '\\r' '\\n' < {path} > NEW"
+    for text in ("a\r", "a\rb", "a\rb\rc\nd\n", "a\r\n\r\n", "x" * 2**21 + "\ra\n"):
+        path.write_text(text, newline="")
+        assert len(list(text_files.read_lines(path))) == max(1, text.count("\n"))
+
+
+def test_a_line_that_is_not_utf_8_is_named_with_its_probable_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "ref.de"
+    path.write_bytes(b"\xef\xbb\xbfA dog.\nU+FFFD: \xef\xbf\xbd\n" + GERMAN.encode("cp1252") * 3)
+    lines = text_files.read_lines(path, "strict")
+    assert [next(lines), next(lines)] == ["A dog.", "U+FFFD: \ufffd"]
+    with pytest.raises(DataError) as error:
+        next(lines)
+    assert str(error.value) == f"{path}:3: is not UTF-8, perhaps WINDOWS-1252"
+    assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {path} > NEW"
+
+
+def test_escaped_lines_tell_invalid_bytes_from_u_fffd(tmp_path: Path) -> None:
+    path = tmp_path / "text"
+    path.write_bytes(b"\xef\xbf\xbd\na\xffb\x80\n")
+    valid, invalid = text_files.read_lines(path, "surrogateescape")
+    assert text_files.is_utf8(valid) and not text_files.is_utf8(invalid)
+    assert [text_files.replace_invalid(line) for line in (valid, invalid)] == list(text_files.read_lines(path))
+
+
+def test_invalid_lines_are_counted_and_guessed_at() -> None:
+    invalid = text_files.InvalidLines("lines")
+    assert invalid.replace(["a", "\ufffd"]) == ["a", "\ufffd"] and invalid.message() is None
+    lines = [GERMAN.encode("cp1252").decode("utf-8", "surrogateescape")] * 3
+    assert invalid.replace(["a", *lines])[:2] == ["a", "Das M\ufffddchen l\ufffduft \ufffdber die Stra\ufffde.\n"]
+    assert invalid.message() == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"

@@ -12,4 +12,5 @@ def test_repetitions_in_languages_without_spaces_are_found_by_characters() -> No
     hypotheses = ["我看书看书看书", "ไปไหนไปไหนไปไหน", "ໄປໃສໄປໃສໄປໃສ", "共1000人……好好好", "ฮ่าๆ 555", "我 看 书"]
     for tgt in ("zh", "th", "lo-LA"):
         assert Traits.of(hypotheses, hypotheses, tgt).repeating == 3
-    assert Traits.of(hypotheses, hypotheses, "en").repeating == 0
+    assert Traits.of(hypotheses, ["a b c"] * 6, "en").repeating == 0
+    assert Traits.of(hypotheses, hypotheses, "tgt").repeating == 3, "the references decide"

@@ -1,0 +1,86 @@
+"""Quotes that a spreadsheet put around the cells of a TSV file. Flow: the lines of a file -> the columns of each line.
+
+A spreadsheet writes the cell `He said "no" twice` as `"He said ""no"" twice"`. In other TSV files a quote is a
+character like any other: `"Hello," he said.` stays, and so does a sentence that is wholly in quotes. So a file is
+decided as a whole, from its beginning: it was written by a spreadsheet if every quote there follows the spreadsheet's
+rules, and if some cell shows that these rules were applied.
+"""
+
+import functools
+import logging
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+
+from mtx.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_BEGINNING_LINES = 16_384  # from which a file is decided
+_ENOUGH_COMMAS = 10  # quoted cells with a comma that tell a spreadsheet, if no other cell has one
+_MOST_BREAKS = 50  # line breaks of a cell; a quote that is not closed by then is no spreadsheet's
+_QUOTED = re.compile('"[^"]*(?:""[^"]*)*"')
+_CELL = f'{_QUOTED.pattern}|[^"\t]*'
+_LINE = re.compile(f"(?:{_CELL})(?:\t(?:{_CELL}))*")
+_CELLS = re.compile(f"(?:^|\t)({_QUOTED.pattern}(?=\t|$)|[^\t]*)")
+_OPEN = re.compile(f'(?:(?:{_CELL})\t)*"[^"]*(?:""[^"]*)*')  # a line that ends within a quoted cell
+
+
+def columns_of_lines(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+    """The columns of each line of a TSV file, without the quotes of a spreadsheet if one wrote the file.
+
+    Raises:
+        DataError: if a spreadsheet wrote a cell with a line break in it.
+    """
+    beginning = list(islice(lines, _BEGINNING_LINES))
+    if not is_spreadsheet(beginning):
+        return (line.split("\t") for line in chain(beginning, lines))
+    _announce(path)
+    return (_cells(path, number, line) for number, line in enumerate(chain(beginning, lines), 1))
+
+
+def is_spreadsheet(lines: list[str]) -> bool:
+    """Whether a spreadsheet wrote these lines, the beginning of a file."""
+    is_shown, num_commas, rest = False, 0, iter(lines)
+    for line in rest:
+        if '"' not in line:
+            continue
+        record = _record(line, rest)
+        if not _LINE.fullmatch(record):
+            return False
+        quoted = [cell[1:-1] for cell in _CELLS.findall(record) if cell.startswith('"')]
+        is_shown |= "\n" not in record and any('"' in cell or "\t" in cell or "\r" in cell for cell in quoted)
+        num_commas += sum("," in cell for cell in quoted)
+    return is_shown or (num_commas >= _ENOUGH_COMMAS and not any(map(_has_bare_comma, lines)))
+
+
+def _record(line: str, rest: Iterator[str]) -> str:
+    """A line with the lines after it that the cell at its end goes on in; a cell that the last line cuts is closed."""
+    record, num_breaks = line, 0
+    while _OPEN.fullmatch(record) and num_breaks < _MOST_BREAKS:
+        continuation = next(rest, None)
+        if continuation is None:
+            return f'{record}"'
+        record, num_breaks = f"{record}\n{continuation}", num_breaks + 1
+    return record
+
+
+def _has_bare_comma(line: str) -> bool:
+    return "," in line and any("," in cell and not cell.startswith('"') for cell in line.split("\t"))
+
+
+def _cells(path: Path, number: int, line: str) -> list[str]:
+    if '"' not in line:
+        return line.split("\t")
+    if _OPEN.fullmatch(line):
+        help = "a line is a pair: replace the line breaks inside the cells by spaces, and save the file again"
+        raise DataError(f"{path}:{number}: a cell that a spreadsheet quoted goes on after the end of the line", help)
+    cells = _CELLS.findall(line)
+    return [cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in cells]
+
+
+@functools.cache
+def _announce(path: Path) -> None:
+    """Say it once, although the file is read several times."""
+    log.info("%s: a spreadsheet wrote it; the quotes that it put around cells are taken off", path)

@@ -1,0 +1,61 @@
+"""Which script does a language, or a text, have, and does it write spaces between words? Flow: code, text -> tokenizer.
+
+Codes come in many spellings (`zh`, `zho`, `zh-CN`, `zh_Hans`, `cmn`), which langcodes reads. Where a code says nothing
+(`tgt`, a language's name), the letters of the text do.
+"""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from langcodes import Language
+from langcodes.tag_parser import LanguageTagError
+
+# ISO 15924 codes of the scripts without spaces between words.
+_CHINESE = ("Hani", "Hans", "Hant", "Hanb", "Bopo")
+_OTHERS = ("Jpan", "Hrkt", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt")
+_HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
+_SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\ua9e0-\ua9fe\uaa60-\uaa7f"
+_HAN_LETTER = re.compile(f"[{_HAN}]")
+_LETTER_WITHOUT_SPACES = re.compile(f"[{_HAN}{_KANA}{_SOUTH_EAST}]")
+_CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
+
+
+def code_of(language: str) -> str:
+    """The shortest code of a language, without script and region: de for `deu`, `ger`, `de-AT`; else what was given."""
+    try:
+        return Language.get(language).language or language
+    except LanguageTagError:
+        return language
+
+
+@lru_cache
+def script_of(language: str) -> str:
+    """The ISO 15924 code of the script that a language is usually written in; empty if the code is none."""
+    try:
+        return Language.get(language).maximize().script or ""
+    except LanguageTagError:
+        return ""
+
+
+def tokenizer_of(language: str, texts: Iterable[str]) -> str:
+    """The name of sacreBLEU's BLEU tokenizer for a language: 13a, or one that splits characters, zh or char.
+
+    Args:
+        texts: text of the language, the references; if most of its letters belong to scripts without spaces, it
+            counts as such a language whatever its code says.
+    """
+    script = script_of(language)
+    if script in (*_CHINESE, *_OTHERS):
+        return "zh" if script in _CHINESE else "char"
+    text = "\n".join(texts)
+    num_without_spaces = len(_LETTER_WITHOUT_SPACES.findall(text))
+    if num_without_spaces <= sum(map(str.isalpha, _LETTER_WITHOUT_SPACES.sub("", text))):
+        return "13a"
+    return "zh" if len(_HAN_LETTER.findall(text)) > _CHINESE_SHARE * num_without_spaces else "char"
+
+
+def writes_spaces(language: str, texts: Iterable[str]) -> bool:
+    """Whether a language writes spaces between words, by its code and by text of it, as `tokenizer_of` decides."""
+    return tokenizer_of(language, texts) == "13a"

@@ -1,0 +1,70 @@
+"""In which encoding is text that is not UTF-8? Flow: its first bytes, or its invalid lines -> a name that iconv knows.
+
+UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs that they have beside every space and every line
+end. For all others `likely_encoding` can only give the most probable one.
+"""
+
+import codecs
+import unicodedata
+
+_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+_MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
+_STRANGE = 0.01  # share of characters that no text has, above which it is another encoding
+# The encodings in which parallel text is found, by Python's name, with iconv's. Where several are equally probable, the
+# first counts.
+_NARROW = {
+    "cp1252": "WINDOWS-1252", "cp1251": "WINDOWS-1251", "cp932": "CP932", "gb18030": "GB18030", "big5": "BIG5",
+    "cp949": "CP949", "euc_jp": "EUC-JP", "cp1250": "WINDOWS-1250", "koi8_r": "KOI8-R", "cp1253": "WINDOWS-1253",
+    "cp1254": "WINDOWS-1254", "cp1256": "WINDOWS-1256", "cp1255": "WINDOWS-1255", "cp1257": "WINDOWS-1257",
+    "cp874": "CP874",
+}  # fmt: skip
+
+
+def wide_encoding(beginning: bytes) -> str | None:
+    """UTF-16 or UTF-32 if a text that begins with these bytes is in one of them, with or without a byte order mark."""
+    for mark, name in _MARKS.items():
+        if beginning.startswith(mark) and _is_ordinary(beginning, name):
+            return name
+    few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
+    if beginning.count(0) < 2 or (few_controls and _is_utf8(beginning)):
+        return None
+    return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
+
+
+def _is_utf8(beginning: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_ordinary(beginning: bytes, name: str) -> bool:
+    """Whether nearly all characters in an encoding are such as text has."""
+    try:
+        text = codecs.getincrementaldecoder(name)().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
+    return text != "" and num_strange <= _STRANGE * len(text)
+
+
+def _has_spaces(beginning: bytes, name: str) -> bool:
+    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like, and line feeds are line feeds."""
+    text = beginning.decode(name, "ignore")
+    has_line_feeds = "\n" in text or b"\n" not in beginning
+    is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
+    return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
+
+
+def likely_encoding(sample: bytes) -> str | None:
+    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits."""
+    from charset_normalizer import from_bytes
+
+    names = list(_NARROW)
+    candidates = []
+    for match in from_bytes(sample, cp_isolation=names):
+        equal = [names.index(name) for name in match.could_be_from_charset if name in names]  # they give the same text
+        candidates += [(match.chaos, -match.coherence, min(equal))] if equal else []
+    return _NARROW[names[min(candidates)[2]]] if candidates else None
