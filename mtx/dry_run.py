@@ -23,7 +23,7 @@ from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import check_settings
+from mtx.run.directory import check_settings, refuse_foreign
 from mtx.run.layout import STATE, RunLayout
 from mtx.run.lock import check_writable
 from mtx.training import checkpoint
@@ -44,6 +44,7 @@ def rehearse(config: Config) -> dict[str, Any]:
     paths = RunLayout(Path(config.run_dir))
     if config.training.tensorboard:
         require_tensorboard()
+    refuse_foreign(paths)
     check_writable(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-", ignore_cleanup_errors=os.name == "nt") as directory:

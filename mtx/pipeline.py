@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from mtx import checks
-from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data import preprocess
 from mtx.data.preprocess import PreparedData
@@ -33,9 +32,10 @@ from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
 from mtx.model_directory.description import info_of
 from mtx.model_directory.storage import LoadedModel
+from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import open_run
+from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
@@ -228,7 +228,8 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
         MtxError: if another process works on the run.
     """
     paths = RunLayout(root)
-    config = settings.load(paths.config)
+    config = load_config(paths)
+    refuse_foreign(paths)
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)

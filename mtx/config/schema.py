@@ -1,4 +1,4 @@
-"""The configuration tree: its sections, the default of each key, the presets, and the keys that may change on resume.
+"""The configuration tree: its sections, the default of each key, and the presets.
 
 Defaults live here and nowhere else. YAML files and the command line give every value as text; the type of the key's
 field reads it. `settings` handles files and overrides, `messages` the error messages. No torch, and no file is opened.
@@ -285,16 +285,6 @@ class Config(Section):
         return self
 
 
-MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.time_limit", "training.validate_every",
-              "training.checkpoint_every", "training.average_last", "training.patience", "training.tensorboard",
-              "decoding")  # fmt: skip
-
-
-def may_change(key: str) -> bool:
-    """Whether a key may change between two starts of a run; every other key is fixed."""
-    return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
-
-
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}
@@ -322,9 +312,3 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """The keys in which two configurations differ, each with its old and its new value."""
-    a, b = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
-    return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]

@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 from mtx.errors import DamagedFileError
-from mtx.files.durable import require_file
+from mtx.files.foreign import require_file
 from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
 EOS_ID = 0

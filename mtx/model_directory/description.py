@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtx.config import settings
 from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, Config, ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import MODEL_CONFIG, RunLayout
 
@@ -76,7 +76,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
     if not checkpoint_steps(paths):
         raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
     durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
-    config = settings.load(paths.config)
+    config = load_config(paths)
     return ModelDescription(config.model, Tokenizer.load(paths.data), info_of(config))
 
 

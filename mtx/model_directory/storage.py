@@ -18,12 +18,12 @@ from safetensors import SafetensorError
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import disk, durable
+from mtx.files import disk, durable, foreign
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
-from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import CARD, EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; raises DamagedFileError if it is damaged."""
-    durable.require_file(path)
+    foreign.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
@@ -78,7 +78,7 @@ def _check_header(content: bytes) -> None:
     size = int.from_bytes(content[:8], "little")
     if size > _MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
-    durable.parse_json(content[8 : 8 + size])
+    foreign.parse_json(content[8 : 8 + size])
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:
@@ -120,13 +120,16 @@ def write(
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
+    for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
+        if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before
+            durable.remove_directory(export)
 
 
 def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
     """Add the scores and the model card to a model directory and its manifest."""
     durable.write_text(directory / CARD, card)
     durable.write_json(directory / SCORES, dict(scores))
-    durable.write_manifest(directory)
+    durable.write_manifest(directory, (CARD, SCORES))
 
 
 def load(directory: Path) -> LoadedModel:

@@ -87,7 +87,7 @@ def _run_values(
         "hints": run.hints(), "samples": _samples(run), "data": _data_values(run),
         "same_data": bool(number and data_hash == _data_hash(first) != "unknown"),
         "src": run.config.data.src, "tgt": run.config.data.tgt, "machine": list(_machine(run)),
-        "changed_settings": run.changed_settings(), "config_text": settings.dump(run.config),
+        "changed_settings": run.changed_settings(), "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.files import text_files
-from mtx.files.durable import require_file
+from mtx.files.foreign import require_file
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:

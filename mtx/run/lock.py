@@ -7,6 +7,7 @@ names the last owner.
 import contextlib
 import errno
 import os
+import re
 import socket
 import tempfile
 import time
@@ -19,6 +20,8 @@ from mtx.errors import MtxError, UsageError
 from mtx.files import disk, durable, text_files
 from mtx.run.layout import RunLayout
 
+_OWNER = re.compile(rb"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\r?\n")
+_MAX_BYTES = 1000  # of a lock file
 _ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
 _DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # any other error means that the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
@@ -73,6 +76,13 @@ def write_owner(lock: Path) -> None:
     owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
     with disk.create(lock) as file:
         file.write(owner.encode())
+
+
+def names_owner(lock: Path) -> bool:
+    """Whether `write_owner` wrote a lock file."""
+    with contextlib.suppress(OSError):
+        return lock.is_file() and lock.stat().st_size < _MAX_BYTES and _OWNER.fullmatch(lock.read_bytes()) is not None
+    return False
 
 
 def _owner(lock: Path) -> str:

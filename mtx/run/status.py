@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.config import settings
 from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.files import durable
 from mtx.files.durations import format_duration
+from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.events import read_events
@@ -116,7 +116,7 @@ def read_status(root: Path) -> Status:
         scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
     except (KeyError, TypeError):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
-    max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
+    max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(
         str(root), state.name, step, max_steps, best["bleu"], best["step"], left, scores, state.reason or None
     )  # fmt: skip

@@ -35,6 +35,7 @@ class State:
         validation_s: seconds that the last validation took.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
+        settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
     """
 
     step: int = 0
@@ -47,6 +48,7 @@ class State:
     validation_s: float = 0.0
     init_sha256: str | None = None
     data_sha256: str | None = None
+    settings: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
@@ -55,7 +57,7 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
-        value = {"init_sha256": None, "data_sha256": None, **value}  # older runs do not have them
+        value = {"init_sha256": None, "data_sha256": None, "settings": None, **value}  # older runs do not have them
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         return replace(cls(**fields), position=SamplerState(**fields["position"]), best_bleu=best)

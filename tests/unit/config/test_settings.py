@@ -9,7 +9,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtx.config.schema import Config, differences, key_names
+from mtx.config.fixed import differences
+from mtx.config.schema import Config, key_names
 from mtx.config.settings import (
     describe_key,
     dump,
