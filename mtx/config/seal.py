@@ -37,10 +37,8 @@ def check_seal(path: Path, lines: Sequence[str]) -> None:
     if not seals or is_sealed(lines):
         return
     number = _changed_line(seals[-1], others)
-    place, what = (path, "it") if number is None else (f"{path}:{number + 1}", repr(others[number].strip()))
-    raise DamagedFileError(
-        f"{place}: was changed after mtx wrote it: {what} does not go with its seal", how_to_change(path)
-    )
+    place = f"{path}" if number is None else f"{path}:{number + 1}: {others[number].strip()!r}"
+    raise DamagedFileError(f"{place}: was changed after mtx wrote it", how_to_change(path))
 
 
 def how_to_change(path: Path) -> str:

@@ -31,9 +31,8 @@ def load_config(paths: RunLayout) -> Config:
     step, trained_with = _newest_settings(paths)
     if trained_with is not None and (different := fixed_differences(trained_with, config)):
         changes = "; ".join(f"{key} is {new!r}, the run was trained with {old!r}" for key, old, new in different)
-        raise DamagedFileError(
-            f"{paths.config}: is not the configuration of step {step}: {changes}", how_to_change(paths.config)
-        )
+        text = f"{paths.config}: is not the configuration of step {step}: {changes}"
+        raise DamagedFileError(text, how_to_change(paths.config))
     return config
 
 

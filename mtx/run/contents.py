@@ -34,7 +34,7 @@ def foreign_entry(paths: RunLayout) -> Path | None:
         return None
     try:
         return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
-    except FileNotFoundError:  # a start that failed beside this one has removed the directory that it had made
+    except OSError:  # no directory, or one that cannot be read, as taking its lock will tell
         return None
 
 

@@ -30,13 +30,14 @@ def open_run(config: Config) -> Iterator[RunLayout]:
         MtxError: if another process works on the run.
     """
     paths = RunLayout(Path(config.run_dir))
-    if not paths.lock.exists():  # no process owns it: nothing is made where it holds anything else
-        refuse_foreign(paths)
     created = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
+    if paths.lock in created:  # no process owns it, so one can look before anything is made
+        refuse_foreign(paths)
     with hold_lock(paths):
+        if paths.lock not in created:
+            refuse_foreign(paths)
         made = [path for path in (paths.config, paths.status) if not path.exists()]
         try:
-            refuse_foreign(paths)
             write_owner(paths.lock)
             _record_config(paths, config)
             clean_up(paths)

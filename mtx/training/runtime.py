@@ -38,7 +38,7 @@ _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and f
 
 
 _SEAL = "sha256"  # the key of the seal in chosen.json
-_MAX_THREADS = 1 << 16
+_MAX_THREADS = 4096
 _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.json can be
     "device": lambda value: isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?|mps", value) is not None,
     "precision": lambda value: value in ("fp32", "bf16"),
@@ -103,7 +103,7 @@ def read_runtime(path: Path) -> RuntimeChoices:
         DamagedFileError: if one is missing or impossible, or if they were changed after mtx wrote them.
     """
     stored, help = durable.read_json(path), "put back what mtx wrote; another run_dir=DIR starts anew"
-    values = {field.name: stored.get(field.name) for field in fields(RuntimeChoices)}
+    values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(RuntimeChoices)}
     for name, is_possible in _POSSIBLE.items():
         if not is_possible(values[name]):
             text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values[name])}"
