@@ -15,7 +15,7 @@ import torch
 
 from mtx import checks
 from mtx.config.schema import Config
-from mtx.data import preprocess
+from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
@@ -73,6 +73,7 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
+            _warn(checks.changed_text(paths.sources, config.data, is_finished=True))
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
@@ -133,12 +134,15 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
-    advice = [] if was_prepared else checks.warnings(data, config)
+    _warn(checks.changed_text(paths.sources, config.data, False) if was_prepared else checks.warnings(data, config))
+    return data
+
+
+def _warn(advice: list[checks.Advice]) -> None:
     for warning in advice[:_MAX_WARNINGS]:
         logger.warning("%s\n  help: %s", text_files.printable(warning.text), text_files.printable(warning.help))
     if more := len(advice[_MAX_WARNINGS:]):
         logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
-    return data
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
@@ -152,7 +156,9 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
+        text = source_record.describe(config.data)  # before the text is read: what changes meanwhile has changed
         preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
+        durable.write_json(paths.sources, text)
     data = preprocess.load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)

@@ -22,12 +22,17 @@ class PairBlock:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only."""
+    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
+
+    Attributes:
+        files: the local files that it is read from.
+    """
 
     name: str
     weight: float
     tag: str | None
     read: Callable[[], Iterator[PairBlock]]
+    files: tuple[Path, ...] = ()
 
     def blocks(self) -> Iterator[PairBlock]:
         """Stream the pairs; every call starts from the first.

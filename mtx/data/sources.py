@@ -44,21 +44,23 @@ def find_corpora(data: DataConfig) -> Corpora:
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
     return Corpora(
-        train=[Corpus(text.name, text.weight, text.tag, _find(data, text.name, "train")) for text in texts],
-        valid=None if data.valid is None else Corpus(data.valid, 1.0, None, _find(data, data.valid, "valid")),
-        tests={key: Corpus(name, 1.0, None, _find(data, name, "test")) for key, name in name_test_sets(data.test)},
+        train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
+        valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
+        tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
 
 
-def _find(data: DataConfig, name: str, key: str) -> Callable[[], Iterator[PairBlock]]:
-    """The function that reads `name`, an entry of data.train, data.valid or data.test (the `key`)."""
+def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
+    """What reads `name`, an entry of data.train, data.valid or data.test (the `key`), and the files that it reads."""
     ending = FILE_ENDING.search(name)
     if ending is None:
-        return partial(read_text, *_find_sides(data, name, key))
+        sides = _find_sides(data, name, key)
+        return partial(read_text, *sides), sides
     read = {"tsv": read_tsv, "jsonl": read_jsonl, "parquet": read_parquet}[ending[1].lower()]
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     path = next((path for path in candidates if _is_file(path)), None)
-    return partial(read, path or _refuse(key, name, " or ".join(map(str, candidates))), (data.src, data.tgt))
+    path = path or _refuse(key, name, " or ".join(map(str, candidates)))
+    return partial(read, path, (data.src, data.tgt)), (path,)
 
 
 def _find_sides(data: DataConfig, name: str, key: str) -> tuple[Path, Path]:

@@ -13,6 +13,8 @@ from mtx.run.configuration import load_config
 from mtx.run.contents import is_run, translated_tests
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 
+_MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
+
 
 @dataclass(frozen=True)
 class TestSet:
@@ -133,7 +135,8 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
     directories = {run: RunLayout(run).evaluation / name for run in runs}
     for directory in directories.values():
-        durable.verify(directory, (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT))
+        texts = (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+        durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
     first = directories[runs[0]]
     references = _read(first / REFERENCE_TEXT)
     for directory in directories.values():

@@ -17,14 +17,14 @@ import os
 import re
 import reprlib
 import secrets
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from mtx.errors import DamagedFileError
 from mtx.files import disk
-from mtx.files.foreign import read_foreign_json, require_file
+from mtx.files.foreign import read_foreign_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}([0-9a-f]{{16}}|(old|removed)-.+)", re.DOTALL)
+_MAX_UNNEEDED_BYTES = 1 << 26
 _SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 
@@ -240,17 +241,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return entries
 
 
-def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = False) -> None:
+def verify(
+    directory: Path, needed: Collection[str] = (), only_needed: bool = False, limits: Mapping[str, int] | None = None
+) -> None:
     """Compare the files of `directory` with its manifest.
 
     Args:
         needed: file names that the manifest must list.
         only_needed: compare these alone, not every file that the manifest lists.
+        limits: for a directory that may be a stranger's, the most bytes that each needed file may have. Then the
+            content of the other files is compared up to `_MAX_UNNEEDED_BYTES` of all.
 
     Raises:
-        DamagedFileError: naming the first file that is missing or differs.
+        DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
     """
-    manifest, entries = directory / MANIFEST, read_manifest(directory)
+    manifest, entries, num_unneeded = directory / MANIFEST, read_manifest(directory), 0
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -264,6 +269,12 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
         if path.stat().st_size != entry.get("bytes"):
             size = reprlib.repr(entry.get("bytes"))
             raise DamagedFileError(f"{path}: {path.stat().st_size} bytes, its manifest says {size}")
+        if limits is not None and name in needed:
+            require_size(path, limits[name])
+        elif limits is not None:
+            num_unneeded += path.stat().st_size
+            if num_unneeded > _MAX_UNNEEDED_BYTES:
+                continue
         if sha256(path) != entry.get("sha256"):
             raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
 

@@ -26,6 +26,12 @@ def require_file(path: Path) -> None:
         raise DamagedFileError(f"{path}: is a link that leads out of its directory", "cp -rL copies without links")
 
 
+def require_size(path: Path, limit: int) -> None:
+    """Raise DamagedFileError if a file has more than `limit` bytes, before it is read."""
+    if (size := path.stat().st_size) > limit:
+        raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {limit:,}")
+
+
 def parse_json(data: bytes) -> Any:
     """The value of JSON text. Raises ValueError if it is not JSON, is nested too deeply, or has a key twice."""
     try:
@@ -45,8 +51,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_foreign_json(path: Path) -> Any:
     """The value of a JSON file of any program. Raises DamagedFileError if the file is damaged or huge."""
     require_file(path)
-    if (size := path.stat().st_size) > MAX_JSON_BYTES:
-        raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {MAX_JSON_BYTES:,}")
+    require_size(path, MAX_JSON_BYTES)
     try:
         return parse_json(path.read_bytes())
     except ValueError as error:

@@ -27,8 +27,6 @@ from mtx.run.layout import CARD, EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG
 
 logger = logging.getLogger(__name__)
 
-_MAX_HEADER_BYTES = 1 << 24  # the header of 2,000 layers with Adam's state has 14 MB
-
 
 @dataclass(frozen=True)
 class LoadedModel:
@@ -76,7 +74,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 def _check_header(content: bytes) -> None:
     """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
     size = int.from_bytes(content[:8], "little")
-    if size > _MAX_HEADER_BYTES:
+    if size > description.MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
     foreign.parse_json(content[8 : 8 + size])
 
@@ -151,7 +149,8 @@ def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     described, steps = description.read_run(paths), checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
-    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
+    limit = description.max_weight_bytes(described.config, described.tokenizer.num_ids)
+    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     return _load_weights(described, paths.checkpoint(step) / WEIGHTS)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from mtx.files import text_files
-from mtx.files.foreign import require_file
+from mtx.files.foreign import require_file, require_size
+
+_MAX_BYTES = 1 << 29  # 100,000 steps have 30 MB
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:
@@ -14,6 +16,7 @@ def read_events(metrics: Path) -> list[dict[str, Any]]:
     if not metrics.exists():
         return []
     require_file(metrics)
+    require_size(metrics, _MAX_BYTES)
     events = []
     for line in text_files.read_lines(metrics):
         with contextlib.suppress(ValueError, RecursionError):
