@@ -169,12 +169,14 @@ def _announce(trainer: Trainer) -> None:
     config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     tokens = config.training.batch_tokens
-    steps = config.training.max_steps - trainer.state.step
+    steps, done = max(0, config.training.max_steps - trainer.state.step), trainer.state.step
     epochs = steps / checks.steps_per_epoch(train, tokens)
+    if done > config.training.max_steps:
+        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, config.training.max_steps)
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,
-        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{tokens:,}",
+        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
     )  # fmt: skip
     if note := export_note(config.model):
         logger.info("note: %s", note)

@@ -25,6 +25,7 @@ from typing import IO, Any
 from mtx.errors import DamagedFileError
 from mtx.files import disk
 from mtx.files.foreign import read_foreign_json, require_file, require_size
+from mtx.files.sizes import in_megabytes
 
 logger = logging.getLogger(__name__)
 
@@ -313,7 +314,8 @@ def check_space(path: Path, num_bytes: int) -> None:
     """
     needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
     if free < needed:
-        reason = f"{os.strerror(errno.ENOSPC)}: {free / 1e6:,.0f} MB are free, {needed / 1e6:,.0f} MB needed"
+        has, wants = in_megabytes(free, needed)
+        reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
         raise OSError(errno.ENOSPC, reason, str(path))
 
 

@@ -30,7 +30,7 @@ def open_run(config: Config) -> Iterator[RunLayout]:
         MtxError: if another process works on the run.
     """
     paths = RunLayout(Path(config.run_dir))
-    created = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
+    created = [path for path in (paths.lock, paths.root, *paths.root.parents) if not settings.exists(path)]
     if paths.lock in created:  # no process owns it, so one can look before anything is made
         refuse_foreign(paths)
     with hold_lock(paths):

@@ -90,13 +90,18 @@ class Status:
         left = format_duration(math.inf if self.left_s is None else self.left_s)
         lines = [
             f"state:     {self.state}",
-            f"step:      {self.step:,} of {self.max_steps:,}",
+            f"step:      {out_of(self.step, self.max_steps)}",
             f"best:      {best}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
         return "\n".join(lines)
+
+
+def out_of(step: int, max_steps: int) -> str:
+    """How far a run has come; its max_steps may have been lowered since."""
+    return f"{step:,} of {max_steps:,}" if step <= max_steps else f"{step:,}, beyond training.max_steps={max_steps}"
 
 
 def read_status(root: Path) -> Status:

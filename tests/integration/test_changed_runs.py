@@ -110,3 +110,13 @@ def test_no_path_of_the_text_is_published(trained: Path, corpus: Path) -> None:
     assert recorded == [str(corpus)]
     for path in (trained / "model").iterdir():
         assert str(corpus.parent).encode() not in path.read_bytes(), path
+
+
+def test_fewer_steps_than_are_done(run_copy: Path) -> None:
+    result = mtx("train", run_copy, "training.max_steps=10")
+    told = result.stderr.decode()
+    assert result.returncode == 0 and "40 steps are done, more than training.max_steps=10" in told
+    assert "(0.0 epochs)" in told and "-" not in told.split(" epochs)")[0].rpartition("(")[2]
+    assert b"step:      40, beyond training.max_steps=10\n" in mtx("status", run_copy).stdout
+    page = (run_copy / "report.html").read_text()
+    assert "40 steps of 256 target tokens, beyond training.max_steps=10" in page
