@@ -7,13 +7,15 @@ The limits are rules of thumb: beyond them a value is unusual, but training stil
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig
 from mtx.data.preprocess import PreparedData
+from mtx.data.source_record import changed_files
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 from mtx.evaluation.languages import writes_spaces
@@ -49,6 +51,16 @@ class Advice:
 
     text: str
     help: str
+
+
+def changed_text(record: Path, data: DataConfig, is_finished: bool) -> list[Advice]:
+    """A warning if a file of text is another one than that which the run was prepared from, by its sources.json."""
+    if not (paths := changed_files(record, data)):
+        return []
+    others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    state = "is finished" if is_finished else "goes on"
+    text = f"{paths[0]}{others} has changed since this run prepared its data; it {state} with the text that it prepared"
+    return [Advice(text, "another run_dir=DIR trains on the new text")]
 
 
 def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:

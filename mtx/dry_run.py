@@ -4,8 +4,6 @@ The run directory is read and never changed; files that it does not hold yet are
 Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, forecast -> report, as JSON or lines.
 """
 
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,13 +16,15 @@ from mtx.config.schema import Config
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration
+from mtx.files.sizes import in_megabytes
 from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import check_settings
+from mtx.run.directory import check_settings, refuse_foreign
 from mtx.run.layout import STATE, RunLayout
 from mtx.run.lock import check_writable
+from mtx.run.scratch import scratch_directory
 from mtx.training import checkpoint
 from mtx.training.forecast import forecast, measure, memory
 from mtx.training.metrics import require_tensorboard
@@ -43,10 +43,11 @@ def rehearse(config: Config) -> dict[str, Any]:
     paths = RunLayout(Path(config.run_dir))
     if config.training.tensorboard:
         require_tensorboard()
+    refuse_foreign(paths)
     check_writable(paths)
     check_settings(paths, config)
-    with tempfile.TemporaryDirectory(prefix="mtx-", ignore_cleanup_errors=os.name == "nt") as directory:
-        scratch, started = RunLayout(Path(directory)), time.monotonic()
+    with scratch_directory() as scratch:
+        started = time.monotonic()
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         initial = pipeline.initial_of(config, paths)
         data = pipeline.load_or_prepare(config, paths if was_prepared else scratch, initial)
@@ -69,7 +70,10 @@ def rehearse(config: Config) -> dict[str, Any]:
             "memory": memory(trainer.device, run["parameters"]),
             "disk": {"needed": num_bytes, "free": disk.free_bytes(nearest_directory(paths.root))}, "time": left,
         }  # fmt: skip
-        advice = [*checks.warnings(data, config, last if left["steps"] else None), *_warnings(report, config)]
+        changed = checks.changed_text(paths.sources, config.data, not left["steps"]) if was_prepared else []
+        advice = [
+            *changed, *checks.warnings(data, config, last if left["steps"] else None), *_warnings(report, config),
+        ]  # fmt: skip
     return {**report, "warnings": [asdict(each) for each in advice]}
 
 
@@ -151,7 +155,8 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
     other = _mb(needs["other"]) if needs["other"] is not None else "not measured"
     parts = f"the model and its checkpoint {model}, all else {other}"
     yield f"memory:   {_mb(needs['needed'])}{has} on {report['run']['device']} ({parts})"
-    yield f"disk:     {_mb(report['disk']['needed'])} of {_mb(report['disk']['free'])} that are free"
+    needed, free = in_megabytes(report["disk"]["needed"], report["disk"]["free"])
+    yield f"disk:     {needed} of {free} that are free"
     sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
     yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}"
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
@@ -165,7 +170,7 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _mb(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB"
+    return in_megabytes(size)[0]
 
 
 def _duration(report: dict[str, Any], *keys: str) -> str:

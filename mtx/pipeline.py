@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from mtx import checks
-from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data import preprocess
+from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
@@ -33,9 +32,10 @@ from mtx.model.device import find_device, keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
 from mtx.model_directory.description import info_of
 from mtx.model_directory.storage import LoadedModel
+from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import open_run
+from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
@@ -73,6 +73,7 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
+            _warn(checks.changed_text(paths.sources, config.data, is_finished=True))
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
@@ -133,12 +134,15 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
-    advice = [] if was_prepared else checks.warnings(data, config)
+    _warn(checks.changed_text(paths.sources, config.data, False) if was_prepared else checks.warnings(data, config))
+    return data
+
+
+def _warn(advice: list[checks.Advice]) -> None:
     for warning in advice[:_MAX_WARNINGS]:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
     if more := len(advice[_MAX_WARNINGS:]):
         logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
-    return data
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
@@ -152,7 +156,9 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
+        text = source_record.describe(config.data)  # before the text is read: what changes meanwhile has changed
         preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
+        durable.write_json(paths.sources, text)
     data = preprocess.load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
@@ -163,12 +169,14 @@ def _announce(trainer: Trainer) -> None:
     config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     tokens = config.training.batch_tokens
-    steps = config.training.max_steps - trainer.state.step
+    steps, done = max(0, config.training.max_steps - trainer.state.step), trainer.state.step
     epochs = steps / checks.steps_per_epoch(train, tokens)
+    if done > config.training.max_steps:
+        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, config.training.max_steps)
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,
-        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{max(0, steps):,}", epochs, f"{tokens:,}",
+        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
     )  # fmt: skip
     if note := export_note(config.model):
         logger.info("note: %s", note)
@@ -228,7 +236,8 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
         MtxError: if another process works on the run.
     """
     paths = RunLayout(root)
-    config = settings.load(paths.config)
+    config = load_config(paths)
+    refuse_foreign(paths)
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)

@@ -1,9 +1,10 @@
-"""The configuration tree: its sections, the default of each key, the presets, and the keys that may change on resume.
+"""The configuration tree: its sections, the default of each key, and the presets.
 
 Defaults live here and nowhere else. YAML files and the command line give every value as text; the type of the key's
 field reads it. `settings` handles files and overrides, `messages` the error messages. No torch, and no file is opened.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
@@ -47,12 +48,24 @@ def _matching(pattern: str, expected: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _read_path(value: str) -> str:
+    """A path with a leading ~ or ~USER replaced by the home directory, which few shells do after a `=`."""
+    try:
+        is_possible = b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        is_possible = False
+    if not is_possible:
+        raise ValueError("expected a path that this system can have")
+    return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
+
+
 MAX_TOKENS = 4096  # in a sentence
 MAX_BEAM_SIZE = 1000
 MAX_LENGTH_PENALTY = 50.0  # above it, the penalty of a long sentence overflows
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
+PathText = Annotated[str, AfterValidator(_read_path)]
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
@@ -105,7 +118,7 @@ class HubConfig(Section):
 class TrainText(Section):
     """One part of the training text."""
 
-    name: str = Field(description="local name or file, as in data.train")
+    name: PathText = Field(description="local name or file, as in data.train")
     weight: PositiveFloat = Field(1.0, description="how often each pair is used per epoch")
     tag: Annotated[str, _matching(TAG.pattern, "letters, digits and _")] | None = Field(
         None, description="mark before each source sentence, such as BT"
@@ -119,7 +132,7 @@ def _form_of_train(value: object) -> str:
 # The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
 NAME_ONLY, WITH_KEYS = "<name>", "<keys>"
 TrainItem = Annotated[
-    Annotated[str, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)], Discriminator(_form_of_train)
+    Annotated[PathText, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)], Discriminator(_form_of_train)
 ]
 
 
@@ -128,12 +141,12 @@ class DataConfig(Section):
 
     src: Language = Field("src", description="source language; the ending of local file names")
     tgt: Language = Field("tgt", description="target language")
-    dir: str | None = Field(None, description="directory of local names; null: the current directory")
+    dir: PathText | None = Field(None, description="directory of local names; null: the current directory")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used if data.dir is null")
     generator: Literal["grammar"] | None = Field(None, description="grammar: the demo's synthetic text")
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
-    valid: str | None = Field(None, description="local name or file; null: a part of the training text")
-    test: tuple[str, ...] = Field((), description="local names or files; none: a part of the training text")
+    valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
+    test: tuple[PathText, ...] = Field((), description="local names or files; none: a part of the training text")
     max_tokens: Annotated[int, Field(ge=8, le=MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )
@@ -213,7 +226,7 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """How a model is trained."""
 
-    init_from: str | None = Field(
+    init_from: PathText | None = Field(
         None,
         min_length=1,
         description="model or run directory to start from, with its tokenizer and architecture; use a smaller "
@@ -252,7 +265,10 @@ class DecodingConfig(Section):
 class Config(Section):
     """The whole configuration of a run."""
 
-    run_dir: str = Field("", description="directory of the run; by default runs/ and the recipe's name")
+    run_dir: PathText = Field(
+        "", description="directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ means "
+        "the home directory, as in every path of a setting",
+    )  # fmt: skip
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
     device: Annotated[str, _matching(r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
         "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"
@@ -285,16 +301,6 @@ class Config(Section):
         return self
 
 
-MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.time_limit", "training.validate_every",
-              "training.checkpoint_every", "training.average_last", "training.patience", "training.tensorboard",
-              "decoding")  # fmt: skip
-
-
-def may_change(key: str) -> bool:
-    """Whether a key may change between two starts of a run; every other key is fixed."""
-    return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
-
-
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}
@@ -322,9 +328,3 @@ def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
-
-
-def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """The keys in which two configurations differ, each with its old and its new value."""
-    a, b = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
-    return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]

@@ -15,11 +15,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from mtx.config import seal
 from mtx.config.messages import describe_problems, did_you_mean, nearest, unknown_key
 from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
-from mtx.config.yaml_text import read_yaml
+from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
-from mtx.files.durable import require_file
+from mtx.files.foreign import require_file
 from mtx.files.text_files import printable, read_lines
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
@@ -51,11 +52,12 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         UsageError: naming every unknown key, with the most similar one, and every wrong value.
     """
     path = find_config(name) if name else None
-    values, lines = read_yaml(path) if path else ({}, {})
+    is_run = path is not None and path.name == "config.yaml" and path.parent == Path(name or "")
+    values, lines = read_yaml(path, of_run=is_run) if path else ({}, {})
     file_keys = {key for key, _ in leaves(values)}
     settings = dict(_split_override(argument) for argument in overrides)
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
-    if name and path and path.name == "config.yaml" and path.parent == Path(name) and "run_dir" not in settings:
+    if is_run and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
@@ -86,14 +88,27 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read a config.yaml that `dump` wrote."""
+    """Read the config.yaml that `dump` wrote into a run directory. Raises DamagedFileError if it was changed."""
     require_file(path)
-    values, lines = read_yaml(path)
+    values, lines = read_yaml(path, of_run=True)
     return _validate(values, [], lines)
 
 
 def dump(config: Config) -> str:
-    """The configuration as YAML that `load` reads back as an equal one."""
+    """The configuration as YAML that `load` reads back as an equal one, with a seal in its last line."""
+    return seal.sealed(as_yaml(config))
+
+
+def is_dumped(path: Path) -> bool:
+    """Whether `dump` wrote a file and nobody has changed it."""
+    try:
+        return seal.is_sealed(read_config_lines(path))
+    except UsageError:
+        return False
+
+
+def as_yaml(config: Config) -> str:
+    """The configuration as YAML, for reading."""
     return _to_yaml(config.model_dump(mode="json"))
 
 

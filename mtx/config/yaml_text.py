@@ -4,28 +4,36 @@ YAML's own rules turn `no` into False and 12:30 into 750, but leave 1e-4 as text
 type of the configuration key reads it. No objects are constructed; duplicate keys and aliases are refused.
 """
 
+import io
+import stat
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from mtx.config.seal import check_seal
 from mtx.errors import UsageError
-from mtx.files.text_files import read_lines
+from mtx.files import text_files
 
 _MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_yaml(path: Path, of_run: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of a YAML file, and the path:line of each key; the key `""` stands for the whole file.
+
+    Args:
+        of_run: the file is the config.yaml that mtx wrote into a run directory, so its seal must be whole.
 
     Raises:
         UsageError: if the file is too large or not YAML, has a key twice, or uses an alias; with path:line.
+        DamagedFileError: if it is changed, although it is `of_run`.
     """
     lines: dict[str, str] = {}
-    if path.exists() and (size := path.stat().st_size) > _MAX_BYTES:
-        raise UsageError(f"{path}: a configuration of {size:,} bytes, expected at most {_MAX_BYTES:,}")
+    text = read_config_lines(path)
+    if of_run:
+        check_seal(path, text)
     try:
-        root = yaml.compose("\n".join(read_lines(path)), Loader=yaml.SafeLoader)
+        root = yaml.compose("\n".join(text), Loader=yaml.SafeLoader)
         values = _text_of(root, "", str(path), lines, set()) if root is not None else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -37,6 +45,27 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
     return values, {**lines, "": str(path)}
+
+
+def read_config_lines(path: Path) -> list[str]:
+    """The lines of a configuration: a regular file of bounded size that is not compressed, else UsageError."""
+    try:
+        mode, size = path.stat().st_mode, path.stat().st_size
+        if not stat.S_ISREG(mode):
+            kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise UsageError(f"{path}: expected a configuration file, this is {kind}")
+        if size > _MAX_BYTES:
+            raise UsageError(f"{path}: a configuration of {size:,} bytes, expected at most {_MAX_BYTES:,}")
+        with path.open("rb") as file:
+            data = file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    if data.startswith(b"\x1f\x8b"):
+        raise UsageError(f"{path}: is compressed by gzip, expected a configuration in YAML")
+    text_files.refuse_other_formats(path, data)
+    return list(text_files.decoded_lines(io.BytesIO(data), path))
 
 
 def _text_of(node: yaml.Node, key: str, path: str, lines: dict[str, str], seen: set[int]) -> Any:

@@ -33,7 +33,7 @@ class Corpus:
     """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
 
     Attributes:
-        files: the text files that hold it, for messages; none for tables.
+        files: the local files that it is read from.
     """
 
     name: str

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
+_MAX_VALID_BYTES = 1 << 29
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,12 @@ def load_prepared(data_dir: Path) -> PreparedData:
     tests = {name: open_store(test_store(name)) for name in report["tests"]}
     sha256 = durable.sha256(data_dir / MANIFEST)
     return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256)
+
+
+def load_valid(data_dir: Path) -> TokenStore:
+    """Verify and open the validation set alone, also that of a stranger's run; raises DamagedFileError."""
+    durable.verify(data_dir, [VALID_STORE], only_needed=True, limits={VALID_STORE: _MAX_VALID_BYTES})
+    return TokenStore.open(data_dir / VALID_STORE)
 
 
 def prepare(config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None) -> None:

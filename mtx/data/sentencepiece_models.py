@@ -11,14 +11,14 @@ from typing import Any
 import sentencepiece
 
 from mtx.errors import DamagedFileError
-from mtx.files.durable import require_file
+from mtx.files.foreign import require_file, require_size
 from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
 EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 
-_MAX_MODEL_BYTES = 1 << 25  # published models have about 800 kB
+MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 _MAX_PIECES = 1 << 20  # published vocabularies have about 60,000
 
 
@@ -165,8 +165,7 @@ def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> Sp
 def _read_model(path: Path) -> bytes:
     """The bytes of a file that SentencePiece accepts as a model."""
     require_file(path)
-    if path.stat().st_size > _MAX_MODEL_BYTES:
-        raise DamagedFileError(f"{path}: {path.stat().st_size:,} bytes are too many for a SentencePiece model")
+    require_size(path, MAX_TOKENIZER_BYTES)
     model = path.read_bytes()
     try:
         _processor(model)

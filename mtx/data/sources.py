@@ -51,7 +51,7 @@ def find_corpora(data: DataConfig) -> Corpora:
 
 
 def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
-    """The function that reads `name`, an entry of data.train, data.valid or data.test (the `key`), and its text files.
+    """What reads `name`, an entry of data.train, data.valid or data.test (the `key`), and the files that it reads.
 
     Raises:
         DataError: if a text file is in UTF-16 or UTF-32, or its lines end in CR.
@@ -65,9 +65,9 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     path = next((path for path in candidates if _is_file(path)), None)
     path = path or _refuse(key, name, " or ".join(map(str, candidates)))
-    files = () if read is read_parquet else (path,)
-    _check_beginnings(files)
-    return partial(read, path, (data.src, data.tgt)), files
+    if read is not read_parquet:
+        _check_beginnings((path,))
+    return partial(read, path, (data.src, data.tgt)), (path,)
 
 
 def _check_beginnings(files: tuple[Path, ...]) -> None:

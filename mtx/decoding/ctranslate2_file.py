@@ -13,7 +13,7 @@ from typing import IO
 
 from mtx.config.schema import ModelConfig
 from mtx.errors import DamagedFileError
-from mtx.files.durable import read_foreign_json
+from mtx.files.foreign import read_foreign_json
 from mtx.model.architecture import Parameter, Shape, parameters, position_tables
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS
 

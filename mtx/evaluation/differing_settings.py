@@ -6,8 +6,8 @@ Flow: paths of systems -> config.yaml of the runs among them -> values for `mtx 
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtx.config import settings
 from mtx.config.schema import Config, leaves
+from mtx.run.configuration import load_config
 from mtx.run.contents import is_run
 from mtx.run.layout import RunLayout
 
@@ -41,4 +41,4 @@ def groups_by_seed(systems: Sequence[Path]) -> list[list[int]]:
 
 
 def _load(run: Path) -> Config:
-    return settings.load(RunLayout(run).config)
+    return load_config(RunLayout(run))

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtx.config import settings
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.files import durable, text_files
+from mtx.run.configuration import load_config
 from mtx.run.contents import is_run, translated_tests
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+
+_MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,8 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
     directories = {run: RunLayout(run).evaluation / name for run in runs}
     for directory in directories.values():
-        durable.verify(directory, (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT))
+        texts = (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+        durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
     first = directories[runs[0]]
     references = _read(first / REFERENCE_TEXT)
     for directory in directories.values():
@@ -141,7 +144,7 @@ def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) ->
             raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
     hypotheses = {run: _read(directory / HYPOTHESIS_TEXT) for run, directory in directories.items()}
     hypotheses |= {path: _read(path) for path in files}
-    tgt = settings.load(RunLayout(runs[0]).config).data.tgt
+    tgt = load_config(RunLayout(runs[0])).data.tgt
     return TestSet(name, tgt, _read(first / SOURCE_TEXT), references, hypotheses=hypotheses)
 
 

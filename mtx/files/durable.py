@@ -1,33 +1,41 @@
-"""Durable files and directories: whole-or-nothing writes, manifests, and the reader of JSON files.
+"""Durable files and directories: whole-or-nothing writes, manifests, and the reader of mtx's own JSON files.
 
 A file or a directory appears under its name whole or not at all: it is written under a temporary name beside its
 place, synced, and renamed. A directory that is replaced is renamed first; `remove_temporaries` repairs what an
-interruption left. Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify`
-compares the files with it and names the first that differs. `disk` has the single operations.
+interruption left. mtx wrote what a manifest lists and what has a temporary name; nothing else is ever removed. Every
+directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify` compares the files with
+it and names the first that differs. `disk` has the single operations.
 """
 
 import contextlib
 import errno
 import hashlib
+import itertools
 import json
+import logging
 import os
+import re
 import reprlib
 import secrets
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
+from mtx.files.foreign import read_foreign_json, require_file, require_size
+from mtx.files.sizes import in_megabytes
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
-_MAX_JSON_BYTES = 1 << 24  # a vocabulary of 60,000 pieces has 1.5 MB; 16 MB of braces need 400 MB of memory
+_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}([0-9a-f]{{16}}|(old|removed)-.+)", re.DOTALL)
+_MAX_UNNEEDED_BYTES = 1 << 26
 _SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 
@@ -109,48 +117,6 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_text(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n")
 
 
-def require_file(path: Path) -> None:
-    """Check that `path` is a regular file, or a link to one in its own directory.
-
-    Links into the `blobs` of a Hugging Face cache are accepted too, because a snapshot consists of such links.
-
-    Raises:
-        DamagedFileError: if it is not.
-    """
-    if not path.is_file():
-        raise DamagedFileError(f"{path}: is missing")
-    home = path.parent.resolve()
-    if path.is_symlink() and path.resolve().parent not in (home, home.parent.parent / "blobs"):
-        raise DamagedFileError(f"{path}: is a link that leads out of its directory", "cp -rL copies without links")
-
-
-def parse_json(data: bytes) -> Any:
-    """The value of JSON text. Raises ValueError if it is not JSON, is nested too deeply, or has a key twice."""
-    try:
-        return json.loads(data, object_pairs_hook=_unique_keys)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        duplicate, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {reprlib.repr(duplicate)} stands twice")
-    return values
-
-
-def read_foreign_json(path: Path) -> Any:
-    """The value of a JSON file of any program. Raises DamagedFileError if the file is damaged or huge."""
-    require_file(path)
-    if (size := path.stat().st_size) > _MAX_JSON_BYTES:
-        raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {_MAX_JSON_BYTES:,}")
-    try:
-        return parse_json(path.read_bytes())
-    except ValueError as error:
-        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
-
-
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote. Raises DamagedFileError if it is damaged or of another format."""
     value = read_foreign_json(path)
@@ -165,7 +131,8 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
 
     On any error the temporary directory is removed and `path` is as it was. With `replace`, an existing `path` is
-    replaced by two renames; if the process is killed between them, `remove_temporaries` puts the old one back.
+    replaced by two renames; if the process is killed between them, `remove_temporaries` puts the old one back. Files
+    in it that mtx did not write move into the new directory; what has no manifest is set aside, not replaced.
     """
     make_directories(path.parent)
     temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
@@ -176,13 +143,15 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
         for file in temporary.iterdir():
             disk.drop_from_cache(file)
         verify(temporary)  # reads back what the disk holds, before the old directory goes
+        if replace:
+            _settle(old)
+            _make_room(path)
         if replace and path.exists():
-            _remove_tree(old)
             disk.rename(path, old)
         disk.rename(temporary, path)
         disk.sync(path.parent)
         if replace:
-            _remove_tree(old)
+            _settle(old)
     except BaseException as error:
         _remove_tree(temporary)
         if replace:
@@ -209,12 +178,58 @@ def _put_back(old: Path) -> None:
         disk.rename(old, path)
 
 
+def _settle(old: Path) -> None:
+    """Complete or undo the replacement that has renamed a directory to `old`: nobody's file is lost."""
+    _put_back(old)
+    new = old.with_name(old.name.removeprefix(_OLD_PREFIX))
+    others = foreign_entries(old) if is_written(old) and not old.is_symlink() else []
+    for path in others:
+        disk.rename(path, free_name(new / path.name))
+    if others:
+        disk.sync(new)
+    _remove_tree(old)
+
+
+def _make_room(path: Path) -> None:
+    """Set aside what has the name of a new directory and is no directory that mtx wrote."""
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if os.path.lexists(path) and not is_empty and not is_written(path):
+        logger.warning("%s: mtx did not write what is there, or it is damaged; %s keeps it", path, set_aside(path))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether mtx gives such names to temporary files and directories."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def is_written(directory: Path) -> bool:
+    """Whether mtx wrote a directory: it has a manifest."""
+    try:
+        read_manifest(directory)
+    except (DamagedFileError, OSError):
+        return False
+    return True
+
+
+def foreign_entries(directory: Path) -> list[Path]:
+    """What is in a directory with a manifest and was not written by mtx there."""
+    own = {MANIFEST, *read_manifest(directory)}
+    return [path for path in directory.iterdir() if path.name not in own and not is_temporary(path.name)]
+
+
+def free_name(path: Path) -> Path:
+    """The path itself if nothing has it, otherwise the first free one of NAME-2, NAME-3, ..."""
+    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
+    return next(free for name in names if not os.path.lexists(free := path.with_name(name)))
+
+
 def remove_temporaries(directory: Path) -> None:
     """Undo what an interrupted write left in `directory`; the caller must hold the lock of the run."""
-    for path in directory.glob(f"{_OLD_PREFIX}*"):
-        _put_back(path)
+    for path in directory.glob(f"{_OLD_PREFIX}?*"):
+        _settle(path)
     for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
-        _remove_tree(path)
+        if is_temporary(path.name):
+            _remove_tree(path)
 
 
 def sha256(path: Path) -> str:
@@ -222,11 +237,15 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(directory: Path) -> None:
-    """Sync every file of `directory`, then write its manifest, which lists them with size and sha256."""
-    entries = {}
-    for path in sorted(p for p in directory.iterdir() if p.is_file() and p.name != MANIFEST):
-        if path.name.startswith(TEMPORARY_PREFIX):
+def write_manifest(directory: Path, added: Collection[str] | None = None) -> None:
+    """Sync every file of `directory`, then write its manifest, which lists them with size and sha256.
+
+    Args:
+        added: if given, the manifest that is there lists these files as well now, or their new content.
+    """
+    entries = {} if added is None else read_manifest(directory)
+    for path in sorted(directory.iterdir() if added is None else (directory / name for name in added)):
+        if not path.is_file() or path.name == MANIFEST or path.name.startswith(TEMPORARY_PREFIX):
             continue
         disk.sync(path)
         entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
@@ -244,17 +263,21 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return entries
 
 
-def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = False) -> None:
+def verify(
+    directory: Path, needed: Collection[str] = (), only_needed: bool = False, limits: Mapping[str, int] | None = None
+) -> None:
     """Compare the files of `directory` with its manifest.
 
     Args:
         needed: file names that the manifest must list.
         only_needed: compare these alone, not every file that the manifest lists.
+        limits: for a directory that may be a stranger's, the most bytes that each needed file may have. Then the
+            content of the other files is compared up to `_MAX_UNNEEDED_BYTES` of all.
 
     Raises:
-        DamagedFileError: naming the first file that is missing or differs.
+        DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
     """
-    manifest, entries = directory / MANIFEST, read_manifest(directory)
+    manifest, entries, num_unneeded = directory / MANIFEST, read_manifest(directory), 0
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -268,12 +291,29 @@ def verify(directory: Path, needed: Collection[str] = (), only_needed: bool = Fa
         if path.stat().st_size != entry.get("bytes"):
             size = reprlib.repr(entry.get("bytes"))
             raise DamagedFileError(f"{path}: {path.stat().st_size} bytes, its manifest says {size}")
+        if limits is not None and name in needed:
+            require_size(path, limits[name])
+        elif limits is not None:
+            num_unneeded += path.stat().st_size
+            if num_unneeded > _MAX_UNNEEDED_BYTES:
+                continue
         if sha256(path) != entry.get("sha256"):
             raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory that mtx wrote. It is renamed first, so that nothing finds half a directory under its name."""
+    """Remove a directory that mtx wrote; what others put there goes to `kept-NAME`.
+
+    The directory is renamed first, so that nothing finds half a directory under its name.
+    """
+    if not is_written(path):
+        set_aside(path)
+        return
+    if others := foreign_entries(path):
+        kept = free_name(path.with_name(f"kept-{path.name}"))
+        disk.make_directory(kept)
+        for other in others:
+            disk.rename(other, kept / other.name)
     removed = path.with_name(f"{_REMOVED_PREFIX}{path.name}")
     _remove_tree(removed)
     disk.rename(path, removed)
@@ -281,9 +321,8 @@ def remove_directory(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a damaged directory to `damaged-NAME`, which nothing reads; returns the new path."""
-    aside = path.with_name(f"damaged-{path.name}")
-    _remove_tree(aside)
+    """Rename a damaged directory to `damaged-NAME`, or `damaged-NAME-2`, which nothing reads; returns the new path."""
+    aside = free_name(path.with_name(f"damaged-{path.name}"))
     disk.rename(path, aside)
     return aside
 
@@ -296,7 +335,8 @@ def check_space(path: Path, num_bytes: int) -> None:
     """
     needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
     if free < needed:
-        reason = f"{os.strerror(errno.ENOSPC)}: {free / 1e6:,.0f} MB are free, {needed / 1e6:,.0f} MB needed"
+        has, wants = in_megabytes(free, needed)
+        reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
         raise OSError(errno.ENOSPC, reason, str(path))
 
 

@@ -55,12 +55,12 @@ def open_binary(path: Path) -> IO[bytes]:
     with contextlib.ExitStack() as on_error, _errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        _refuse_other_formats(path, stream.peek(_SIGNATURE_BYTES))
+        refuse_other_formats(path, stream.peek(_SIGNATURE_BYTES))
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
 
 
-def _refuse_other_formats(path: Path, beginning: bytes) -> None:
+def refuse_other_formats(path: Path, beginning: bytes) -> None:
     """Raise a UsageError if a file begins with the signature of a format that is not text."""
     for kind, signature in _SIGNATURES.items():
         if re.match(signature, beginning, re.DOTALL):

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx.data.preprocess import load_prepared
+from mtx.data.preprocess import load_valid
 from mtx.decoding.ctranslate2_engine import library
 from mtx.errors import UsageError
 from mtx.files import durable, text_files
@@ -123,7 +123,7 @@ def _comparison_text(run: Path | None, file: Path | None) -> Text | None:
             raise UsageError(f"--text {file}: holds no text")
         return Text(lines, [])
     if run is not None and is_prepared(RunLayout(run).data):
-        valid = load_prepared(RunLayout(run).data).valid
+        valid = load_valid(RunLayout(run).data)
         return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
     logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     return None

@@ -35,7 +35,8 @@ def check_replaceable(directory: Path) -> None:
     listed = durable.read_json(directory / MANIFEST).get("files") if (directory / MANIFEST).exists() else None
     own_files = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
     for path in sorted(directory.iterdir()):
-        is_leftover = listed is not None and path.name.startswith(durable.TEMPORARY_PREFIX)
+        is_lock = path.name.startswith(f"{durable.TEMPORARY_PREFIX}{KEPT_EXPORT_PREFIX}")
+        is_leftover = listed is not None and (durable.is_temporary(path.name) or is_lock)
         if path.name in own_files or is_leftover:
             continue
         if not (path.name.startswith(KEPT_EXPORT_PREFIX) and path.is_dir()):

@@ -14,7 +14,7 @@ from mtx.config.schema import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, Mod
 from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import durable
+from mtx.files import foreign
 from mtx.interop import marian
 from mtx.interop.limits import check_replaceable
 from mtx.model_directory import storage
@@ -82,7 +82,7 @@ def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
     """Read a JSON object of another program, which has no format number of mtx."""
     if optional and not path.is_file():
         return {}
-    value = durable.read_foreign_json(path)
+    value = foreign.read_foreign_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: holds no JSON object")
     return value

@@ -3,7 +3,9 @@
 `storage` adds the weights; engines that have weights of their own need only this.
 """
 
+import math
 import reprlib
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,15 +13,22 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mtx.config import settings
 from mtx.config.schema import LANGUAGE, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, Config, ModelConfig
+from mtx.data.sentencepiece_models import MAX_TOKENIZER_BYTES
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.files.foreign import MAX_JSON_BYTES
+from mtx.model.architecture import parameters
+from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
-from mtx.run.layout import MODEL_CONFIG, RunLayout
+from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, WEIGHTS, RunLayout
+from mtx.run.system_memory import total_bytes
 
+MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
+_MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
+_WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
 
 
@@ -49,8 +58,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     """
     if not (directory / MANIFEST).is_file():
         raise UsageError(f"{directory}: is not a model directory or a run directory")
-    durable.verify(directory, (*needed, name, *Tokenizer.file_names_in(directory)))
-    path = directory / name
+    path, small = directory / name, (name, *Tokenizer.file_names_in(directory))
+    durable.verify(directory, small, only_needed=True, limits=_limits(small))
     info = durable.read_json(path)
     tokenizer = Tokenizer.load(directory)
     try:
@@ -63,6 +72,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
             f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
         )
     _check_info(path, info)
+    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, max_weight_bytes(config, tokenizer.num_ids))}
+    durable.verify(directory, (*needed, *small), limits=limits)
     return ModelDescription(config, tokenizer, info)
 
 
@@ -75,9 +86,22 @@ def read_run(paths: RunLayout) -> ModelDescription:
     """
     if not checkpoint_steps(paths):
         raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
-    durable.verify(paths.data, Tokenizer.file_names_in(paths.data), only_needed=True)
-    config = settings.load(paths.config)
+    files = Tokenizer.file_names_in(paths.data)
+    durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
+    config = load_config(paths)
     return ModelDescription(config.model, Tokenizer.load(paths.data), info_of(config))
+
+
+def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
+    """The most bytes that a file with the weights of this architecture can have and this machine can load."""
+    numbers = sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
+    positions = 0 if config.positions == "learned" else 2 * _MAX_POSITIONS * config.d_model  # exports have tables
+    return min(4 * (numbers + positions) + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
+
+
+def _limits(names: Collection[str]) -> dict[str, int]:
+    """The most bytes that the files of a tokenizer and a description can have."""
+    return {name: MAX_TOKENIZER_BYTES if name.endswith(".model") else MAX_JSON_BYTES for name in names}
 
 
 def info_of(config: Config) -> dict[str, Any]:

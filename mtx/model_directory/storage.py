@@ -18,16 +18,14 @@ from safetensors import SafetensorError
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import disk, durable
+from mtx.files import disk, durable, foreign
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
-from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import CARD, EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
 logger = logging.getLogger(__name__)
-
-_MAX_HEADER_BYTES = 1 << 24  # the header of 2,000 layers with Adam's state has 14 MB
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; raises DamagedFileError if it is damaged."""
-    durable.require_file(path)
+    foreign.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
@@ -76,9 +74,9 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
 def _check_header(content: bytes) -> None:
     """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
     size = int.from_bytes(content[:8], "little")
-    if size > _MAX_HEADER_BYTES:
+    if size > description.MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
-    durable.parse_json(content[8 : 8 + size])
+    foreign.parse_json(content[8 : 8 + size])
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:
@@ -120,13 +118,16 @@ def write(
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
+    for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
+        if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before
+            durable.remove_directory(export)
 
 
 def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
     """Add the scores and the model card to a model directory and its manifest."""
     durable.write_text(directory / CARD, card)
     durable.write_json(directory / SCORES, dict(scores))
-    durable.write_manifest(directory)
+    durable.write_manifest(directory, (CARD, SCORES))
 
 
 def load(directory: Path) -> LoadedModel:
@@ -148,7 +149,8 @@ def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     described, steps = description.read_run(paths), checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
-    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True)
+    limit = description.max_weight_bytes(described.config, described.tokenizer.num_ids)
+    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
     kind = "best" if step == best else "last"
     logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
     return _load_weights(described, paths.checkpoint(step) / WEIGHTS)

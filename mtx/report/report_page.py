@@ -87,14 +87,16 @@ def _run_values(
         "hints": run.hints(), "samples": _samples(run), "data": _data_values(run),
         "same_data": bool(number and data_hash == _data_hash(first) != "unknown"),
         "src": run.config.data.src, "tgt": run.config.data.tgt, "machine": list(_machine(run)),
-        "changed_settings": run.changed_settings(), "config_text": settings.dump(run.config),
+        "changed_settings": run.changed_settings(), "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
 
 
 def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> Iterable[tuple[str, str]]:
     """The overview of a run: its most important facts."""
     training = run.config.training
-    steps = f"{run.step:,} of {training.max_steps:,} steps of {training.batch_tokens:,} target tokens"
+    passed = f", beyond training.max_steps={training.max_steps}" if run.step > training.max_steps else ""
+    out_of = "" if passed else f" of {training.max_steps:,}"
+    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{passed}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
     yield "Is it still improving?", progress(run.history)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.errors import DamagedFileError
 from mtx.evaluation.differing_settings import LOCATION_KEYS
 from mtx.files import durable
 from mtx.report.training_history import Event, TrainingHistory, training_history
+from mtx.run.configuration import load_config
 from mtx.run.contents import RunState, is_finished, require_run, run_state
 from mtx.run.events import read_events
 from mtx.run.layout import REPORT, SCORES
@@ -89,7 +89,7 @@ def read_run(root: Path) -> RunSummary:
     has_ended = is_finished(paths, events)
     state = "finished" if has_ended else _in_words(run_state(paths, events))
     history = training_history(events)
-    return RunSummary(str(root), settings.load(paths.config), history, data_report, provenance, has_ended, state)
+    return RunSummary(str(root), load_config(paths), history, data_report, provenance, has_ended, state)
 
 
 def _in_words(state: RunState) -> str:

@@ -1,6 +1,6 @@
 """Questions about what a run directory holds, answered from its files: checkpoints, model, state, translated test sets.
 
-Each question has one function, and none needs the configuration or torch. `layout` has the file names; `directory`
+Each question has one function, and none needs torch. `layout` has the file names; `directory`
 opens a run and owns it.
 """
 
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mtx.config import settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.run import lock
 from mtx.run.layout import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunLayout, checkpoint_step
-from mtx.run.lock import is_locked
 
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
@@ -21,6 +22,43 @@ KILLED = "killed, or its machine went down"  # the reason of a run whose process
 def is_run(root: Path) -> bool:
     """Whether a directory is a run directory."""
     return RunLayout(root).config.is_file()
+
+
+def foreign_entry(paths: RunLayout) -> Path | None:
+    """The first entry of a run directory that no run of mtx wrote; None if the directory is a run's, empty or missing.
+
+    A run's own are its configuration with a lock that names an owner, with prepared data or with a checkpoint; its user
+    may put anything beside them. A start that was killed before leaves only what is told from other files.
+    """
+    if is_run(paths.root) and (lock.names_owner(paths.lock) or durable.is_written(paths.data) or _has_saved(paths)):
+        return None
+    try:
+        return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
+    except OSError:  # no directory, or one that cannot be read, as taking its lock will tell
+        return None
+
+
+def _has_saved(paths: RunLayout) -> bool:
+    """Whether a run that was copied without its lock and its data has a checkpoint or a model."""
+    return any(map(durable.is_written, (paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))))
+
+
+def _is_trace(paths: RunLayout, path: Path) -> bool:
+    """Whether a start of a run that was killed before it made anything can have left a file."""
+    if path == paths.lock:
+        return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
+    if path == paths.config:
+        return settings.is_dumped(path)
+    if path == paths.status:
+        return _is_status(path)
+    return durable.is_temporary(path.name)
+
+
+def _is_status(path: Path) -> bool:
+    try:
+        return {"state", "stage", "pid"} <= durable.read_json(path).keys()
+    except DamagedFileError:
+        return False
 
 
 def require_run(root: Path) -> RunLayout:
@@ -102,7 +140,7 @@ class RunState:
 
 def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
     """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
-    if is_locked(paths.lock):
+    if lock.is_locked(paths.lock):
         return RunState("running")
     if is_finished(paths, events):
         return RunState("finished")

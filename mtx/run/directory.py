@@ -1,7 +1,8 @@
 """Opening a run directory: take its lock, check that the configuration fits the run, clean up after an interruption.
 
-If a start fails before the run holds anything, it removes what it created. `lock` has the lock itself, `contents` the
-questions about what a run holds.
+mtx makes a run in a new or empty directory, or goes on in a run of its own. A start that fails before the run holds
+anything removes what it made. `lock` has the lock itself, `contents` the questions about what a run holds,
+`configuration` the settings that a run has.
 """
 
 import contextlib
@@ -9,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtx.config import settings
-from mtx.config.schema import Config, differences, may_change
+from mtx.config.fixed import fixed_differences
+from mtx.config.schema import Config
 from mtx.errors import UsageError
 from mtx.files import durable
-from mtx.run.contents import has_begun
+from mtx.run.configuration import load_config
+from mtx.run.contents import foreign_entry, has_begun
 from mtx.run.layout import RunLayout
 from mtx.run.lock import hold_lock, write_owner
 
@@ -22,42 +25,53 @@ def open_run(config: Config) -> Iterator[RunLayout]:
     """Own the run directory of `config` until the context ends.
 
     Raises:
-        UsageError: if the directory holds a run with other fixed settings, or cannot be made.
+        UsageError: if the directory holds a run with other fixed settings, or files that no run wrote, or cannot be
+            made.
         MtxError: if another process works on the run.
     """
     paths = RunLayout(Path(config.run_dir))
-    created = [path for path in (paths.lock, paths.root, *paths.root.parents) if not path.exists()]
+    created = [path for path in (paths.lock, paths.root, *paths.root.parents) if not settings.exists(path)]
+    if paths.lock in created:  # no process owns it, so one can look before anything is made
+        refuse_foreign(paths)
     with hold_lock(paths):
-        _refuse_foreign_config(paths)
+        if paths.lock not in created:
+            refuse_foreign(paths)
+        made = [path for path in (paths.config, paths.status) if not path.exists()]
         try:
             write_owner(paths.lock)
             _record_config(paths, config)
-            for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
-                durable.remove_temporaries(directory)
+            clean_up(paths)
             yield paths
         except BaseException:
             if not has_begun(paths):
-                _remove_traces(paths, created)
+                _remove_traces(paths, made, created)
             raise
 
 
-def _refuse_foreign_config(paths: RunLayout) -> None:
-    """Refuse to overwrite a config.yaml that no run wrote: a run writes its owner into the lock file first."""
-    if paths.config.exists() and not paths.lock.stat().st_size and not has_begun(paths):
-        _unlink(paths.lock)
+def refuse_foreign(paths: RunLayout) -> None:
+    """Raise UsageError if a directory holds anything and is not the directory of a run."""
+    if foreign := foreign_entry(paths):
         raise UsageError(
-            f"{paths.config}: belongs to no run, and training would overwrite it", "run_dir=DIR names another directory"
+            f"run_dir {paths.root} holds {foreign.name}, which no run of mtx wrote",
+            "run_dir=DIR names a directory that is new or empty, or that of a run",
         )
 
 
-def _remove_traces(paths: RunLayout, created: list[Path]) -> None:
+def clean_up(paths: RunLayout) -> None:
+    """Undo what an interruption left in a run; the caller holds its lock."""
+    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
+        durable.remove_temporaries(directory)
+
+
+def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> None:
     """Remove the files of a failed start that made nothing else, so that the corrected command can start anew.
 
     Args:
+        made: the files that were not there when this start took the lock.
         created: the lock and the directories that this start made, innermost first.
     """
-    paths.config.unlink(missing_ok=True)
-    paths.status.unlink(missing_ok=True)
+    for path in made:
+        path.unlink(missing_ok=True)
     if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
         _unlink(paths.lock)
     with contextlib.suppress(OSError):  # somebody else put something there
@@ -82,11 +96,11 @@ def check_settings(paths: RunLayout, config: Config) -> None:
 
     Raises:
         UsageError: naming the fixed settings that differ, with both values.
+        DamagedFileError: if config.yaml is not what mtx wrote, or not what the run was trained with.
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
-    fixed = [d for d in differences(settings.load(paths.config), config) if not may_change(d[0])]
-    if fixed:
+    if fixed := fixed_differences(load_config(paths), config):
         changes = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",

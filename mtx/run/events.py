@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mtx.files import text_files
-from mtx.files.durable import require_file
+from mtx.files.foreign import require_file, require_size
+
+_MAX_BYTES = 1 << 29  # 100,000 steps have 30 MB
 
 # What can decide which validation is the best: its key in the events, and its name. An event has chrF2 only where
 # BLEU says nothing about the validation text, and there chrF2 decides.
@@ -24,6 +26,7 @@ def read_events(metrics: Path) -> list[dict[str, Any]]:
     if not metrics.exists():
         return []
     require_file(metrics)
+    require_size(metrics, _MAX_BYTES)
     events = []
     for line in text_files.read_lines(metrics):
         with contextlib.suppress(ValueError, RecursionError):

@@ -56,6 +56,7 @@ class RunLayout:
     metrics = _entry("metrics.jsonl")
     tensorboard = _entry("tensorboard")
     report = _entry("report.html")
+    sources = _entry("sources.json")  # the files of text that data/ was made from
     data = _entry("data")
     checkpoints = _entry("checkpoints")
     model = _entry("model")

@@ -7,6 +7,7 @@ names the last owner.
 import contextlib
 import errno
 import os
+import re
 import socket
 import tempfile
 import time
@@ -16,9 +17,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mtx.errors import MtxError, UsageError
-from mtx.files import disk, durable, text_files
+from mtx.files import disk, durable
 from mtx.run.layout import RunLayout
 
+_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_MAX_BYTES = 1000  # of a lock file
 _ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
 _DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # any other error means that the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
@@ -37,8 +40,9 @@ def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
             durable.make_directories(paths.root)
             return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
         except Timeout:
+            owner = f": {owner_of(paths.lock)}".removesuffix(": ")
             raise MtxError(
-                f"{paths.root}: another process works on this run{_owner(paths.lock)}",
+                f"{paths.root}: another process works on this run{': ' * bool(owner)}{owner}",
                 "wait for it, or use another run_dir",
             ) from None
         except OSError as error:
@@ -75,10 +79,17 @@ def write_owner(lock: Path) -> None:
         file.write(owner.encode())
 
 
-def _owner(lock: Path) -> str:
-    """What `write_owner` wrote into a lock file, as the end of a message; empty if it cannot be read."""
+def names_owner(lock: Path) -> bool:
+    """Whether `write_owner` wrote a lock file."""
+    return owner_of(lock) != ""
+
+
+def owner_of(lock: Path) -> str:
+    """What `write_owner` wrote into a lock file, on one line; empty if it wrote nothing, or it cannot be read."""
     with contextlib.suppress(OSError):
-        return "".join(f": {line}" for line in text_files.read_lines(lock) if line.isprintable())[:200]
+        if lock.is_file() and lock.stat().st_size < _MAX_BYTES:
+            text = lock.read_bytes().decode(errors="replace").strip()
+            return text if _OWNER.fullmatch(text) and text.isprintable() else ""
     return ""
 
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.config import settings
 from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.files import durable
 from mtx.files.durations import format_duration
+from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.events import DECIDING_METRICS, deciding_metric, read_events
@@ -94,12 +94,17 @@ class Status:
         left = format_duration(math.inf if self.left_s is None else self.left_s)
         return [
             f"state:     {self.state}",
-            f"step:      {self.step:,} of {self.max_steps:,}",
+            f"step:      {out_of(self.step, self.max_steps)}",
             f"best:      {best}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
+
+
+def out_of(step: int, max_steps: int) -> str:
+    """How far a run has come; its max_steps may have been lowered since."""
+    return f"{step:,} of {max_steps:,}" if step <= max_steps else f"{step:,}, beyond training.max_steps={max_steps}"
 
 
 def read_status(root: Path) -> Status:
@@ -121,7 +126,7 @@ def read_status(root: Path) -> Status:
         scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
     except (KeyError, TypeError):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
-    max_steps, state = settings.load(paths.config).training.max_steps, run_state(paths, events)
+    max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(
         str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key], left,
         scores, state.reason or None,

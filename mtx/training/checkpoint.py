@@ -13,6 +13,7 @@ import torch
 from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
+from mtx.files.sizes import in_megabytes
 from mtx.model_directory import storage
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
@@ -35,6 +36,7 @@ class State:
         validation_s: seconds that the last validation took.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
+        settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
     """
 
     step: int = 0
@@ -47,6 +49,7 @@ class State:
     validation_s: float = 0.0
     init_sha256: str | None = None
     data_sha256: str | None = None
+    settings: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
@@ -55,7 +58,7 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
-        value = {"init_sha256": None, "data_sha256": None, **value}  # older runs do not have them
+        value = {"init_sha256": None, "data_sha256": None, "settings": None, **value}  # older runs do not have them
         fields = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         return replace(cls(**fields), position=SamplerState(**fields["position"]), best_bleu=best)
@@ -100,8 +103,9 @@ def check_space(paths: RunLayout, needed: int) -> None:
     """Raise MtxError if fewer than `needed` bytes are free on the disk of a run."""
     free = disk.free_bytes(paths.root)
     if free < needed:
+        has, wants = in_megabytes(free, needed)
         raise MtxError(
-            f"{paths.root}: {free / 1e6:,.0f} MB are free on its disk, this run needs {needed / 1e6:,.0f} MB",
+            f"{paths.root}: {has} are free on its disk, this run needs {wants}",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
         )
 

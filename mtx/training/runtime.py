@@ -5,9 +5,15 @@ a step learns from, so the steps of a run may be divided in any way.
 """
 
 import gc
+import hashlib
+import json
 import logging
+import re
+import reprlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -29,6 +35,18 @@ logger = logging.getLogger(__name__)
 
 _CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+
+
+_SEAL = "sha256"  # the key of the seal in chosen.json
+_MAX_THREADS = 4096
+_POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.json can be
+    "device": lambda value: isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?|mps", value) is not None,
+    "precision": lambda value: value in ("fp32", "bf16"),
+    "micro_batch_tokens": lambda value: type(value) is int and 1 <= value < 1 << 31,
+    "kernel": lambda value: value in get_args(Kernel),
+    "threads": lambda value: type(value) is int and 1 <= value <= _MAX_THREADS,
+    "compile": lambda value: type(value) is bool,
+}
 
 
 @dataclass(frozen=True)
@@ -69,16 +87,34 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
     size = config.training.micro_batch_tokens
     size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
     runtime = replace(runtime, micro_batch_tokens=size)
-    durable.write_json(paths.chosen, asdict(runtime))
+    write_runtime(paths.chosen, runtime)
     return runtime
 
 
+def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
+    """Record choices for later starts, with a hash of them as a seal."""
+    durable.write_json(path, {**asdict(runtime), _SEAL: _seal(asdict(runtime))})
+
+
 def read_runtime(path: Path) -> RuntimeChoices:
-    """Read the choices of an earlier start; raises DamagedFileError if one is missing."""
-    values, names = durable.read_json(path), [field.name for field in fields(RuntimeChoices)]
-    if missing := [name for name in names if name not in values]:
-        raise DamagedFileError(f"{path}: lacks {', '.join(missing)}")
-    return RuntimeChoices(**{name: values[name] for name in names})
+    """Read the choices of an earlier start.
+
+    Raises:
+        DamagedFileError: if one is missing or impossible, or if they were changed after mtx wrote them.
+    """
+    stored, help = durable.read_json(path), "put back what mtx wrote; another run_dir=DIR starts anew"
+    values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(RuntimeChoices)}
+    for name, is_possible in _POSSIBLE.items():
+        if not is_possible(values[name]):
+            text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values[name])}"
+            raise DamagedFileError(f"{path}: {text}", help)
+    if stored.get(_SEAL, _seal(values)) != _seal(values):  # earlier versions wrote no seal
+        raise DamagedFileError(f"{path}: was changed after mtx wrote it", help)
+    return RuntimeChoices(**values)
+
+
+def _seal(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transformer:

@@ -17,12 +17,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
-from mtx.files import durable
 from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import training_flops
 from mtx.model_directory.storage import LoadedModel
@@ -37,7 +37,7 @@ from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import RuntimeChoices, new_model
+from mtx.training.runtime import RuntimeChoices, new_model, write_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
@@ -63,7 +63,7 @@ class Trainer:
         self.config, self.runtime, self.data, self.paths = config, runtime, data, paths
         self.deferred_errors = deferred_errors or DeferredErrors()
         self.device = torch.device(runtime.device)
-        self.state = State(data_sha256=data.sha256)
+        self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
         train, tokens = data.train, config.training.batch_tokens
         weights = train.weights[train.corpus] if (train.weights != 1).any() else None
         self.sampler = BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
@@ -85,6 +85,7 @@ class Trainer:
                     f"{self.paths.data}: is not the data that step {self.state.step} of this run was trained on",
                     "put back what was there; another run_dir=DIR starts anew",
                 )
+            self.state = replace(self.state, settings=fixed_settings(self.config))  # older runs do not have them
             logger.info("going on from step %d", self.state.step)
             return
         assert (initial is None) == (self.config.training.init_from is None)
@@ -213,7 +214,7 @@ class Trainer:
             torch.cuda.empty_cache()
         self.runtime = replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
         self._prepare_micro_step()
-        durable.write_json(self.paths.chosen, vars(self.runtime))
+        write_runtime(self.paths.chosen, self.runtime)
 
     def _after_step(self) -> str | None:
         """Validate and save when due; returns the key of `training` that ends training here, if there is one."""

@@ -110,6 +110,20 @@ def tree(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
+def set_settings(run: Path, **values: Any) -> None:
+    """Make a run look as if it had been trained with other settings; `__` stands for the dot of a key."""
+    from mtx.config import fixed, settings
+    from mtx.files import durable
+
+    resolved = settings.Resolved(settings.load(run / "config.yaml"), {})
+    changed = {key.replace("__", "."): value for key, value in values.items()}
+    config = settings.replace_values(resolved, changed, "a test").config
+    (run / "config.yaml").write_text(settings.dump(config))
+    for path in run.glob("checkpoints/*/state.json"):
+        durable.write_json(path, {**json.loads(path.read_text()), "settings": fixed.fixed_settings(config)})
+        durable.write_manifest(path.parent, [path.name])
+
+
 def flip_bit(path: Path, position: int = -5) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mtx.files import durable
-from tests.integration.commands import mtx, tree
+from tests.integration.commands import mtx, set_settings, tree
 
 Refused = Callable[..., None]
 
@@ -19,10 +19,8 @@ Refused = Callable[..., None]
 def runs(trained: Path, tmp_path: Path) -> list[Path]:
     """A run, the same run with another seed, and one with another setting and worse translations."""
     roots = [Path(shutil.copytree(trained, tmp_path / name)) for name in ("first", "seed", "worse")]
-    for root, old, new in ((roots[1], "seed: 1", "seed: 2"), (roots[2], "dropout: 0.1", "dropout: 0.3")):
-        config = root / "config.yaml"
-        assert config.read_text().count(old) == 1
-        config.write_text(config.read_text().replace(old, new))
+    set_settings(roots[1], seed=2)
+    set_settings(roots[2], model__dropout=0.3)
     reference, hypothesis = (roots[0] / "evaluation" / "heldout" / name for name in ("ref.txt", "hyp.txt"))
     for root in roots[:2]:  # nearly right, so that the third run is significantly worse
         write_hypotheses(root, reference.read_text().replace("acht", "neun", 3))

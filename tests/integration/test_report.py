@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from mtx.files import durable
-from tests.integration.commands import TINY, events, mtx, pairs, start, wait_until
+from tests.integration.commands import TINY, events, mtx, pairs, set_settings, start, wait_until
 
 Refused = Callable[..., None]
 HOSTILE = "<script>alert(1)</script> \"quoted\" 'text' & \x1b[31m \u202eright to left \u05e9\u05dc <img src=x>"
@@ -97,8 +97,7 @@ def test_a_run_with_prepared_data_only(settings: list[str], tmp_path: Path) -> N
 
 def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(trained, tmp_path / "other"))
-    config = other / "config.yaml"
-    config.write_text(config.read_text().replace("dropout: 0.1", "dropout: 0.3"))
+    set_settings(other, model__dropout=0.3)
     translations = other / "evaluation" / "heldout"
     (translations / "hyp.txt").write_text((translations / "ref.txt").read_text())
     durable.write_manifest(translations)

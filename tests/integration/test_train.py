@@ -28,7 +28,7 @@ def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:
     names = {path.name for path in trained.iterdir()}
     assert names == {
         "config.yaml", "chosen.json", "data", "checkpoints", "model", "evaluation", "metrics.jsonl", "run.lock",
-        "status.json", "report.html",
+        "status.json", "report.html", "sources.json",
     }  # fmt: skip
     assert {path.name for path in (trained / "model").iterdir()} == {
         "model.safetensors", "config.json", "tokenizer.model", "tokenizer.json", "scores.json", "manifest.json",

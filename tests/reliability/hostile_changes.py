@@ -176,6 +176,23 @@ def twice(directory: Path) -> None:
     (directory / WEIGHTS).write_bytes(safetensors_file((json.dumps(values)[:-1] + same).encode(), data))
 
 
+def huge(name: str, size: int = 10 << 40) -> Change:
+    """A file that takes no room and hours to read, rightly listed but for its hash."""
+
+    def write(directory: Path) -> bool:
+        path = directory / name
+        if not (path.parent / MANIFEST).exists():
+            durable.write_manifest(path.parent)
+        path.touch()
+        os.truncate(path, size)
+        values = json.loads((path.parent / MANIFEST).read_text())
+        values["files"][path.name] = {"bytes": size, "sha256": "0" * 64}
+        (path.parent / MANIFEST).write_text(json.dumps(values) + "\n")
+        return True
+
+    return write
+
+
 def braces(size: int) -> Change:
     """So many bytes of JSON that take the most memory."""
     return manifest(lambda values: b'{"format": 1, "files": [' + b"{}," * (size // 3) + b"{}]}")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
-from tests.reliability.hostile_changes import Change, config, link, pipe, put, weights
+from tests.reliability.hostile_changes import Change, config, huge, link, pipe, put, weights
 from tests.reliability.hostile_files import PICKLE, model_bin, safetensors, torch_pickle
 from tests.reliability.hostile_models import MATRIX
 
@@ -122,6 +122,7 @@ EXPORTS: Cases = {  # each of the first six ended CTranslate2 by a signal or mad
     "fewer bytes than the shape": (of_shape("encoder/layer_0/ffn/linear_0/bias", [32], 4), "has 4 bytes"),
     "pickle": (put("model.bin", torch_pickle()), "model.bin"),
     "nothing in it": (put("model.bin", b""), "ends too early"),
+    "10 TB": (huge("model.bin"), "expected at most"),
     "half of it": (lambda d: put("model.bin", (d / "model.bin").read_bytes()[:20_000])(d), "ends too early"),
     "a smaller vocabulary": (put("shared_vocabulary.json", b'["</s>", "<unk>"]'), "is not the vocabulary"),
     "other control tokens": (put("config.json", b'{"unk_token": "nothing"}'), "does not name"),

@@ -4,6 +4,7 @@ Each trial makes an honest model hostile, gives it a manifest that is right abou
 process that is watched (`trials`). What is done to a model directory stands in `hostile_models`, the rest here.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,16 +18,20 @@ import mtx.commands.line_blocks
 import mtx.decoding.translator  # noqa: F401
 from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.errors import DamagedFileError
+from mtx.evaluation.test_sets import test_sets_of_runs as sets_of_runs
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.interop.huggingface import export_huggingface
 from mtx.model_directory import storage
+from mtx.run.events import read_events
 from mtx.run.layout import WEIGHTS
+from mtx.training import init_from
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import check_error
 from tests.reliability import trials
 from tests.reliability.conftest import size
-from tests.reliability.hostile_changes import Change, link, pipe, put
+from tests.reliability.hostile_changes import Change, huge, link, pipe, put
 from tests.reliability.hostile_files import torch_pickle
 from tests.reliability.hostile_models import (
     CONFIGS,
@@ -70,7 +75,7 @@ def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = {"model": loaded.model.config.model_dump(), "data": {"src": "de", "tgt": "en", "max_tokens": 24}}
     for name in ("data", CHECKPOINT):
         (run / name).mkdir(parents=True)
-    (run / RUN_CONFIG).write_text(settings.dump(Config.model_validate(tree)))
+    (run / RUN_CONFIG).write_text(settings.as_yaml(Config.model_validate(tree)))
     loaded.tokenizer.save(run / "data")
     shutil.copy(honest / WEIGHTS, run / CHECKPOINT)
     durable.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})
@@ -215,6 +220,48 @@ def test_no_run_starts_from_a_hostile_model(honest: Path, tmp_path: Path, tally:
         arguments = ["train", "data.train=corpus.tsv", "training.init_from=model", "run_dir=new"]
         problems[name] = problem(ended(honest, with_text, folder, *arguments), folder, 1, word)
     check(problems, "hostile models to start from", tally)
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.model", "tokenizer.json"])
+def test_no_file_is_read_beyond_what_it_can_be(honest: Path, tmp_path: Path, name: str, tally: Tally) -> None:
+    folder, problems = tmp_path / "trial", {}
+    for arguments in (("translate", "model"), ("export", "model", "--to", "huggingface", "-o", "new")):
+        found = ended(honest, huge(name), folder, *arguments)
+        problems[arguments[0]] = problem(found, folder, 1, name, "expected at most")
+        with pytest.raises(DamagedFileError, match="expected at most"):
+            init_from.describe(str(folder / "model"))
+    check(problems, "files of 10 TB in a model", tally)
+
+
+def test_no_file_of_a_run_is_read_beyond_what_it_can_be(honest_run: Path, tmp_path: Path, tally: Tally) -> None:
+    folder = tmp_path / "trial"
+    export = ("export", "run", "--to", "huggingface", "-o", "new")
+    cases = {
+        "checkpoint": (f"{CHECKPOINT}/{WEIGHTS}", ("translate", "run")),
+        "tokenizer": ("data/tokenizer.model", ("translate", "run")),
+        "validation": ("data/valid.arrow", export),
+    }
+    problems = {}
+    for name, (path, arguments) in cases.items():
+        found = ended(honest_run, huge(path), folder, *arguments)
+        problems[name] = problem(found, folder, 1, "expected at most")
+    check(problems, "files of 10 TB in a run", tally)
+    run = folder / "run"
+    put("metrics.jsonl", b"x")(run)
+    os.truncate(run / "metrics.jsonl", 10 << 40)
+    with pytest.raises(DamagedFileError, match="metrics.jsonl: .* expected at most"):
+        read_events(run / "metrics.jsonl")
+    (run / "evaluation" / "test").mkdir(parents=True)
+    for text in ("src.txt", "ref.txt", "hyp.txt"):
+        (run / "evaluation" / "test" / text).write_text("a\n")
+    huge("hyp.txt")(run / "evaluation" / "test")
+    with pytest.raises(DamagedFileError, match="hyp.txt: .* expected at most"):
+        sets_of_runs([run])
+
+
+def test_what_is_not_needed_is_not_read(honest: Path, tmp_path: Path) -> None:
+    found = ended(honest, huge("extra.bin"), tmp_path / "trial", "translate", "model")
+    assert (found.code, found.err) == (0, ""), found
 
 
 # --- CTranslate2 ---

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config.schema import PRESETS, Config, TrainText, differences
+from mtx.config.fixed import differences
+from mtx.config.schema import PRESETS, Config, TrainText
 from mtx.config.settings import resolve
 from tests.unit.config.helpers import problems, value_of, write
 

@@ -2,7 +2,9 @@ import json
 import os
 import shutil
 import stat
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -153,13 +155,115 @@ def test_json_files_carry_the_format_and_unescaped_text(tmp_path: Path) -> None:
 
 
 def test_remove_temporaries_leaves_other_files(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-x").mkdir()
-    (tmp_path / ".tmp-x" / "file").touch()
-    (tmp_path / ".tmp-y").touch()
-    (tmp_path / "other").touch()
+    mine = [".tmp-x", ".tmp-notes", ".tmp-0123456789ABCDEF", ".tmp-0123456789abcdef0", ".tmp-old-", "other"]
+    for name in (".tmp-0123456789abcdef", ".tmp-removed-step-00000003", *mine):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+    (tmp_path / ".tmp-00000000ffffffff").touch()
     durable.remove_temporaries(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(mine)
+    assert all((tmp_path / name / "file").exists() for name in mine)
     durable.remove_temporaries(tmp_path / "nowhere")
+
+
+def write(path: Path, text: str) -> None:
+    with durable.new_directory(path, replace=True) as new:
+        (new / "a").write_text(text)
+
+
+def test_a_replaced_directory_keeps_what_others_put_there(tmp_path: Path) -> None:
+    path = tmp_path / "directory"
+    write(path, "first")
+    (path / "notes").mkdir()
+    (path / "notes" / "file").write_text("mine")
+    (path / "a-2").write_text("mine")
+    write(path, "second")
+    assert (path / "a").read_text() == "second" and (path / "notes" / "file").read_text() == "mine"
+    assert (path / "a-2").read_text() == "mine" and list(tmp_path.iterdir()) == [path]
+    assert "a-2" not in durable.read_manifest(path)
+    write(path, "third")
+    assert (path / "notes" / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_a_replacement_that_is_killed_keeps_what_others_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    path = tmp_path / "directory"
+    write(path, "first")
+    for name in ("x", "y"):
+        (path / name).write_text("mine")
+    calls = list[str]()
+
+    def until_killed(operation: Any, *arguments: Any) -> None:
+        calls.append(operation.__name__)
+        if len(calls) > after:
+            raise Killed
+        operation(*arguments)
+
+    class Killed(BaseException):
+        pass
+
+    new = tmp_path / ".tmp-0123456789abcdef"
+    new.mkdir()
+    (new / "a").write_text("second")
+    durable.write_manifest(new)
+    with monkeypatch.context() as patch:
+        for name in ("rename", "unlink"):
+            patch.setattr(disk, name, partial(until_killed, getattr(disk, name)))
+        with pytest.raises(Killed):
+            disk.rename(path, old := tmp_path / ".tmp-old-directory")
+            disk.rename(new, path)
+            durable._settle(old)
+            raise Killed
+    durable.remove_temporaries(tmp_path)
+    assert [(path / name).read_text() for name in ("x", "y")] == ["mine", "mine"]
+    assert (path / "a").read_text() == ("first" if after < 2 else "second") and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["directory", "file", "link"])
+def test_what_mtx_did_not_write_is_set_aside_and_not_replaced(tmp_path: Path, kind: str) -> None:
+    path, aside = tmp_path / "directory", tmp_path / "damaged-directory"
+    aside.write_text("an earlier one")
+    if kind == "directory":
+        path.mkdir()
+        (path / "file").write_text("mine")
+    elif kind == "file":
+        path.write_text("mine")
+    else:
+        path.symlink_to("nowhere")
+    write(path, "new")
+    assert (path / "a").read_text() == "new" and aside.read_text() == "an earlier one"
+    kept = tmp_path / "damaged-directory-2"
+    assert (
+        kept.is_symlink() if kind == "link" else (kept / "file" if kind == "directory" else kept).read_text() == "mine"
+    )
+
+
+def test_a_directory_behind_a_link_is_not_emptied(tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", "first")
+    (tmp_path / "elsewhere" / "notes").write_text("mine")
+    path = tmp_path / "directory"
+    path.symlink_to("elsewhere")
+    write(path, "second")
+    assert (path / "a").read_text() == "second" and not path.is_symlink()
+    assert (tmp_path / "elsewhere" / "a").read_text() == "first" and (tmp_path / "elsewhere" / "notes").exists()
+
+
+def test_a_removed_directory_leaves_what_others_put_there(directory: Path) -> None:
+    (directory / "notes").write_text("mine")
+    durable.remove_directory(directory)
+    kept = directory.with_name("kept-directory")
+    assert list(directory.parent.iterdir()) == [kept] and (kept / "notes").read_text() == "mine"
+    assert [path.name for path in kept.iterdir()] == ["notes"]
+
+
+def test_adding_a_member_lists_nothing_else(directory: Path) -> None:
+    for name in ("c", "notes"):
+        (directory / name).write_text(name)
+    durable.write_manifest(directory, ["c"])
+    assert list(durable.read_manifest(directory)) == ["a", "b", "c"]
+    durable.verify(directory, ["c"])
 
 
 def test_remove_member_removes_the_file_and_its_entry(directory: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mtx.config import settings
 from mtx.config.schema import Config, key_names, leaves
 from mtx.errors import UsageError
+from mtx.files import durable
 from mtx.run.directory import open_run
 
 BEGUN = {
@@ -93,3 +94,75 @@ def test_a_run_that_has_not_begun_may_change_every_key(begun: settings.Resolved)
     Path("run", "chosen.json").unlink()
     with open_run(settings.replace_values(begun, {"seed": 2, "model.d_ff": 64}, "test").config) as paths:
         assert settings.load(paths.config).seed == 2
+
+
+# Directories that are no run's
+
+
+def open_at(root: Path, **values: Any) -> None:
+    with open_run(Config.model_validate({"run_dir": str(root), **values})):
+        pass
+
+
+@pytest.mark.parametrize(
+    "name", ["model/file", "evaluation/test/file", "data/file", "report.html", "metrics.jsonl", ".tmp-old-model/file",
+             "run.lock", "status.json", "config.yaml", ".tmp-notes", "chosen.json", "notes"],
+)  # fmt: skip
+def test_a_directory_with_other_files_is_refused_and_keeps_them(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    if ".tmp-old" in name:
+        (tmp_path / "notes").touch()
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match=r"run_dir .* holds [\w./-]+, which no run of mtx wrote") as caught:
+        open_at(tmp_path)
+    assert caught.value.exit_code == 2 and tree(tmp_path) == before
+    assert (tmp_path / "run.lock").exists() == (name == "run.lock")
+    if name == "run.lock":
+        assert (tmp_path / name).read_text() == "mine"
+
+
+def test_the_root_directory_is_refused() -> None:
+    with pytest.raises(UsageError, match="run_dir / holds"):
+        open_at(Path("/"))
+    assert not Path("/run.lock").exists()
+
+
+@pytest.mark.parametrize("left", [(), ("run.lock",), ("run.lock", "config.yaml"), ("config.yaml", "status.json")])
+def test_a_start_that_was_killed_at_any_moment_leaves_a_run(tmp_path: Path, left: tuple[str, ...]) -> None:
+    texts = {
+        "run.lock": "",
+        "config.yaml": settings.dump(Config()),
+        "status.json": '{"format": 1, "state": "running", "stage": "preparing", "pid": 1}',
+    }
+    for name in left:
+        (tmp_path / name).write_text(texts[name])
+    (tmp_path / ".tmp-0123456789abcdef").mkdir()
+    (tmp_path / ".tmp-00000000ffffffff").touch()
+    open_at(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "run.lock", *left}
+
+
+def test_a_run_may_hold_anything_beside_its_files(begun: settings.Resolved) -> None:
+    for name in ("notes", ".tmp-mine"):
+        Path("run", name).mkdir()
+        Path("run", name, "file").touch()
+    for lock in ("process 7 on host since 2026-01-01 00:00:00\n", None):
+        Path("run", "run.lock").unlink() if lock is None else Path("run", "run.lock").write_text(lock)
+        if lock is None:  # a copied run: its data tell that it is one
+            with durable.new_directory(Path("run", "data")) as new:
+                (new / "report.json").touch()
+        with open_run(begun.config):
+            pass
+        assert Path("run", "notes", "file").exists() and Path("run", ".tmp-mine", "file").exists()
+
+
+def test_a_failed_start_removes_only_what_it_made(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(settings.dump(Config()))
+    (tmp_path / "run.lock").write_text("process 7 on host since 2026-01-01 00:00:00\n")
+    for name in ("status.json", "notes"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(ZeroDivisionError), open_run(Config(run_dir=str(tmp_path))):
+        raise ZeroDivisionError
+    assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "run.lock", "status.json", "notes"}
+    assert (tmp_path / "status.json").read_text() == "mine"

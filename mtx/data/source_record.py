@@ -1,0 +1,63 @@
+"""Which local files a run was prepared from (sources.json), so that a later start can tell that one has changed.
+
+The record lies beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever and
+however old its files were.
+"""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+from mtx.config.schema import DataConfig
+from mtx.data.sources import find_corpora
+from mtx.errors import DamagedFileError, MtxError
+from mtx.files import durable
+
+
+def describe(data: DataConfig) -> dict[str, Any]:
+    """The content of sources.json: path, size, time and sha256 of each local file of text that is there now."""
+    return {"files": [_describe(path) for path in _local_files(data)]}
+
+
+def changed_files(record: Path, data: DataConfig) -> list[Path]:
+    """The files that differ from those in a record; missing ones do not count, nor does a missing record."""
+    try:
+        stored = durable.read_json(record)["files"] if record.exists() else []
+        recorded = [(Path(entry["path"]), entry) for entry in stored]
+    except (DamagedFileError, KeyError, TypeError):
+        return []
+    try:
+        now = _local_files(data)
+    except MtxError:  # one is missing
+        now = []
+    paths = now if len(now) == len(recorded) else [path for path, _ in recorded]
+    return [path for path, (_, entry) in zip(paths, recorded, strict=True) if _differs(path, entry)]
+
+
+def _local_files(data: DataConfig) -> list[Path]:
+    if data.generator is not None or (data.hub is not None and data.dir is None):
+        return []
+    corpora = find_corpora(data)
+    used = (*corpora.train, *([corpora.valid] if corpora.valid else []), *corpora.tests.values())
+    return [path for corpus in used for path in corpus.files]
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    about = path.stat()
+    return {
+        "path": str(path.absolute()), "bytes": about.st_size, "mtime_ns": about.st_mtime_ns,
+        "sha256": durable.sha256(path),
+    }  # fmt: skip
+
+
+def _differs(path: Path, entry: dict[str, Any]) -> bool:
+    """Whether a file differs; its content is read only if size and time do not tell."""
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            return False
+        if about.st_size != entry.get("bytes"):
+            return True
+        return about.st_mtime_ns != entry.get("mtime_ns") and durable.sha256(path) != entry.get("sha256")
+    except (OSError, ValueError):  # missing, or no possible path
+        return False

@@ -1,0 +1,122 @@
+"""Settings and text that were changed behind a run's back are noticed by every command that reads them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mtx.files import durable
+from tests.integration.commands import mtx, set_settings, tree, write_tsv
+
+Refused = Callable[..., None]
+READERS = [("train",), ("prepare",), ("config",), ("evaluate",), ("report",), ("status",), ("train", "--dry-run")]
+
+
+def edit(run: Path, old: str, new: str, keep_seal: bool = True) -> None:
+    config = run / "config.yaml"
+    text = config.read_text()
+    assert text.count(old) == 1
+    lines = text.replace(old, new).split("\n")
+    config.write_text("\n".join(line for line in lines if keep_seal or not line.startswith("# sealed")))
+
+
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+def test_an_edited_configuration_is_refused(command: tuple[str, ...], run_copy: Path, refused: Refused) -> None:
+    edit(run_copy, "num_heads: 2", "num_heads: 8")
+    before = tree(run_copy)
+    words = ["config.yaml:", "'num_heads: 8': was changed after mtx wrote it", f"mtx train {run_copy} key=value"]
+    refused(1, [*words, "config.yaml run_dir=NEW"], *command, run_copy)
+    assert tree(run_copy) == before
+
+
+@pytest.mark.parametrize("command", [c for c in READERS if c != ("config",)], ids=" ".join)
+def test_a_configuration_without_its_seal_is_bound_by_the_checkpoints(
+    command: tuple[str, ...], run_copy: Path, refused: Refused
+) -> None:
+    edit(run_copy, "learning_rate: 0.01", "learning_rate: 0.404", keep_seal=False)
+    before = tree(run_copy)
+    words = ["config.yaml: is not the configuration of step 40: training.learning_rate is 0.404, the run was trained"]
+    refused(1, words, *command, run_copy)
+    assert tree(run_copy) == before
+
+
+def test_a_comparison_refuses_both(trained: Path, run_copy: Path, refused: Refused) -> None:
+    edit(run_copy, "seed: 1", "seed: 2")
+    refused(1, ["'seed: 2': was changed"], "compare", trained, run_copy)
+    edit(run_copy, "seed: 2", "seed: 3", keep_seal=False)
+    refused(1, ["seed is 3, the run was trained with 1"], "compare", trained, run_copy)
+
+
+def test_a_configuration_of_another_run_is_refused(trained: Path, run_copy: Path, refused: Refused) -> None:
+    other = shutil.copytree(trained, run_copy.with_name("other"))
+    set_settings(other, model__dropout=0.3)
+    shutil.copy(other / "config.yaml", run_copy)
+    refused(1, ["model.dropout is 0.3, the run was trained with 0.1"], "train", run_copy, "training.max_steps=50")
+
+
+def test_an_edited_configuration_starts_a_new_run(run_copy: Path, tmp_path: Path) -> None:
+    edit(run_copy, "num_heads: 2", "num_heads: 4")
+    result = mtx("prepare", run_copy / "config.yaml", f"run_dir={tmp_path / 'new'}")
+    assert result.returncode == 0, result.stderr.decode()
+    assert "num_heads: 4" in (tmp_path / "new" / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("key, value, words", [
+    ("precision", "bf17", "precision cannot be 'bf17'"), ("kernel", "nonsense", "kernel cannot be"),
+    ("micro_batch_tokens", -1, "micro_batch_tokens cannot be -1"), ("micro_batch_tokens", 1e9, "cannot be"),
+    ("threads", "x", "threads cannot be"), ("threads", 0, "threads cannot be 0"), ("compile", 3, "compile cannot"),
+    ("device", "tpu", "device cannot be 'tpu'"), ("device", 3, "device cannot be 3"), ("kernel", [], "kernel cannot"),
+    ("threads", 7, "was changed after mtx wrote it"), ("precision", "bf16", "was changed after mtx wrote it"),
+])  # fmt: skip
+@pytest.mark.parametrize("seal", [True, False])
+def test_an_edited_chosen_json_is_refused(
+    key: str, value: object, words: str, seal: bool, run_copy: Path, refused: Refused
+) -> None:
+    path = run_copy / "chosen.json"
+    values = json.loads(path.read_text())
+    if values[key] == value or ("was changed" in words and not seal):
+        pytest.skip("an earlier version may have written it")
+    values[key] = value
+    if not seal:
+        del values["sha256"]
+    path.write_text(json.dumps(values))
+    refused(1, ["chosen.json: ", words], "train", run_copy, "training.max_steps=41")
+
+
+def test_text_that_changed_after_preparation_is_told(tmp_path: Path, settings: list[str]) -> None:
+    text = write_tsv(tmp_path / "own.tsv", range(1000, 1200))
+    command = ["prepare", *settings, f"data.train={text}", f"run_dir={tmp_path / 'run'}"]
+    assert b"has changed" not in mtx(*command).stderr and b"has changed" not in mtx(*command).stderr
+    write_tsv(text, range(3000, 3200))
+    told = mtx(*command).stderr.decode()
+    assert f"warning: {text} has changed since this run prepared its data; it goes on with the text" in told
+    assert told.count("warning: ") == 1 and "another run_dir=DIR trains on the new text" in told
+    text.unlink()
+    again = mtx(*command)
+    assert again.returncode == 0 and b"has changed" not in again.stderr
+
+
+def test_a_finished_run_tells_that_its_text_changed(run_copy: Path, corpus: Path) -> None:
+    durable.write_json(run_copy / "sources.json", {"files": [{"path": str(corpus), "bytes": 7}]})
+    told = mtx("train", run_copy).stderr.decode()
+    assert "this run is finished" in told and f"{corpus} has changed since this run" in told
+    assert "it is finished with the text that it prepared" in told
+
+
+def test_no_path_of_the_text_is_published(trained: Path, corpus: Path) -> None:
+    recorded = [file["path"] for file in durable.read_json(trained / "sources.json")["files"]]
+    assert recorded == [str(corpus)]
+    for path in (trained / "model").iterdir():
+        assert str(corpus.parent).encode() not in path.read_bytes(), path
+
+
+def test_fewer_steps_than_are_done(run_copy: Path) -> None:
+    result = mtx("train", run_copy, "training.max_steps=10")
+    told = result.stderr.decode()
+    assert result.returncode == 0 and "40 steps are done, more than training.max_steps=10" in told
+    assert "(0.0 epochs)" in told and "-" not in told.split(" epochs)")[0].rpartition("(")[2]
+    assert b"step:      40, beyond training.max_steps=10\n" in mtx("status", run_copy).stdout
+    page = (run_copy / "report.html").read_text()
+    assert "40 steps of 256 target tokens, beyond training.max_steps=10" in page

@@ -1,0 +1,73 @@
+"""A file of text that was replaced after a run was prepared is told; what cannot be told is not guessed."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mtx.config.schema import DataConfig
+from mtx.data.source_record import changed_files, describe
+from mtx.files import durable
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataConfig:
+    for name in ("train.en", "train.de", "more.tsv", "dev.en", "dev.de", "test.jsonl"):
+        (tmp_path / name).write_text(name)
+    return DataConfig(
+        src="en", tgt="de", dir=str(tmp_path), train=("train", "more.tsv"), valid="valid", test=("test.jsonl",)
+    )
+
+
+@pytest.fixture
+def record(tmp_path: Path, data: DataConfig) -> Path:
+    durable.write_json(tmp_path / "sources.json", describe(data))
+    return tmp_path / "sources.json"
+
+
+def test_every_file_is_recorded_and_none_has_changed(tmp_path: Path, data: DataConfig, record: Path) -> None:
+    files = durable.read_json(record)["files"]
+    names = ["train.en", "train.de", "more.tsv", "dev.en", "dev.de", "test.jsonl"]
+    assert [file["path"] for file in files] == [str(tmp_path / name) for name in names]
+    assert files[0]["bytes"] == 8 and files[0]["sha256"] == durable.sha256(tmp_path / "train.en")
+    assert changed_files(record, data) == []
+    os.utime(tmp_path / "train.en", ns=(1, 1))  # touched, not changed
+    assert changed_files(record, data) == []
+
+
+@pytest.mark.parametrize("name", ["train.de", "more.tsv", "dev.en", "test.jsonl"])
+@pytest.mark.parametrize("text", ["of another length", None])
+def test_a_file_that_was_replaced_is_told(
+    name: str, text: str | None, tmp_path: Path, data: DataConfig, record: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text(text or path.read_text().swapcase())
+    os.utime(path, ns=(1, 1))
+    assert changed_files(record, data) == [path]
+
+
+def test_a_missing_file_and_a_missing_record_say_nothing(tmp_path: Path, data: DataConfig, record: Path) -> None:
+    (tmp_path / "train.en").unlink()
+    assert changed_files(record, data) == []
+    (tmp_path / "more.tsv").write_text("another")
+    assert changed_files(record, data) == [tmp_path / "more.tsv"]
+    assert changed_files(tmp_path / "nothing", data) == []
+    for text in ("{", '{"format": 1}', '{"format": 1, "files": [3]}', '{"format": 1, "files": 3}'):
+        record.write_text(text)
+        assert changed_files(record, data) == []
+
+
+def test_text_of_another_directory_is_compared_too(tmp_path: Path, data: DataConfig, record: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in tmp_path.glob("*.*"):
+        (other / path.name).write_text(path.read_text())
+    moved = data.model_copy(update={"dir": str(other)})
+    assert changed_files(record, moved) == []
+    (other / "more.tsv").write_text("another")
+    assert changed_files(record, moved) == [other / "more.tsv"] and changed_files(record, data) == []
+
+
+def test_text_that_is_not_local_is_not_recorded() -> None:
+    assert describe(DataConfig.model_validate({"generator": "grammar"})) == {"files": []}
+    assert describe(DataConfig.model_validate({"hub": {"name": "x/y"}, "train": ["a.tsv"]})) == {"files": []}

@@ -1,0 +1,69 @@
+"""The checkpoints of a run bind its settings, also where config.yaml has no seal."""
+
+from pathlib import Path
+
+import pytest
+
+from mtx.config import settings
+from mtx.config.fixed import fixed_settings
+from mtx.config.schema import Config
+from mtx.errors import DamagedFileError
+from mtx.files import durable
+from mtx.run.configuration import load_config
+from mtx.run.layout import RunLayout
+
+CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLayout:
+    paths = RunLayout(tmp_path)
+    paths.config.write_text(settings.as_yaml(CONFIG))
+    for step in (1, 2):
+        with durable.new_directory(paths.checkpoint(step)) as new:
+            durable.write_json(new / "state.json", {"settings": fixed_settings(CONFIG)})
+    return paths
+
+
+def test_the_settings_that_may_change_are_not_bound(run: RunLayout) -> None:
+    assert load_config(run) == CONFIG
+    values = {"training.max_steps": 7, "run_dir": "other", "decoding.beam_size": 1, "data.dir": "else"}
+    resolved = settings.replace_values(settings.Resolved(CONFIG, {}), values, "")
+    run.config.write_text(settings.as_yaml(resolved.config))
+    assert load_config(run) == resolved.config
+
+
+def test_other_fixed_settings_are_told_with_both_values(run: RunLayout) -> None:
+    run.config.write_text(
+        settings.as_yaml(CONFIG).replace("num_heads: 8", "num_heads: 2").replace("seed: 1", "seed: 5")
+    )
+    with pytest.raises(DamagedFileError) as caught:
+        load_config(run)
+    assert "is not the configuration of step 2: model.num_heads is 2, the run was trained with 8" in str(caught.value)
+    assert "seed is 5, the run was trained with 1" in str(caught.value) and "run_dir=NEW" in (caught.value.help or "")
+
+
+def test_a_damaged_checkpoint_binds_nothing_and_the_one_before_does(run: RunLayout) -> None:
+    (run.checkpoint(2) / "state.json").write_text("{}")
+    assert load_config(run) == CONFIG
+    run.config.write_text(settings.as_yaml(CONFIG).replace("seed: 1", "seed: 5"))
+    with pytest.raises(DamagedFileError, match="of step 1: seed is 5"):
+        load_config(run)
+
+
+def test_states_of_earlier_versions_bind_nothing(run: RunLayout) -> None:
+    for step in (1, 2):
+        durable.write_json(run.checkpoint(step) / "state.json", {"step": step})
+        durable.write_manifest(run.checkpoint(step))
+    run.config.write_text(settings.as_yaml(CONFIG).replace("seed: 1", "seed: 5"))
+    assert load_config(run).seed == 5
+
+
+def test_a_setting_that_a_later_version_adds_has_its_default(run: RunLayout) -> None:
+    stored = fixed_settings(CONFIG)
+    del stored["model"]["output_bias"]
+    for step in (1, 2):
+        durable.write_json(run.checkpoint(step) / "state.json", {"settings": stored})
+        durable.write_manifest(run.checkpoint(step))
+    assert load_config(run) == CONFIG
+    assert Config.model_validate(stored).training == Config.model_validate(fixed_settings(CONFIG)).training
