@@ -67,7 +67,7 @@ def _options(
     if context.invoked_subcommand in _PRINTING:
         require_stdout()
     if context.invoked_subcommand not in _LIGHT:
-        check_address_space()
+        check_address_space(is_training=context.invoked_subcommand == "train")
 
 
 class _LogFormat(logging.Formatter):

@@ -14,7 +14,7 @@ _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 _STATM = Path("/proc/self/statm")  # in pages; the first number is the size of the address space
-_LEAST_ADDRESS_SPACE = 900_000_000  # to load torch and a tiny model; a tiny training takes 3 GB
+_TO_LOAD, _TO_TRAIN = 900_000_000, 4_000_000_000  # bytes of addresses: torch with a tiny model; a tiny training
 
 
 def total_bytes() -> int | None:
@@ -56,17 +56,17 @@ def free_address_space() -> int | None:
     return max(0, limit - used)
 
 
-def check_address_space() -> None:
-    """Refuse to start where libraries could not even be loaded: some of them end the process without a message.
+def check_address_space(is_training: bool) -> None:
+    """Refuse to start where libraries would find no addresses: some end the process then without a message, or hang.
 
     Raises:
         MtxError: naming the limit and what is needed.
     """
-    free = free_address_space()
-    if free is not None and free < _LEAST_ADDRESS_SPACE:
+    free, least = free_address_space(), _TO_TRAIN if is_training else _TO_LOAD
+    if free is not None and free < least:
         raise MtxError(
             f"the address space of this process is limited (ulimit -v): {free / 1e9:.1f} GB are left, expected at "
-            f"least {_LEAST_ADDRESS_SPACE / 1e9:.1f} GB",
+            f"least {least / 1e9:.1f} GB",
             "ulimit -v unlimited; control groups limit memory without limiting addresses",
         )
 

@@ -32,28 +32,22 @@ from tests.rig import Rig, Start
 
 Tally = Callable[[str, int, int], None]
 
-_SECONDS = 20.0  # then it is asked to stop, and has as long again
+_SECONDS, _STOPPING_S = 20.0, 60.0  # then it is asked to stop, and has time to; a step of 1,000 layers takes seconds
 _FREE_BYTES = 2 << 30  # what mtx takes for free memory
 _MOST_BYTES = 4 << 30  # what it may take
-_HUGE = [
-    str(10**9),
-    str(2**31 - 1),
-    str(2**31),
-    str(2**32),
-    str(2**63),
-    str(10**20),
+_WHOLE = [
+    *map(str, (-(10**20), -1, 0, 1, 2, 3, 10, 64, 300, 1000, 10**5, 10**9, 2**31 - 1, 2**31, 2**32, 2**63, 10**20)),
     "9" * 400,
-    "1e30",
-    "1e308",
-    "1e309",
-]
-_ODD = [
-    "", " ", "\t", "0", "-0", "-1", "-1e308", "-" + "9" * 400, "0." + "0" * 400 + "1", "1e-320", "1e-9", "nan", "NaN",
-    "inf", "-inf", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~", "None", "true",
-    "yes",     "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "nan,inf", "=", "-", "--",
 ]  # fmt: skip
-_ORDINARY = ["1", "2", "3", "10", "100", "0.5", "0.1", "1.5", "64", "300"]
-_VALUES = [*_HUGE, *_ODD, *_ORDINARY]
+_REAL = [
+    *_WHOLE, "0.1", "0.5", "1.5", "-0.5", "1e-9", "1e-320", "0." + "0" * 400 + "1", "1e30", "1e308", "1e309", "-1e308",
+    "nan", "inf", "-inf",
+]  # fmt: skip
+_ODD = [
+    "", " ", "\t", "-0", "NaN", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~", "None",
+    "true", "yes", "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "=", "-", "--",
+    "-" + "9" * 400,
+]  # fmt: skip
 _SETTINGS = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=290", "model.preset=tiny",
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",
@@ -95,25 +89,41 @@ def _metadata(annotation: Any) -> list[Any]:
     return [*getattr(annotation, "__metadata__", ()), *inner]
 
 
-def _fitting(field: Any) -> list[str]:
-    """Values that a setting may well take."""
+@dataclass(frozen=True)
+class Values:
+    """What is drawn for a setting or an option: what may fit it, numbers if it takes numbers, and anything else."""
+
+    fitting: list[str]
+    numbers: list[str]
+
+    def draw(self, rng: random.Random, *more: str) -> str:
+        kinds = [self.fitting + list(more)] * 3 + [self.numbers] * 5 + [[*_REAL, *_ODD]] * 2
+        return rng.choice(rng.choice([values for values in kinds if values]))
+
+
+def _numbers(annotation: Any) -> list[str]:
+    kinds = {annotation, *(kind for part in get_args(annotation) for kind in (part, *get_args(part)))}
+    return _REAL if float in kinds else _WHOLE if int in kinds else []
+
+
+def _values(field: Any) -> Values:
     outer = [*field.metadata, *_metadata(field.annotation)]
     limits = _limits([item for data in outer for item in (data, *getattr(data, "metadata", ()))])
     default = [] if field.is_required() or field.default is None else [str(field.default)]
-    return [*limits, *_choices(field.annotation), *default]
+    return Values([*limits, *_choices(field.annotation), *default], _numbers(field.annotation))
 
 
-_KEYS = {key: _fitting(field) for key, field in fields().items()}
-_PART_KEYS = {name: _fitting(field) for name, field in TrainText.model_fields.items()}
+_KEYS = {key: _values(field) for key, field in fields().items()}
+_PART_KEYS = {name: _values(field) for name, field in TrainText.model_fields.items()}
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a command: how it is written, and values that fit, none for a flag."""
+    """An option of a command: how it is written, and its values."""
 
     names: tuple[str, ...]
     is_flag: bool
-    fitting: list[str]
+    values: Values
     takes_file: bool
 
 
@@ -127,7 +137,8 @@ def _option(name: str, hint: Any) -> Option | None:
     limits = [limit + step for limit in (about.min, about.max) if limit is not None for step in (-1, 0, 1)]
     written = [word for word in (about.default, *(about.param_decls or ())) if isinstance(word, str)]  # in Annotated
     names = [word for word in written if word.startswith("-")] or [f"--{name.replace('_', '-')}"]
-    return Option(tuple(names), bool in kinds, [*map(str, limits), *words], Path in kinds)
+    values = Values([*map(str, limits), *words], _numbers(hint.__origin__))
+    return Option(tuple(names), bool in kinds, values, Path in kinds)
 
 
 def _options() -> dict[str, list[Option]]:
@@ -160,10 +171,10 @@ class Place:
         """Train with one or two drawn settings, and translate with what came of it; returns what went wrong, or ""."""
         here, out = self._new_directory(), "out"
         keys = rng.sample(sorted(_KEYS), rng.choice((1, 1, 2)))
-        drawn = [f"{key}={_drawn(rng, _KEYS[key])}" for key in keys]
+        drawn = [f"{key}={_KEYS[key].draw(rng)}" for key in keys]
         arguments = ["train", *self.settings, f"run_dir={out}", *drawn]
         if rng.random() < 0.15:  # the keys of one part of the text, which only a file has
-            part = {"name": str(self.data), **{name: _drawn(rng, _PART_KEYS[name]) for name in ("weight", "tag")}}
+            part = {"name": str(self.data), **{name: _PART_KEYS[name].draw(rng) for name in ("weight", "tag")}}
             part = {name: part[name] for name in ("name", rng.choice(("weight", "tag")))}
             (here / "own.yaml").write_text(f"data: {{train: [{json.dumps(part)}]}}\n", encoding="utf-8")
             arguments = ["train", "./own.yaml", *self.settings[1:], f"run_dir={out}"]
@@ -180,10 +191,11 @@ class Place:
         here, options = self._new_directory(), _options()
         command = rng.choice([name for name in sorted(options) for _ in options[name]])
         found = rng.sample(options[command], min(len(options[command]), rng.choice((1, 1, 2))))
-        names = {"DATA": self.settings[0], "RUN": "run", "TEXT": str(self.text), "REF": str(self.ref)}
+        names = {"DATA": self.settings[0], "RUN": "run", "TEXT": self.text.name, "REF": self.ref.name}
         base = [names.get(word, word).replace("OUT", "out") for word in _COMMANDS[command]]
         base += self.settings[1:] if "DATA" in _COMMANDS[command] else []
         drawn = [word for option in found for word in self._written(rng, option)]
+        drawn += ["--engine", "ctranslate2"] if command == "translate" and rng.random() < 0.3 else []
         if "run" in base:
             shutil.copytree(self.run, here / "run")
         before = tree(here)
@@ -197,20 +209,21 @@ class Place:
         name = rng.choice(option.names)
         if option.is_flag:
             return [name]
-        files = [str(self.text), str(self.ref), "new.html"] if option.takes_file else []
+        files = [self.text.name, self.ref.name, "new.html"] if option.takes_file else []
         with_it = _TOGETHER.get(name, []) if rng.random() < 0.7 else []
-        return [*with_it, name, _drawn(rng, [*option.fitting, *files])]
+        return [*with_it, name, option.values.draw(rng, *files)]
 
     def _new_directory(self) -> Path:
         self.number += 1
         here = self.root / f"{self.number:05d}"
         (here / "tmp").mkdir(parents=True)
+        for path in (self.text, self.ref):
+            shutil.copy(path, here)
         return here
 
     def _start(self, here: Path, arguments: list[str], also: set[int] = frozenset()) -> tuple[Start, str]:  # type: ignore[assignment]
         """Run a command to its end; the problem with how it ended, or ""."""
         start = self.rig.start(*arguments, first=partial(confine, here / "tmp", _FREE_BYTES), cwd=here)
-        self.last = arguments
         problem = _watched(start)
         try:
             if problem or start.code == 0:
@@ -230,10 +243,6 @@ class Place:
         return f"{problem}: {shown} ended with {start.code}: {end}" if problem else ""
 
 
-def _drawn(rng: random.Random, fitting: list[str]) -> str:
-    return rng.choice(fitting) if fitting and rng.random() < 0.4 else rng.choice(_VALUES)
-
-
 def _watched(start: Start) -> str:
     """Wait for the end of a command; the problem with its time or its memory, or ""."""
     asked = 0.0
@@ -244,7 +253,7 @@ def _watched(start: Start) -> str:
         except (OSError, IndexError):  # it has just ended
             continue
         is_too_large = pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES
-        if is_too_large or (asked and time.monotonic() > asked + _SECONDS):
+        if is_too_large or (asked and time.monotonic() > asked + _STOPPING_S):
             start.send(signal.SIGKILL)
             start.wait()
             return "too much memory" if is_too_large else "it does not stop"
@@ -294,7 +303,7 @@ def test_any_environment(place: Place, tally: Tally, tmp_path: Path) -> None:
 
     def attempt(rng: random.Random) -> str:
         name = rng.choice(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_STACKSIZE", "GOMP_SPINCOUNT", "COLUMNS"))
-        value = rng.choice([text for text in _VALUES if "\0" not in text])
+        value = rng.choice([*_REAL, *_ODD])
         done = subprocess.run(
             [*MTX, "translate", str(place.run), str(place.text)], env={**ENVIRONMENT, name: value}, cwd=tmp_path,
             capture_output=True, timeout=120, check=False,
