@@ -6,6 +6,12 @@ turns an error into an `error:` line and an exit code; `assert` is for mtx's own
 
 import signal
 
+# In this order of torch, of oneDNN, which finds no room for its code, and of Arrow and Python for a thread's stack.
+_OUT_OF_MEMORY = (
+    "out of memory", "can't allocate memory", "could not create a primitive", "Failed to launch worker thread",
+    "can't start new thread",
+)  # fmt: skip
+
 
 class MtxError(Exception):
     """A failure while running. Its text is the `error:` line; `help` says what to type next."""
@@ -56,6 +62,6 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means out of memory: Python's own error, or torch's for a GPU or a CPU."""
+    """Whether an error means out of memory: Python's own error, or a library's, for a GPU, a CPU or a thread."""
     text = f"{type(error).__name__}: {error}"
-    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+    return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)

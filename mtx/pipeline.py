@@ -17,6 +17,7 @@ from mtx import checks
 from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
+from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError
@@ -43,7 +44,7 @@ from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import choose_runtime
+from mtx.training.runtime import check_memory, choose_runtime
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, evenly_spaced_samples
 
@@ -111,6 +112,8 @@ def new_trainer(
     """
     if device.type == "cuda" and config.training.deterministic:
         make_deterministic()
+    check_beam("decoding.beam_size", config.decoding.beam_size, data.tokenizer.num_ids)
+    check_memory(config, device, data.tokenizer.num_ids)
     runtime = choose_runtime(records, config, device, data)
     torch.set_num_threads(runtime.threads)
     if device.type == "cpu":

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mtx.config.limits import MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory or mo
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; stdout by default.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
-Alpha = Annotated[float | None, typer.Option(min=0, help="Length penalty; the run's own by default.")]
+Alpha = Annotated[
+    float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
+]
 BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded together.")]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
+from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
 from mtx.files.text_files import InvalidLines
 
@@ -40,7 +41,7 @@ _PRECISIONS = {
     Engine.torch: {Precision.fp32: "fp32", Precision.bf16: "bf16"},
     Engine.ctranslate2: {Precision.int8: "int8", Precision.fp32: "float32", Precision.fp16: "float16"},
 }
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default, and never more.")]
 OnePrecision = Annotated[
     Precision | None, typer.Option(help="torch: fp32 (default), bf16; ctranslate2: int8 (default), fp32, fp16.")
 ]
@@ -63,7 +64,7 @@ def translate(
         bool, typer.Option("--split-sentences", help="Translate the sentences of a line one by one.")
     ] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.01, help="Sample translations instead of searching.")
+        float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
     ] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")] = None,
@@ -90,12 +91,14 @@ def translate(
             is_possible = n_best <= translator.tokenizer.num_ids
             help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
             raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
+        number = 1
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
             prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
-            for hypotheses in translator.hypotheses(invalid.replace(block), prefixes):
+            for hypotheses in translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line"):
                 sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
             sink.flush()
+            number += len(block)
     for message in (invalid.message(), invalid_prefixes.message()):
         if message:
             logger.warning(message)
@@ -162,7 +165,8 @@ def load_translator(
     Args:
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
-    from mtx.decoding.memory_check import ORDINARY, check_vocabulary
+    from mtx.decoding.memory_check import ORDINARY, check_beam
+    from mtx.run.machine import num_cores
 
     names = _PRECISIONS[engine]
     if precision is not None and precision not in names:
@@ -170,6 +174,7 @@ def load_translator(
     precision_name = names[precision or next(iter(names))]
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
+    threads = None if threads is None else min(threads, num_cores())
     if engine is Engine.ctranslate2:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
         from mtx.interop.export_cache import cached_export
@@ -190,7 +195,7 @@ def load_translator(
             model, device=str(find_device(device)), precision=precision_name, threads=threads,
             batch_tokens=batch_tokens, **options,
         )  # fmt: skip
-    check_vocabulary(options.get("beam_size") or 1, translator.tokenizer.num_ids)
+    check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
     values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
     translator.is_checked = any(values) or batch_tokens > ORDINARY["--batch-tokens"]
     if split_sentences:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.fields import FieldInfo
 
+from mtx.config import limits
+
 # A local name with such an ending is one file; any other name means two files, one for each language.
 FILE_ENDING = re.compile(r"\.(tsv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
 
@@ -25,7 +27,7 @@ def _read_bool(value: object) -> object:
     return value
 
 
-_NUMBER = r"\d+(?:\.\d+)?(?:e[+-]?\d+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
 _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 
 
@@ -59,9 +61,6 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
-MAX_TOKENS = 4096  # in a sentence
-MAX_BEAM_SIZE = 1000
-MAX_LENGTH_PENALTY = 50.0  # above it, the penalty of a long sentence overflows
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
@@ -69,7 +68,8 @@ PathText = Annotated[str, AfterValidator(_read_path)]
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(ge=1)]
+PositiveInt = Annotated[int, Field(ge=1, le=limits.MAX_COUNT)]
+BatchTokens = Annotated[int, Field(ge=1, le=limits.MAX_BATCH_TOKENS)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NumLayers = Annotated[int, Field(ge=1, le=1000)]  # the deepest Transformers trained for translation have 1000
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -147,7 +147,7 @@ class DataConfig(Section):
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
     test: tuple[PathText, ...] = Field((), description="local names or files; none: a part of the training text")
-    max_tokens: Annotated[int, Field(ge=8, le=MAX_TOKENS)] = Field(
+    max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )
     max_length_ratio: Annotated[float, Field(gt=1)] = Field(
@@ -169,7 +169,7 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
-    vocab_size: Auto | Annotated[int, Field(ge=270)] = Field(
+    vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = Field(
         "auto", description="number of pieces; auto: by corpus size, or that of training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
@@ -185,8 +185,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "base": dict(zip(_PRESET_KEYS, (6, 6, 512, 2048, 8, 0.1), strict=True)),
     "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
 }
-
-MAX_LEARNED_POSITIONS = 1024  # rows of each table of learned position embeddings
 
 
 class ModelConfig(Section):
@@ -234,8 +232,8 @@ class TrainingConfig(Section):
     )
     max_steps: PositiveInt = Field(100_000, description="number of optimizer updates")
     time_limit: Seconds | None = Field(None, gt=0, description="the run ends within it, averaged and scored: 2h, 90m")
-    batch_tokens: PositiveInt = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
-    micro_batch_tokens: Auto | PositiveInt = Field(
+    batch_tokens: BatchTokens = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
+    micro_batch_tokens: Auto | BatchTokens = Field(
         "auto", description="target tokens per forward and backward pass; auto: what memory allows"
     )
     learning_rate: PositiveFloat | None = Field(
@@ -255,11 +253,13 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a model translates."""
 
-    beam_size: Annotated[int, Field(ge=1, le=MAX_BEAM_SIZE)] = Field(4, description="beam size; 1 is greedy search")
-    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = Field(
+    beam_size: Annotated[int, Field(ge=1, le=limits.MAX_BEAM_SIZE)] = Field(
+        4, description="beam size; 1 is greedy search"
+    )
+    length_penalty: Annotated[float, Field(ge=0, le=limits.MAX_LENGTH_PENALTY)] = Field(
         0.6, description="alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"
     )
-    batch_tokens: PositiveInt = Field(4096, description="source tokens that are translated at once")
+    batch_tokens: BatchTokens = Field(4096, description="source tokens that are translated at once")
 
 
 class Config(Section):
@@ -270,7 +270,7 @@ class Config(Section):
         "the home directory, as in every path of a setting",
     )  # fmt: skip
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
-    device: Annotated[str, _matching(r"auto|cpu|cuda(:\d+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
+    device: Annotated[str, _matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
         "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of matrix products in training")
@@ -281,23 +281,22 @@ class Config(Section):
     decoding: DecodingConfig = Field(default_factory=lambda: DecodingConfig.model_validate({}))
 
     @model_validator(mode="after")
-    def _check_budget(self) -> "Config":
-        if self.training.batch_tokens < self.data.max_tokens:
+    def _check_together(self) -> "Config":
+        data, training, size = self.data, self.training, self.tokenizer.vocab_size
+        if training.batch_tokens < data.max_tokens:
+            tokens = training.batch_tokens
+            raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")
+        micro = training.micro_batch_tokens
+        if micro != "auto" and micro < data.max_tokens:
+            raise ValueError(f"training.micro_batch_tokens {micro} is below data.max_tokens {data.max_tokens}")
+        if self.model.positions == "learned" and data.max_tokens > limits.MAX_LEARNED_POSITIONS:
             raise ValueError(
-                f"training.batch_tokens {self.training.batch_tokens} is below data.max_tokens {self.data.max_tokens}"
-            )
-        micro = self.training.micro_batch_tokens
-        if micro != "auto" and micro < self.data.max_tokens:
-            raise ValueError(f"training.micro_batch_tokens {micro} is below data.max_tokens {self.data.max_tokens}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_positions(self) -> "Config":
-        if self.model.positions == "learned" and self.data.max_tokens > MAX_LEARNED_POSITIONS:
-            raise ValueError(
-                f"data.max_tokens {self.data.max_tokens} is above the {MAX_LEARNED_POSITIONS} positions of "
+                f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
                 "model.positions=learned"
             )
+        beam = self.decoding.beam_size
+        if size != "auto" and beam > size:  # a tokenizer with fewer pieces is found before the first step
+            raise ValueError(f"decoding.beam_size {beam} is more than tokenizer.vocab_size {size}")
         return self
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.blocks import TEXT, CleanBlock, PairGroup, clean_block, encode_block, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
@@ -120,8 +121,8 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         tokenizer: used unchanged; if it is None, a new one is learned from the training text.
 
     Raises:
-        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights are so small
-            that an epoch would have no sentence.
+        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights make an
+            epoch too small or too large.
         DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
@@ -136,11 +137,12 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
-        _refuse_tiny_weights(tallies)
+        _check_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
         tokenizer.save(directory)
         num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
+        _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
@@ -198,10 +200,20 @@ def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], ta
     return batch
 
 
-def _refuse_tiny_weights(tallies: list[Tally]) -> None:
-    """Refuse weights with which an epoch has less than one sentence: a step could span any number of epochs."""
-    if sum(tally.corpus.weight * tally.num_left for tally in tallies) >= 1:
+def _check_weights(tallies: list[Tally]) -> None:
+    """Refuse weights with which an epoch has less than one sentence, or more than the memory of its order allows.
+
+    With less, a step could span any number of epochs.
+    """
+    num_pairs = sum(tally.corpus.weight * tally.num_left for tally in tallies)
+    if 1 <= num_pairs <= MAX_EPOCH_PAIRS:
         return
+    if num_pairs > MAX_EPOCH_PAIRS:
+        heaviest = max(tallies, key=lambda tally: tally.corpus.weight * tally.num_left).corpus
+        raise UsageError(
+            f"data.train: with the weight {heaviest.weight:g} of {heaviest.name} an epoch would have {num_pairs:.3g} "
+            f"pairs; expected at most {MAX_EPOCH_PAIRS:,}"
+        )
     largest = max(tallies, key=lambda tally: tally.num_left)
     smallest_weight = Context(prec=2, rounding=ROUND_UP).divide(1, largest.num_left)
     raise UsageError(

@@ -10,6 +10,7 @@ from typing import Any
 
 import sentencepiece
 
+from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError
 from mtx.files.foreign import require_file, require_size
 from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
@@ -19,7 +20,6 @@ UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 
 MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
-_MAX_PIECES = 1 << 20  # published vocabularies have about 60,000
 
 
 class JointModel:
@@ -127,7 +127,7 @@ class SplitModel:
 def _processor(model: bytes) -> Any:
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
-    if (size := processor.get_piece_size()) > _MAX_PIECES:
+    if (size := processor.get_piece_size()) > MAX_PIECES:
         raise RuntimeError(f"{size:,} pieces are too many")
     try:
         processor.id_to_piece(list(range(size)))
@@ -180,8 +180,8 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
     Raises:
         DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
     """
-    if not isinstance(vocabulary, dict) or not 3 <= len(vocabulary) <= _MAX_PIECES:
-        raise DamagedFileError(f"{path}: its pieces are no JSON object of 3 to {_MAX_PIECES:,} ids")
+    if not isinstance(vocabulary, dict) or not 3 <= len(vocabulary) <= MAX_PIECES:
+        raise DamagedFileError(f"{path}: its pieces are no JSON object of 3 to {MAX_PIECES:,} ids")
     for piece, token in vocabulary.items():
         if type(token) is not int or not 0 <= token < len(vocabulary) or not _is_text(piece):
             got = f"piece {reprlib.repr(piece)} has id {reprlib.repr(token)}"

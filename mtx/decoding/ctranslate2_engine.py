@@ -8,6 +8,7 @@ maximum length.
 
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+_NUM_SEEDS = 1 << 32  # larger seeds wrap around, because CTranslate2 takes 32 bits
 _STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
 
 
@@ -75,7 +77,9 @@ class CTranslate2Translator(TextTranslator):
         threads: int, batch_tokens: int, config: ModelConfig, src: str = "src", tgt: str = "tgt",
         splitter: Splitter | None = None,
     ):  # fmt: skip
-        super().__init__(tokenizer, max_tokens, options, src=src, tgt=tgt, splitter=splitter)
+        super().__init__(
+            tokenizer, max_tokens, options, num_tgt_positions=num_positions, src=src, tgt=tgt, splitter=splitter
+        )
         self.runtime, self.num_positions, self.config = runtime, num_positions, config
         self.threads, self.batch_tokens = threads, batch_tokens
         self._pieces = tokenizer.vocabulary()
@@ -114,7 +118,7 @@ class CTranslate2Translator(TextTranslator):
         kind, index = _find_device(device)
         workers = (threads or num_cores()) if kind == "cpu" else 1
         if sampling is not None:
-            library().set_random_seed(sampling.seed)
+            library().set_random_seed(sampling.seed % _NUM_SEEDS)
         return cls(
             _open(path, kind, index, workers, precision or "default"), described.tokenizer, int(info["max_tokens"]),
             options, num_positions=int(info["num_positions"]), threads=workers, batch_tokens=_BATCH_TOKENS[kind],
@@ -129,7 +133,8 @@ class CTranslate2Translator(TextTranslator):
         """
         if self.is_checked:
             check_memory(self, sources, prefixes)
-        limits = [self._limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True)]
+        asked = (self.options.limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True))
+        limits = [min(limit, self.num_positions) for limit in asked]
         rows = range(len(sources))
         results = self._translate(self._batches(rows, sources, prefixes), sources, prefixes, limits)
         if self.options.beam_size > 1 and self.options.sampling is None:
@@ -162,11 +167,6 @@ class CTranslate2Translator(TextTranslator):
         started = [(rows, self._start(rows, sources, prefixes, limits)) for rows in batches]
         return {row: result.result() for rows, results in started for row, result in zip(rows, results, strict=True)}
 
-    def _limit(self, source: list[int], prefix: list[int]) -> int:
-        if len(prefix) >= self.num_positions:
-            raise UsageError(f"a prefix has {len(prefix)} tokens, the model positions for {self.num_positions}")
-        return min(self.options.limit(source, prefix), self.num_positions)
-
     def _batches(
         self, rows: Sequence[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]]
     ) -> Iterator[list[int]]:
@@ -195,7 +195,8 @@ class CTranslate2Translator(TextTranslator):
         if sampling is not None:
             num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # CTranslate2 refuses equal samples
             search = {
-                "beam_size": 1, "num_hypotheses": num_samples, "sampling_topk": sampling.top_k,
+                "beam_size": 1, "num_hypotheses": num_samples,
+                "sampling_topk": sampling.top_k if sampling.top_k < self.tokenizer.num_ids else 0,  # 0 means all
                 "sampling_topp": sampling.top_p, "sampling_temperature": sampling.temperature,
             }  # fmt: skip
         return self.runtime.translate_batch(
@@ -256,7 +257,7 @@ def _find_device(name: str) -> tuple[str, int]:
     kind, _, number = name.partition(":")
     if kind == "cpu" and not number:
         return kind, 0
-    if kind != "cuda" or not (number or "0").isdecimal():
+    if kind != "cuda" or not re.fullmatch("[0-9]*", number):
         raise UsageError(f"device {name}: CTranslate2 knows auto, cpu, cuda and cuda:1")
     if int(number or 0) >= count:
         raise UsageError(f"device {name}: CTranslate2 finds {count} CUDA devices here", "--device cpu, or auto")

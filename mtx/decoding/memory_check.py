@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+from mtx.config.limits import MAX_BEAM_SIZE
 from mtx.config.schema import ModelConfig
 from mtx.decoding.options import SearchOptions
 from mtx.errors import UsageError
@@ -63,11 +64,18 @@ def check_memory(engine: Engine, sources: Sequence[list[int]], prefixes: Sequenc
     raise UsageError(f"{_shown(refused)} needs {gigabytes}", _shown(fitting))
 
 
-def check_vocabulary(beam_size: int, num_ids: int) -> None:
-    """Refuse a beam of more hypotheses than tokens: the hypotheses of the first step differ only in their one token."""
+def check_beam(name: str, beam_size: int, num_ids: int) -> None:
+    """Refuse a beam of more hypotheses than tokens: the hypotheses of the first step differ only in their one token.
+
+    Args:
+        name: the option or setting that `beam_size` comes from.
+    """
+    separator = "=" if "." in name else " "
+    help = f"{name}{separator}{min(num_ids, ORDINARY['--beam'])}"
     if beam_size > num_ids:
-        size = min(num_ids, ORDINARY["--beam"])
-        raise UsageError(f"--beam {beam_size} is more than the {num_ids:,} tokens of the vocabulary", f"--beam {size}")
+        raise UsageError(f"{name} {beam_size} is more than the {num_ids:,} tokens of the vocabulary", help)
+    if beam_size > MAX_BEAM_SIZE:
+        raise UsageError(f"{name} {beam_size} is more than {MAX_BEAM_SIZE:,}, the largest beam", help)
 
 
 def search_bytes(config: ModelConfig, num_ids: int, rows: int, steps: int, value_bytes: int, num_looked_at: int) -> int:

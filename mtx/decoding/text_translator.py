@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
+from mtx.errors import DataError
 
 _FEW_SENTENCES = 64  # for fewer, starting threads takes longer than it saves
 
@@ -33,6 +34,7 @@ class TextTranslator(ABC):
     Args:
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         src, tgt: the languages, for messages and scores.
+        num_tgt_positions: the most tokens of a translation, `</s>` included; None means any number.
         splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
     Attributes:
@@ -42,10 +44,11 @@ class TextTranslator(ABC):
     is_checked = False
 
     def __init__(
-        self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, src: str = "src", tgt: str = "tgt",
-        splitter: Splitter | None = None,
+        self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_tgt_positions: int | None,
+        src: str = "src", tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
         self.tokenizer, self.max_tokens, self.options = tokenizer, max_tokens, options
+        self.num_tgt_positions = num_tgt_positions
         self.src, self.tgt, self.splitter = src, tgt, splitter
 
     @abstractmethod
@@ -61,16 +64,23 @@ class TextTranslator(ABC):
         """Returns one translation per line, in order; an empty line gives an empty line."""
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes)]
 
-    def hypotheses(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Hypothesis]]:
+    def hypotheses(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
+    ) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line: one to beam_size, best first.
 
         A line translated in parts has one hypothesis: the best of each part joined, with the sum of their scores.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
+            first: number of the first line, for messages.
+            name: how messages call a prefix, before its number.
+
+        Raises:
+            DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
         parts = self.split(lines)
-        prefix_ids = self._prefix_ids(parts, prefixes)
+        prefix_ids = self._prefix_ids(parts, prefixes, first, name)
         by_part = iter(self._decode_parts([ids for line_parts in parts for ids in line_parts], prefix_ids))
         results = []
         for line_parts in parts:
@@ -90,10 +100,13 @@ class TextTranslator(ABC):
         body, end, width = ids[:-1], ids[-1:], self.max_tokens - 1
         return [body[i : i + width] + end for i in range(0, len(body), width)]
 
-    def _prefix_ids(self, parts: list[list[list[int]]], prefixes: Sequence[str] | None) -> list[list[int]]:
+    def _prefix_ids(
+        self, parts: list[list[list[int]]], prefixes: Sequence[str] | None, first: int, name: str
+    ) -> list[list[int]]:
         """Returns the prefix of every part in target ids: only the first part of a line has one."""
         texts = ["" for _ in parts] if prefixes is None else [clean_text(prefix) for prefix in prefixes]
         ids = self.tokenizer.encode(texts, target=True, num_threads=1) if any(texts) else [[] for _ in texts]
+        check_lengths(ids, self.num_tgt_positions, name, first)
         return [
             line_ids[:-1] if number == 0 else []
             for line_parts, line_ids in zip(parts, ids, strict=True)
@@ -107,6 +120,13 @@ class TextTranslator(ABC):
             [Hypothesis(next(texts), c.score, self.tokenizer.pieces(c.ids)) for c in candidates]
             for candidates in decoded
         ]
+
+
+def check_lengths(sentences: Sequence[list[int]], limit: int | None, name: str, first: int = 1) -> None:
+    """Raises a DataError that names the first sentence of more than `limit` pieces; `first` is the first number."""
+    for number, ids in enumerate(sentences, start=first):
+        if limit is not None and len(ids) > limit:
+            raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
 
 
 def _join(parts: list[Hypothesis]) -> Hypothesis:

@@ -20,8 +20,8 @@ from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueu
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs
-from mtx.decoding.text_translator import Splitter, TextTranslator
-from mtx.errors import DataError, UsageError
+from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths
+from mtx.errors import UsageError
 from mtx.model.device import attention_kernel, available_bytes, num_threads
 from mtx.model.inference import IncrementalModel
 from mtx.model.kv_cache import COLUMNS_AT_A_TIME
@@ -48,7 +48,11 @@ class Translator(TextTranslator):
         precision: str = "fp32", threads: int | None = None, batch_tokens: int = 4096, src: str = "src",
         tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
-        super().__init__(tokenizer, max_tokens, options or SearchOptions(), src=src, tgt=tgt, splitter=splitter)
+        num_positions = None if model.tgt_positions is None else len(model.tgt_positions)
+        super().__init__(
+            tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=num_positions, src=src, tgt=tgt,
+            splitter=splitter,
+        )  # fmt: skip
         self.model, self.precision, self.batch_tokens = model, precision, batch_tokens
         self.num_workers = (threads or num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
@@ -136,8 +140,8 @@ class Translator(TextTranslator):
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
         src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
-        _check_lengths(src_ids, self.max_tokens, names[0], first)
-        _check_lengths(tgt_ids, self._num_tgt_positions(), names[1], first)
+        check_lengths(src_ids, self.max_tokens, names[0], first)
+        check_lengths(tgt_ids, self.num_tgt_positions, names[1], first)
         return self.forced(src_ids, tgt_ids)
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
@@ -152,21 +156,17 @@ class Translator(TextTranslator):
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         src_ids = self._ids(src, is_target=False)
-        _check_lengths(src_ids, self.max_tokens, "line")
+        check_lengths(src_ids, self.max_tokens, "line")
         if tgt is None:
             tgt_ids = [candidates[0].ids for candidates in self.decode(src_ids, [[] for _ in src_ids])]
         else:
             tgt_ids = self._ids(tgt, is_target=True)
-            _check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self._num_tgt_positions()), "target")
+            check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.num_tgt_positions or sys.maxsize), "target")
         with self._lock, self._evaluating():
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
 
     def _ids(self, lines: Sequence[str], is_target: bool) -> list[list[int]]:
         return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
-
-    def _num_tgt_positions(self) -> int:
-        """Returns the largest number of target pieces; only learned positions limit it."""
-        return sys.maxsize if self.model.tgt_positions is None else len(self.model.tgt_positions)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -184,7 +184,7 @@ class Translator(TextTranslator):
         """Returns a request for each sentence, longest first, or for each of its samples."""
         requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            limit = min(self.options.limit(source, prefix), self._num_tgt_positions())
+            limit = min(self.options.limit(source, prefix), self.num_tgt_positions or sys.maxsize)
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -len(request.source))
 
@@ -226,10 +226,3 @@ class Translator(TextTranslator):
     def _num_slots(self, longest: Request) -> int:
         most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
         return max(1, min(most, self.batch_tokens // max(len(longest.source), 8)))
-
-
-def _check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:
-    """Raises a DataError that names the first sentence of more than `limit` pieces; `first` is the first number."""
-    for number, ids in enumerate(sentences, start=first):
-        if len(ids) > limit:
-            raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeVar, get_origin
 
 from pydantic import BaseModel, Field, ValidationError
 
-from mtx.config.schema import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS, ModelConfig
+from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
+from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError

@@ -9,7 +9,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mtx.config.schema import MAX_LEARNED_POSITIONS, ModelConfig
+from mtx.config.limits import MAX_LEARNED_POSITIONS
+from mtx.config.schema import ModelConfig
 
 Shape = tuple[int, ...]
 

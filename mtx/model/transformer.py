@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.config.schema import MAX_LEARNED_POSITIONS, ModelConfig
+from mtx.config.limits import MAX_LEARNED_POSITIONS
+from mtx.config.schema import ModelConfig
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
 

@@ -1,15 +1,20 @@
 """How much memory this machine has, and how much of it is free for this process. No torch here.
 
-Linux reports both. Containers and job schedulers limit memory by control groups, which count as well.
+Linux reports both. Containers and job schedulers limit memory by control groups, and shells the address space of a
+process (`ulimit -v`); both count as well.
 """
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from mtx.errors import MtxError
+
 _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
+_STATM = Path("/proc/self/statm")  # in pages; the first number is the size of the address space
+_TO_LOAD, _TO_TRAIN = 900_000_000, 4_000_000_000  # bytes of addresses: torch with a tiny model; a tiny training
 
 
 def total_bytes() -> int | None:
@@ -21,7 +26,9 @@ def total_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """The memory that the machine and the control groups leave to this process; None if it is unknown.
+    """The memory that the machine, the control groups and the limit of its address space leave to this process.
+
+    None if it is unknown.
 
     If the system reports only the total memory of the machine, that counts as free.
     """
@@ -29,7 +36,39 @@ def available_bytes() -> int | None:
         machine: int | None = _table(_MEMINFO)["MemAvailable:"] * 1024
     except (OSError, KeyError):
         machine = total_bytes()
-    return min([*([] if machine is None else [machine]), *_free_in_groups()], default=None)
+    limits = [*_free_in_groups(), free_address_space()]
+    return min((size for size in (machine, *limits) if size is not None), default=None)
+
+
+def free_address_space() -> int | None:
+    """The bytes that `ulimit -v` leaves to this process; None if there is no such limit, or no such system call."""
+    try:
+        import resource  # not on Windows
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        used = int(_STATM.read_text(encoding="ascii").split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        used = 0
+    return max(0, limit - used)
+
+
+def check_address_space(is_training: bool) -> None:
+    """Refuse to start where libraries would find no addresses: some end the process then without a message, or hang.
+
+    Raises:
+        MtxError: naming the limit and what is needed.
+    """
+    free, least = free_address_space(), _TO_TRAIN if is_training else _TO_LOAD
+    if free is not None and free < least:
+        raise MtxError(
+            f"the address space of this process is limited (ulimit -v): {free / 1e9:.1f} GB are left, expected at "
+            f"least {least / 1e9:.1f} GB",
+            "ulimit -v unlimited; control groups limit memory without limiting addresses",
+        )
 
 
 def _free_in_groups() -> Iterator[int]:

@@ -8,6 +8,7 @@ import gc
 import hashlib
 import json
 import logging
+import math
 import re
 import reprlib
 from collections.abc import Callable
@@ -25,8 +26,9 @@ from mtx.data.token_store import Side
 from mtx.decoding.batches import to_tensors
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
+from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
-from mtx.model.device import attention_kernel, fast_precision, num_threads, repays_compiling
+from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
 from mtx.training.micro_step import MicroStep
@@ -96,6 +98,35 @@ def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
     durable.write_json(path, {**asdict(runtime), _SEAL: _seal(asdict(runtime))})
 
 
+def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
+    """Refuse a model that cannot be trained in the free memory of this machine. A GPU reports this itself.
+
+    The estimate is too low rather than too high: weights, gradients and Adam's two moments, and the inner states of the
+    feed-forward layers of one micro-batch.
+
+    Raises:
+        MtxError: naming the memory that is needed and free.
+    """
+    available = available_bytes(device)
+    if device.type != "cpu" or available is None:
+        return
+    model, size = config.model, config.training.micro_batch_tokens
+    num_weights = sum(math.prod(parameter.shape) for parameter in parameters(model, num_ids))
+    micro_batch = _default_micro_batch(config) if size == "auto" else min(size, config.training.batch_tokens)
+    states = micro_batch * (model.num_encoder_layers + model.num_decoder_layers) * model.d_ff
+    needed = 4 * (4 * num_weights + states)
+    if needed > available:
+        raise MtxError(
+            f"training {num_weights:,} parameters with micro-batches of {micro_batch:,} target tokens needs at least "
+            f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free",
+            "a smaller model.preset or training.micro_batch_tokens",
+        )
+
+
+def _default_micro_batch(config: Config) -> int:
+    return max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
+
+
 def read_runtime(path: Path) -> RuntimeChoices:
     """Read the choices of an earlier start.
 
@@ -137,7 +168,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
     if torch.device(runtime.device).type != "cuda":
-        return max(min(tokens, _CPU_MICRO_BATCH), longest)
+        return _default_micro_batch(config)
     size = max(tokens, longest)
     while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio):
         if size == longest:

@@ -147,6 +147,24 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("value", ["1e308", "inf", "nan", "-1", "1000.1", "9" * 400])
+def test_numbers_beyond_what_is_meant(refused, trained: Path, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
+    text = tmp_path / "text"
+    text.write_bytes(TEXT)
+    for option in ("--length-penalty", "--temperature", "--top-p"):
+        refused(2, [option, "translate --help"], "translate", trained, text, option, value)
+    refused(2, ["--length-penalty"], "logprob", trained, text, text, "--length-penalty", value)
+    refused(2, ["--length-penalty"], "evaluate", trained, "--length-penalty", value)
+
+
+def test_any_number_of_threads_top_k_and_seed(trained: Path) -> None:
+    few = mtx("translate", trained, "--top-k", "5", "--threads", "1", stdin=TEXT)
+    many = mtx("translate", trained, "--top-k", "5", "--threads", "9" * 400, stdin=TEXT)
+    assert few.returncode == many.returncode == 0 and few.stdout == many.stdout
+    largest = mtx("translate", trained, "--top-k", "9" * 400, "--seed", "9" * 400, stdin=TEXT)
+    assert largest.returncode == 0 and largest.stdout.count(b"\n") == TEXT.count(b"\n")
+
+
 def test_more_than_there_is_memory_for(  # type: ignore[no-untyped-def]
     refused, run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

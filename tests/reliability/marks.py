@@ -3,6 +3,7 @@
 import functools
 import importlib
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -80,3 +81,13 @@ def mark_times(log: Path, name: str) -> list[float]:
     """The times of the calls of a function, on the monotonic clock."""
     lines = log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
     return [float(line.split()[1]) for line in lines if line.split()[0] == name]
+
+
+def confine(temporary: Path, free_bytes: int) -> None:
+    """In a new process: temporary files go to `temporary`, and no more than `free_bytes` of memory count as free."""
+    from mtx.run import system_memory
+
+    os.environ["TMPDIR"] = str(temporary)
+    tempfile.tempdir = None
+    original = system_memory.available_bytes
+    system_memory.available_bytes = lambda: min(original() or free_bytes, free_bytes)

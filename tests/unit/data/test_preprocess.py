@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,26 @@ def test_weights_that_leave_an_epoch_without_a_sentence_are_refused(tmp_path: Pa
     assert not (tmp_path / "out").exists()
     assert run(tmp_path, *GIVEN, out="smallest", train=weighted(0.0034, 1e-9)).train.num_pairs == 350
     assert run(tmp_path, *GIVEN, out="other", train=weighted(1e-9, 0.02)).train.num_pairs == 350
+
+
+def test_an_epoch_is_judged_by_what_is_left_of_it(tmp_path: Path, train_text: list[Pair]) -> None:
+    words = ["".join(random.Random(number).choices("qrstuvwxyz", k=1000)) for number in range(3)]  # of many pieces
+    write(tmp_path / "back", [(word, word.upper()) for word in words])
+    train = (TrainText(name="train", weight=1e-9), TrainText(name="back", weight=1.0))
+    with pytest.raises(UsageError, match="would have less than one sentence"):
+        run(tmp_path, *GIVEN, "data.max_tokens=100", "tokenizer.vocab_size=330", train=train)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("weight, shown", [(1e9, "3e+11"), (1e30, "3e+32"), (1e308, "inf")])
+def test_weights_that_make_an_epoch_too_large_are_refused(
+    tmp_path: Path, train_text: list[Pair], weight: float, shown: str
+) -> None:
+    train = (TrainText(name="train", weight=weight),)
+    expected = re.escape(f"the weight {weight:g} of train an epoch would have {shown} pairs; expected at most")
+    with pytest.raises(UsageError, match=f"^data.train: with {expected} 1,000,000,000$"):
+        run(tmp_path, *GIVEN, train=train)
+    assert not (tmp_path / "out").exists()
 
 
 def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:

@@ -27,6 +27,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FEW_ITEMS", 0)
 
 
+def abort(_: object) -> None:
+    os.abort()
+
+
 def process_of(_: object) -> int:
     return os.getpid()
 
@@ -88,6 +92,15 @@ def test_few_items_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         many = list(workers.map(process_of, range(9)))
         assert many[:3] == [os.getpid()] * 3 and len(set(many[3:])) == 2 and os.getpid() not in many[3:]
         assert os.getpid() not in workers.map(process_of, range(3))
+
+
+def test_where_addresses_are_limited_a_library_that_aborts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SentencePiece ends its process if it cannot start a thread."""
+    monkeypatch.setattr(module, "free_address_space", lambda: 10**9)
+    with Workers(2) as workers:
+        assert workers.run(process_of, 0) != os.getpid() and not workers.are_started
+        with pytest.raises(MtxError, match="^a worker process was killed by SIGABRT$"):
+            workers.run(abort, 0)
 
 
 def test_one_function_has_a_process_for_itself() -> None:

@@ -13,7 +13,7 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import Sampling, penalty
 from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.interop.ctranslate2 import write_ctranslate2
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
@@ -172,5 +172,19 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
 def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
     translator = CTranslate2Translator.load(exports / "export-1", max_length=5000, threads=1)
     assert len(translator.decode([[5, 6, EOS_ID]], [[]])[0][0].ids) == 512
-    with pytest.raises(UsageError, match="positions"):
-        translator.decode([[5, 6, EOS_ID]], [[5] * 512])
+    ids = translator.tokenizer.encode(["ab " * 1000])[0]
+    longest, longer = (translator.tokenizer.decode([ids[:count]])[0] for count in (511, 512))
+    assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
+    with pytest.raises(DataError, match="^prefix 1 has 513 pieces, the model takes 512$"):
+        translator.hypotheses(["ab"], [longer])
+
+
+def test_a_seed_of_any_size_and_any_top_k_are_possible(tokenizer: Tokenizer, exports: Path) -> None:
+    def draw(**how: Any) -> list[str]:
+        sampling = Sampling(**how)
+        translator = CTranslate2Translator.load(exports / "export-2", sampling=sampling, max_length=10, threads=1)
+        return translator.translate(["ab cde", "fgü a"])
+
+    drawn = draw(seed=7)
+    assert draw(seed=7 + (1 << 32)) == drawn == draw(seed=7, top_k=tokenizer.num_ids) == draw(seed=7, top_k=10**30)
+    assert draw(seed=1763773773000000000) != drawn

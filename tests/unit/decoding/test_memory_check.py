@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.decoding.memory_check import ORDINARY, check_memory, check_vocabulary, search_bytes
+from mtx.config.limits import MAX_BEAM_SIZE
+from mtx.decoding.memory_check import ORDINARY, check_beam, check_memory, search_bytes
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
@@ -71,10 +72,14 @@ def test_what_fits_or_is_ordinary_is_not_refused() -> None:
 
 
 def test_a_beam_is_no_larger_than_the_vocabulary() -> None:
-    check_vocabulary(300, 300)
+    check_beam("--beam", 300, 300)
     with pytest.raises(UsageError, match="^--beam 301 is more than the 300 tokens of the vocabulary$") as caught:
-        check_vocabulary(301, 300)
+        check_beam("--beam", 301, 300)
     assert caught.value.help == "--beam 10"
+    check_beam("--beam", MAX_BEAM_SIZE, 32_000)
+    with pytest.raises(UsageError, match="^decoding.beam_size 10000 is more than 1,000, the largest beam$") as caught:
+        check_beam("decoding.beam_size", 10_000, 32_000)
+    assert caught.value.help == "decoding.beam_size=10"
 
 
 def test_what_the_first_steps_take() -> None:

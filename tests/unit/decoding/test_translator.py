@@ -191,6 +191,21 @@ def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) 
         translator.log_probs(["ab", "ab"], ["ab", longer], 7, ("in.en: line", "out.de: line"))
 
 
+def test_a_prefix_beyond_the_learned_positions_is_refused(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
+    translator = Translator(model, tokenizer, MAX_TOKENS, SearchOptions(beam_size=1))
+    ids = tokenizer.encode(["ab " * 2000])[0]
+    longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
+    assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
+    monkeypatch.setattr(translator, "decode", None)  # nothing of the block is translated
+    with pytest.raises(DataError, match="^prefix 1 has 1025 pieces, the model takes 1024$"):
+        translator.translate(["ab"], [longer])
+    with pytest.raises(DataError, match="^out.de: line 8 has 1025 pieces, the model takes 1024$"):
+        translator.hypotheses(["ab", "ab"], ["ab", longer], 7, "out.de: line")
+
+
 @pytest.mark.seconds
 def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     lines = [sentences(8, seed) for seed in range(4)]

@@ -1,7 +1,9 @@
+import os
 from pathlib import Path
 
 import pytest
 
+from mtx.errors import MtxError
 from mtx.run import system_memory
 
 MEMINFO = "MemTotal:       16000 kB\nMemFree:        1000 kB\nMemAvailable:   8000 kB\nHugePages_Total:       0\n"
@@ -55,3 +57,23 @@ def test_a_system_that_does_not_tell_what_is_free(system: Path, monkeypatch: pyt
     assert system_memory.available_bytes() == system_memory.total_bytes()
     monkeypatch.delattr("os.sysconf")
     assert system_memory.total_bytes() is None and system_memory.available_bytes() is None
+
+
+def test_the_limit_of_the_address_space_counts(system: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    (system / "statm").write_text("1000 20 3 4 0 5 0\n")
+    monkeypatch.setattr(system_memory, "_STATM", system / "statm")
+    used = 1000 * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert system_memory.free_address_space() is None and system_memory.available_bytes() == 8000 * 1024
+    system_memory.check_address_space(is_training=True)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 5000, resource.RLIM_INFINITY))
+    assert system_memory.free_address_space() == system_memory.available_bytes() == 5000
+    with pytest.raises(MtxError, match=r"\(ulimit -v\): 0.0 GB are left, expected at least 0.9 GB$"):
+        system_memory.check_address_space(is_training=False)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 3_900_000_000, resource.RLIM_INFINITY))
+    system_memory.check_address_space(is_training=False)
+    with pytest.raises(MtxError, match=r"3.9 GB are left, expected at least 4.0 GB$"):
+        system_memory.check_address_space(is_training=True)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used - 1, resource.RLIM_INFINITY))
+    assert system_memory.available_bytes() == 0

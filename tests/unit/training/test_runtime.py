@@ -55,3 +55,17 @@ def test_the_longest_sentences_fill_the_shape(size: int) -> None:
     batch = runtime.longest_sentences(shape, 100)
     assert len(batch.src_ids) == shape.num_src and len(batch.tgt_in_ids) == shape.num_tgt
     assert batch.num_tgt_tokens == batch.num_sentences * 256 > shape.num_tgt - 600
+
+
+def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.d_ff=128")
+    num_weights = 101 * 64 + (64 * 128 * 2 + 128 + 64) * 2 + (64 * 64 + 64) * 12 + 5 * 128  # layers, attention, norms
+    needed = 4 * (4 * num_weights + 4096 * 2 * 128)
+    monkeypatch.setattr(runtime, "available_bytes", lambda device: needed)
+    runtime.check_memory(config, torch.device("cpu"), 100)
+    monkeypatch.setattr(runtime, "available_bytes", lambda device: needed - 1)
+    with pytest.raises(MtxError, match=f"^training {num_weights:,} parameters with micro-batches of 4,096"):
+        runtime.check_memory(config, torch.device("cpu"), 100)
+    runtime.check_memory(config, torch.device("cuda"), 100)
+    monkeypatch.setattr(runtime, "available_bytes", lambda device: None)
+    runtime.check_memory(config, torch.device("cpu"), 100)
