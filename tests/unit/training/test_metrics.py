@@ -66,7 +66,7 @@ def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:
     status = read_status(run)
     assert (status.state, status.step, status.max_steps) == ("stopped", 60, 100)
     assert (status.best_bleu, status.best_step, status.left_s) == (21.5, 40, 7.5)
-    assert "best:      21.50 at step 40" in status.text()
+    assert "best:      21.50 at step 40 (validation BLEU)" in status.lines()
 
 
 def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
