@@ -134,4 +134,4 @@ def print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:
     if as_json:
         streams.print_json({name: value.as_dict() for name, value in scores.items()})
     elif scores:
-        streams.print_lines(value.line(name) for name, value in scores.items())
+        streams.print_lines(line for name, value in scores.items() for line in value.lines(name))

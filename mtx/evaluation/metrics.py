@@ -47,11 +47,11 @@ class Scores:
         published = values.pop("published")
         return {**values, **published}
 
-    def line(self, name: str) -> str:
+    def lines(self, name: str) -> list[str]:
         """The score line that `train` and `evaluate` print, and one line for each published protocol."""
         line = f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}  TER {self.ter.score:.1f}"
         protocols = [f"{name} {p} BLEU {bleu.score:.2f}  {bleu.signature}" for p, bleu in self.published.items()]
-        return "\n".join([f"{line}  {self.bleu.signature}", *protocols])
+        return [f"{line}  {self.bleu.signature}", *protocols]
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":

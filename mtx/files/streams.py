@@ -86,7 +86,7 @@ def _replaced(stream: Any, name: str) -> Any:
     stream.flush()
     is_prompt = stream.line_buffering or stream.write_through
     buffer: Any = io.BufferedWriter(_Writer(stream, name))
-    return io.TextIOWrapper(buffer, stream.encoding, _ESCAPED, line_buffering=is_prompt)
+    return io.TextIOWrapper(buffer, stream.encoding, _ESCAPED, newline=None, line_buffering=is_prompt)
 
 
 def standard_input() -> IO[bytes]:

@@ -106,5 +106,5 @@ def test_normalized_text_is_nfc_and_one_line() -> None:
 
 def test_scores_as_a_line_and_as_a_dictionary() -> None:
     scores = Scores(CorpusScore(39.406, "nrefs:1|sig"), CorpusScore(61.249, "c"), CorpusScore(44.02, "t"))
-    assert scores.line("flickr") == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
+    assert scores.lines("flickr") == ["flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"]
     assert Scores.from_dict(scores.as_dict()) == scores

@@ -104,7 +104,7 @@ def test_bleu_by_hand() -> None:
     assert metric.score != pytest.approx(scores.bleu.score)
     assert metric.signature.startswith("nrefs:1|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-")
     assert "+compound-split|smooth:none|" in metric.signature
-    assert scores.line("x").split("\n")[1] == f"x aiayn BLEU {metric.score:.2f}  {metric.signature}"
+    assert scores.lines("x")[1] == f"x aiayn BLEU {metric.score:.2f}  {metric.signature}"
     assert list(scores.as_dict()) == ["bleu", "chrf", "ter", "aiayn"]
 
 
