@@ -118,8 +118,8 @@ def read_status(root: Path) -> Status:
     validations = [event for event in events if event["event"] == "validation"]
     best = max(validations, key=lambda event: event["bleu"], default={"bleu": None, "step": None})
     try:
-        scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
-    except (KeyError, TypeError):
+        scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
+    except (KeyError, TypeError, ValueError):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
     max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(
