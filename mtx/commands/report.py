@@ -9,6 +9,7 @@ import typer
 from mtx.commands.options import open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.run.contents import checkpoint_steps, model_directory, require_run
+from mtx.run.directory import refuse_foreign
 from mtx.run.layout import RunLayout
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ def report(
     """Write the report of a run again, or one report of several runs."""
     for run in runs:
         require_run(run)
+    if output is None and len(runs) == 1:
+        refuse_foreign(RunLayout(runs[0]))  # a report.html there may be another one
     from mtx.report.report_page import report_page
 
     output = output or (RunLayout(runs[0]).report if len(runs) == 1 else Path("report.html"))

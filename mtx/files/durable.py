@@ -307,7 +307,7 @@ def remove_directory(path: Path) -> None:
     The directory is renamed first, so that nothing finds half a directory under its name.
     """
     if not is_written(path):
-        set_aside(path)
+        set_aside(path) if any(path.iterdir()) else disk.remove_directory(path)
         return
     if others := foreign_entries(path):
         kept = free_name(path.with_name(f"kept-{path.name}"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,19 @@ def read_events(metrics: Path) -> list[dict[str, Any]]:
     require_size(metrics, _MAX_BYTES)
     events = []
     for line in text_files.read_lines(metrics):
-        with contextlib.suppress(ValueError, RecursionError):
+        with contextlib.suppress(ValueError, OverflowError, RecursionError):
             event = json.loads(line)
-            if isinstance(event, dict) and "event" in event:
+            if _is_event(event):
                 events.append(event)
     return events
+
+
+def _is_event(value: Any) -> bool:
+    """Whether a line holds an event in which what is computed with is a number; the rest is only shown."""
+    if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
+        return False
+    needed = ("step", "bleu") if value["event"] == "validation" else ()
+    present = [key for key in ("step", "bleu", "chrf", "left_s", "time") if value.get(key) is not None or key in needed]
+    return all(isinstance(value.get(key), int | float) and math.isfinite(value[key]) for key in present) and (
+        "step" not in value or value["step"] is not None
+    )

@@ -123,8 +123,8 @@ def read_status(root: Path) -> Status:
     nothing = {"bleu": None, "chrf": None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
     try:
-        scores = {name: value["bleu"]["score"] for name, value in stored_scores(paths).items()}
-    except (KeyError, TypeError):
+        scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
+    except (KeyError, TypeError, ValueError):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
     max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(

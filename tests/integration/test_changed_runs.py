@@ -120,3 +120,33 @@ def test_fewer_steps_than_are_done(run_copy: Path) -> None:
     assert b"step:      40, beyond training.max_steps=10\n" in mtx("status", run_copy).stdout
     page = (run_copy / "report.html").read_text()
     assert "40 steps of 256 target tokens, beyond training.max_steps=10" in page
+
+
+def test_a_run_that_goes_on_keeps_what_its_user_put_there(run_copy: Path) -> None:
+    mine = [
+        run_copy / name
+        for name in ("notes/file", ".tmp-mine/file", "model/notes", "evaluation/heldout/notes/file", "model/kept/file",
+                     "checkpoints/step-00000040/notes", "checkpoints/notes", "evaluation/other/hyp.log")
+    ]  # fmt: skip
+    for path in mine:
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(f"mine {path.name}")
+    old = (run_copy / "model" / "model.safetensors").read_bytes()
+    result = mtx("train", run_copy, "training.max_steps=52")
+    assert result.returncode == 0, result.stderr.decode()
+    assert mtx("evaluate", run_copy).returncode == 0
+    assert (run_copy / "model" / "model.safetensors").read_bytes() != old
+    moved = {path.name: path for path in run_copy.glob("checkpoints/kept-*/notes")}
+    for path in mine:
+        kept = path if path.exists() else moved[path.name]
+        assert kept.read_text() == f"mine {path.name}", path
+
+
+def test_a_model_without_a_manifest_is_set_aside(run_copy: Path) -> None:
+    shutil.rmtree(run_copy / "model")
+    (run_copy / "model").mkdir()
+    (run_copy / "model" / "thesis").write_text("mine")
+    result = mtx("train", run_copy)
+    assert result.returncode == 0 and b"damaged-model keeps it" in result.stderr
+    assert (run_copy / "damaged-model" / "thesis").read_text() == "mine"
+    assert (run_copy / "model" / "model.safetensors").exists()

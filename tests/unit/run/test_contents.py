@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from mtx.errors import UsageError
+from mtx.config import settings
+from mtx.config.schema import Config
+from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.run.contents import (
     KILLED,
@@ -21,7 +23,9 @@ from mtx.run.contents import (
     stored_scores,
     translated_tests,
 )  # fmt: skip
+from mtx.run.events import read_events
 from mtx.run.layout import OPTIMIZER, WEIGHTS, RunLayout
+from mtx.run.status import read_status
 
 END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
 
@@ -73,3 +77,26 @@ def test_the_state_of_a_run(run: RunLayout) -> None:
     assert not is_finished(run, [*END, {"event": "start", "step": 9}]), "it is trained on"
     with FileLock(run.lock):
         assert run_state(run, END) == RunState("running") and is_finished(run, END)
+
+
+@pytest.mark.parametrize("line", [
+    '{"event": "validation"}', '{"event": "validation", "step": 5}', '{"event": "validation", "step": "x", "bleu": 1}',
+    '{"event": "validation", "step": 5, "bleu": NaN}', '{"event": "train", "step": null}', '{"event": ["x"]}', "3",
+    '{"event": "train", "step": 1, "left_s": "x"}', '{"event": "end", "step": [], "time": {}}', "[]", "{",
+    '{"event": "train", "step": 1' + "0" * 400 + "}",
+])  # fmt: skip
+def test_a_line_that_is_no_event_is_skipped_and_the_status_is_told(line: str, run: RunLayout) -> None:
+    run.config.write_text(settings.dump(Config()))
+    good = '{"event": "validation", "step": 4, "bleu": 2.5, "left_s": null, "time": 1.5}'
+    run.metrics.write_text(f"{line}\n{good}\n{line}\n")
+    assert [event["step"] for event in read_events(run.metrics)] == [4]
+    assert "best:      2.50 at step 4" in read_status(run.root).text()
+
+
+@pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])
+def test_scores_that_are_none_are_told_by_their_file(scores: dict[str, Any], run: RunLayout) -> None:
+    run.config.write_text(settings.dump(Config()))
+    run.model.mkdir()
+    durable.write_json(run.model / "scores.json", scores)
+    with pytest.raises(DamagedFileError, match="scores.json: does not hold BLEU scores"):
+        read_status(run.root)
