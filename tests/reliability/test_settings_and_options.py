@@ -27,7 +27,7 @@ from mtx.config.schema import TrainText, fields
 from tests.integration import commands
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY, size
-from tests.reliability.marks import confine
+from tests.reliability.marks import confine, limit_addresses
 from tests.rig import Rig, Start
 
 Tally = Callable[[str, int, int], None]
@@ -44,8 +44,8 @@ _REAL = [
     "nan", "inf", "-inf",
 ]  # fmt: skip
 _ODD = [
-    "", " ", "\t", "-0", "NaN", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~", "None",
-    "true", "yes", "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "=", "-", "--",
+    "", " ", "\t", "-0", "NaN", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~",
+    "None", "true", "yes", "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "=", "-", "--",
     "-" + "9" * 400,
 ]  # fmt: skip
 _SETTINGS = [
@@ -295,6 +295,21 @@ def test_any_setting(place: Place, tally: Tally) -> None:
 @pytest.mark.seconds
 def test_any_option(place: Place, tally: Tally) -> None:
     _hold(tally, "drawn options through their commands", size(15, 2000), place.try_options)
+
+
+@pytest.mark.seconds
+def test_a_limit_of_addresses_is_one_line(place: Place, tmp_path: Path) -> None:
+    """Libraries end a process without a message, or hang, where they find no addresses."""
+    prepare = ("prepare", *place.settings, f"run_dir={tmp_path / 'prepared'}")
+    train = ("train", *place.settings, f"run_dir={tmp_path / 'run'}")
+    for free_bytes, code, arguments in (
+        (10**8, 1, ("translate", place.run, place.text)), (3 * 10**9, 1, train), (3 * 10**9, 0, prepare),
+    ):  # fmt: skip
+        start = place.rig.run(*arguments, first=partial(limit_addresses, free_bytes))
+        assert start.code == code, start.err()
+        if code:
+            check_error(code, start.err(), 1, "ulimit -v")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.seconds
