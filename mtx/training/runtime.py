@@ -102,7 +102,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     """Refuse a model that cannot be trained in the free memory of this machine. A GPU reports this itself.
 
     The estimate is too low rather than too high: weights, gradients and Adam's two moments, and the inner states of the
-    feed-forward layers of one micro-batch.
+    feed-forward layers of one micro-batch in bf16.
 
     Raises:
         MtxError: naming the memory that is needed and free.
@@ -114,7 +114,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     num_weights = sum(math.prod(parameter.shape) for parameter in parameters(model, num_ids))
     micro_batch = _default_micro_batch(config) if size == "auto" else min(size, config.training.batch_tokens)
     states = micro_batch * (model.num_encoder_layers + model.num_decoder_layers) * model.d_ff
-    needed = 4 * (4 * num_weights + states)
+    needed = 16 * num_weights + 2 * states
     if needed > available:
         raise MtxError(
             f"training {num_weights:,} parameters with micro-batches of {micro_batch:,} target tokens needs at least "

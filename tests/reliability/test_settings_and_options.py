@@ -8,6 +8,7 @@ the option. The parent watches its time and its memory.
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -27,12 +28,12 @@ from mtx.config.schema import TrainText, fields
 from tests.integration import commands
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY, size
-from tests.reliability.marks import confine
+from tests.reliability.marks import confine, limit_addresses
 from tests.rig import Rig, Start
 
 Tally = Callable[[str, int, int], None]
 
-_SECONDS, _STOPPING_S = 20.0, 60.0  # then it is asked to stop, and has time to; a step of 1,000 layers takes seconds
+_SECONDS, _STOPPING_S = 20.0, 60.0  # then it is asked to stop, and has time to
 _FREE_BYTES = 2 << 30  # what mtx takes for free memory
 _MOST_BYTES = 4 << 30  # what it may take
 _WHOLE = [
@@ -44,10 +45,11 @@ _REAL = [
     "nan", "inf", "-inf",
 ]  # fmt: skip
 _ODD = [
-    "", " ", "\t", "-0", "NaN", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~", "None",
-    "true", "yes", "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "=", "-", "--",
+    "", " ", "\t", "-0", "NaN", "Infinity", "٣", "１２", "²", "0x10", "1_000", "1,000", "+5", "1e2", "null", "~",
+    "None", "true", "yes", "auto", "[]", "{}", "[1, 2]", "é", "\u202e", "\x1b[31m", "\u2028", "a" * 300, "=", "-", "--",
     "-" + "9" * 400,
 ]  # fmt: skip
+_MANY_LAYERS = re.compile("(?<=_layers)=(300|999|1000)$")  # work, but a step of them takes half a minute here
 _SETTINGS = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=290", "model.preset=tiny",
     "model.d_model=16", "model.d_ff=16", "model.num_heads=2", "model.num_encoder_layers=1",
@@ -172,6 +174,7 @@ class Place:
         here, out = self._new_directory(), "out"
         keys = rng.sample(sorted(_KEYS), rng.choice((1, 1, 2)))
         drawn = [f"{key}={_KEYS[key].draw(rng)}" for key in keys]
+        drawn = [_MANY_LAYERS.sub("=1001", word) for word in drawn]
         arguments = ["train", *self.settings, f"run_dir={out}", *drawn]
         if rng.random() < 0.15:  # the keys of one part of the text, which only a file has
             part = {"name": str(self.data), **{name: _PART_KEYS[name].draw(rng) for name in ("weight", "tag")}}
@@ -248,11 +251,7 @@ def _watched(start: Start) -> str:
     asked = 0.0
     while not start.ended():
         time.sleep(0.004)
-        try:
-            pages = int(Path(f"/proc/{start.pid}/statm").read_text(encoding="ascii").split()[1])
-        except (OSError, IndexError):  # it has just ended
-            continue
-        is_too_large = pages * os.sysconf("SC_PAGE_SIZE") > _MOST_BYTES
+        is_too_large = _resident_bytes(start.pid) > _MOST_BYTES
         if is_too_large or (asked and time.monotonic() > asked + _STOPPING_S):
             start.send(signal.SIGKILL)
             start.wait()
@@ -261,6 +260,14 @@ def _watched(start: Start) -> str:
             asked = time.monotonic()
             start.send(signal.SIGTERM)  # a long training is no mistake if it can be stopped
     return ""
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):  # it has just ended, or this is not Linux
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _left_behind(here: Path, code: int | None) -> str:
@@ -295,6 +302,22 @@ def test_any_setting(place: Place, tally: Tally) -> None:
 @pytest.mark.seconds
 def test_any_option(place: Place, tally: Tally) -> None:
     _hold(tally, "drawn options through their commands", size(15, 2000), place.try_options)
+
+
+@pytest.mark.seconds
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells how many addresses are used")
+def test_a_limit_of_addresses_is_one_line(place: Place, tmp_path: Path) -> None:
+    """Libraries end a process without a message, or hang, where they find no addresses."""
+    prepare = ("prepare", *place.settings, f"run_dir={tmp_path / 'prepared'}")
+    train = ("train", *place.settings, f"run_dir={tmp_path / 'run'}")
+    for free_bytes, code, arguments in (
+        (10**8, 1, ("translate", place.run, place.text)), (3 * 10**9, 1, train), (3 * 10**9, 0, prepare),
+    ):  # fmt: skip
+        start = place.rig.run(*arguments, first=partial(limit_addresses, free_bytes))
+        assert start.code == code, start.err()
+        if code:
+            check_error(code, start.err(), 1, "ulimit -v")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.seconds

@@ -60,7 +60,7 @@ def test_the_longest_sentences_fill_the_shape(size: int) -> None:
 def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of("model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.d_ff=128")
     num_weights = 101 * 64 + (64 * 128 * 2 + 128 + 64) * 2 + (64 * 64 + 64) * 12 + 5 * 128  # layers, attention, norms
-    needed = 4 * (4 * num_weights + 4096 * 2 * 128)
+    needed = 16 * num_weights + 2 * 4096 * 2 * 128
     monkeypatch.setattr(runtime, "available_bytes", lambda device: needed)
     runtime.check_memory(config, torch.device("cpu"), 100)
     monkeypatch.setattr(runtime, "available_bytes", lambda device: needed - 1)
