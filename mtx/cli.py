@@ -23,7 +23,15 @@ from mtx.commands.options import require_stdout
 from mtx.commands.report import report
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
-from mtx.errors import MtxError, StoppedError, TerminatedError, UsageError, exit_code, is_out_of_memory
+from mtx.errors import (
+    STOPPING_SIGNALS,
+    MtxError,
+    StoppedError,
+    TerminatedError,
+    UsageError,
+    exit_code,
+    is_out_of_memory,
+)
 from mtx.files import streams
 from mtx.run.machine import package_version
 from mtx.run.system_memory import check_address_space
@@ -122,7 +130,7 @@ def _as_mtx_error(error: BaseException) -> MtxError:
         case _CommandLineError():
             return _usage_error(error)
         case TerminatedError():
-            return StoppedError("terminated", signal.SIGTERM)
+            return StoppedError("terminated", error.signal_number)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
         case RuntimeError() if isinstance(error.__cause__, KeyboardInterrupt):  # it came while a class was made
@@ -141,6 +149,7 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
     try:
+        _require_directory()
         with command.make_context("mtx", list(arguments) or ["--help"]) as context:
             command.invoke(context)
         if sys.stdout is not None:
@@ -159,8 +168,16 @@ def run(arguments: list[str]) -> int:
         return _report_error(_as_mtx_error(error))
 
 
+def _require_directory() -> None:
+    """Refuse to start in a directory that has been removed: the libraries that torch loads end the process there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current directory has been removed", "cd into one that exists") from None
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise TerminatedError
+    raise TerminatedError(number)
 
 
 def _hold_closed_streams() -> None:
@@ -174,7 +191,7 @@ def _hold_closed_streams() -> None:
 
 def _ignore_signals() -> None:
     """The outcome has been reported: no signal may change the exit code while the interpreter ends."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -186,8 +203,9 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)  # read when torch is loaded
     streams.set_up()
     _set_up_logging()
-    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+    for number in STOPPING_SIGNALS:
+        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and Python handles SIGINT
+            signal.signal(number, _terminate)
     try:
         code = run(sys.argv[1:])
         _ignore_signals()

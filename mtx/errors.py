@@ -13,6 +13,10 @@ _OUT_OF_MEMORY = (
 )  # fmt: skip
 
 
+# What asks a process to stop: Ctrl-C, another program, and the end of its terminal, which Windows does not have.
+STOPPING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
 class MtxError(Exception):
     """A failure while running. Its text is the `error:` line; `help` says what to type next."""
 
@@ -46,7 +50,11 @@ class StoppedError(MtxError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
+    """SIGTERM or SIGHUP outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
+
+    def __init__(self, signal_number: int = signal.SIGTERM):
+        super().__init__()
+        self.signal_number = signal_number
 
 
 def exit_code(error: BaseException) -> int:
@@ -55,7 +63,7 @@ def exit_code(error: BaseException) -> int:
         case MtxError():
             return error.exit_code
         case TerminatedError():
-            return 128 + signal.SIGTERM
+            return 128 + error.signal_number
         case KeyboardInterrupt():
             return 128 + signal.SIGINT
     return 1

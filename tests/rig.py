@@ -22,7 +22,9 @@ from typing import Any
 
 Prepare = Callable[[], object]
 ROOT = Path(__file__).parents[1]
-_STOPPING = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
+_STOPPING = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)
+)  # fmt: skip
 
 
 class Start:

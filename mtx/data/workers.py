@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from mtx.errors import MtxError
+from mtx.errors import STOPPING_SIGNALS, MtxError
 from mtx.run.machine import num_cores
 from mtx.run.system_memory import free_address_space
 
@@ -156,7 +156,7 @@ class _Worker:
 
 def serve(fd: int) -> None:
     """Be a worker: apply functions to items from the connection with file descriptor `fd` until it closes."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOPPING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # Python's search for reference cycles took a seventh of the time, and lists of ids have none
     connection: Connection[Any, Any] = Connection(fd)

@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM and SIGINT save and stop; a second one stops at once. SIGUSR1, where the system has it, saves and continues.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, if the system has it, saves and goes on.
 """
 
 import contextlib
@@ -9,6 +9,8 @@ import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
+
+from mtx.errors import STOPPING_SIGNALS
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +35,8 @@ class Signals:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator["Signals"]:
-        numbers = [signal.SIGTERM, signal.SIGINT, *([_SAVE] if _SAVE else [])]
+        stopping = [number for number in STOPPING_SIGNALS if not _is_ignored_hangup(number)]
+        numbers = [*stopping, *([_SAVE] if _SAVE else [])]
         old = {number: signal.signal(number, self._handle) for number in numbers}
         try:
             yield self
@@ -64,6 +67,11 @@ class Signals:
         if self._may_raise:
             self._may_raise = False
             raise InterruptedTrainingError
+
+
+def _is_ignored_hangup(number: int) -> bool:
+    """Whether a signal is SIGHUP and ignored, because `nohup` started this process."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def ignore_save() -> None:

@@ -124,7 +124,7 @@ class Trainer:
             started: when the command was given, on the monotonic clock; a time limit counts from there.
 
         Raises:
-            StoppedError: after SIGTERM or SIGINT, when the state is saved.
+            StoppedError: after SIGTERM, SIGINT or SIGHUP, when the state is saved.
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)

@@ -243,3 +243,13 @@ def test_a_place_that_no_file_can_have(arguments: list[str], trained: Path, here
 def test_an_export_is_not_written_over_a_link_that_leads_nowhere(trained: Path, here: Path, refused: Refused) -> None:
     (here / "link").symlink_to("nowhere")
     refused(2, ["link: is not a directory"], "export", trained, "--to", "huggingface", "-o", "link")
+
+
+def test_a_removed_directory_is_no_place_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    refused(2, ["the current directory has been removed"], "config", "demo")

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGINT and SIGUSR1 anywhere in a run do what they promise, and the run ends with the same bits.
+"""SIGTERM, SIGINT, SIGHUP and SIGUSR1 anywhere in a run do what they promise, and the run ends with the same bits.
 
 While it prepares, nothing but the text is worth keeping, and the same command starts again; from the first step on a
 checkpoint of the last step is there when the process has gone.
@@ -10,7 +10,7 @@ import shutil
 import time
 from functools import partial
 from pathlib import Path
-from signal import SIGINT, SIGTERM, SIGUSR1, Signals
+from signal import SIGHUP, SIGINT, SIGTERM, SIGUSR1, Signals
 from typing import Any
 
 import pytest
@@ -31,8 +31,8 @@ PHASES: list[tuple[str, range, float]] = [
     (VALIDATE, range(1, 4), 0.1), (SAVE, range(1, 19), 0.03), ("mtx.pipeline:_score", range(1, 2), 0.1),
     (UPDATE, range(60, 61), 0.15),
 ]  # fmt: skip
-NUMBERS = [SIGTERM, SIGINT, SIGUSR1]
-CODES = {SIGTERM: 143, SIGINT: 130, SIGUSR1: 0}
+NUMBERS = [SIGTERM, SIGINT, SIGUSR1, SIGHUP]
+CODES = {SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 0}
 MARKED = sorted({*(name for name, _, _ in PHASES), END})
 
 
