@@ -16,7 +16,9 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
+from mtx.run.configuration import load_config
+from mtx.run.contents import is_run
+from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ def system_outputs(
 ) -> tuple[list[System], list[str]]:
     """The hypotheses of all systems on one test set, in the order of `paths`, and the references.
 
-    All text is normalised to NFC if any of the models uses NFC.
+    All text is normalised to NFC if any of the models or runs uses NFC.
 
     Args:
         translators: a translator for each of `paths` for which the test set has no hypotheses yet.
@@ -85,6 +87,8 @@ def system_outputs(
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
         hypotheses[path] = translator.translate(test_set.sources)
-    normalization = "nfc" if any(t.tokenizer.normalization == "nfc" for t in translators.values()) else "none"
+    forms = {translator.tokenizer.normalization for translator in translators.values()}
+    forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
+    normalization = "nfc" if "nfc" in forms else "none"
     systems = [System(str(path), normalize_lines(hypotheses[path], normalization)) for path in paths]
     return systems, normalize_lines(test_set.references, normalization)

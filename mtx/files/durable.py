@@ -108,6 +108,12 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
+def unshare(path: Path) -> None:
+    """Give a file that has several names (`cp -al` copies so) content of its own, before it is changed in place."""
+    if path.exists() and path.stat().st_nlink > 1:
+        write_bytes(path, path.read_bytes())
+
+
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 

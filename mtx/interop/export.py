@@ -118,7 +118,7 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
 def _comparison_text(run: Path | None, file: Path | None) -> Text | None:
     """The first lines of the file, or else of the run's validation text."""
     if file is not None:
-        lines = [line for line in text_files.read_lines(file) if line.strip()][:_NUM_LINES]
+        lines = [line for line in text_files.read_lines(file, "strict") if line.strip()][:_NUM_LINES]
         if not lines:
             raise UsageError(f"--text {file}: holds no text")
         return Text(lines, [])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mtx.errors import UsageError
-from mtx.files import disk, text_files
+from mtx.files import disk, durable, text_files
 from mtx.files.durations import format_duration
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.training.hints import Hints
@@ -60,6 +60,7 @@ class MetricsLogger:
         self._has_logged_duration = False
 
     def __enter__(self) -> "MetricsLogger":
+        durable.unshare(self._metrics)
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")
