@@ -4,12 +4,12 @@ UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs that they
 end. For all others `likely_encoding` can only give the most probable one.
 """
 
-import codecs
 import unicodedata
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
+_LONGEST_CUT = 3  # bytes of a character that is cut at the end
 _STRANGE = 0.01  # share of characters that no text has, above which it is another encoding
 # The encodings in which parallel text is found, by Python's name, with iconv's. Where several are equally probable, the
 # first counts.
@@ -27,27 +27,26 @@ def wide_encoding(beginning: bytes) -> str | None:
         if beginning.startswith(mark) and _is_ordinary(beginning, name):
             return name
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if beginning.count(0) < 2 or (few_controls and _is_utf8(beginning)):
+    if beginning.count(0) < 2 or (few_controls and _decoded(beginning, "utf-8") is not None):
         return None
     return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
 
 
-def _is_utf8(beginning: bytes) -> bool:
+def _decoded(beginning: bytes, name: str) -> str | None:
+    """The text in an encoding, without a character that is cut at the end; None if it is not in this encoding."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(beginning)  # the last character may be cut
-    except UnicodeDecodeError:
-        return False
-    return True
+        return beginning.decode(name)
+    except UnicodeDecodeError as error:
+        return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
 
 
 def _is_ordinary(beginning: bytes, name: str) -> bool:
     """Whether nearly all characters in an encoding are such as text has."""
-    try:
-        text = codecs.getincrementaldecoder(name)().decode(beginning)
-    except UnicodeDecodeError:
+    text = _decoded(beginning, name)
+    if not text:
         return False
     num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
-    return text != "" and num_strange <= _STRANGE * len(text)
+    return num_strange <= _STRANGE * len(text)
 
 
 def _has_spaces(beginning: bytes, name: str) -> bool:
