@@ -4,6 +4,7 @@ Flow: hypotheses and references -> `normalize_lines` -> `score` -> `Scores`. Thi
 nothing; `evaluate.py` does.
 """
 
+import logging
 import re
 import statistics
 import unicodedata
@@ -16,8 +17,11 @@ from mtx.errors import DataError
 from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.protocols import Protocol
 
+logger = logging.getLogger(__name__)
+
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 _LONGEST_NGRAM = 4  # of BLEU
+_LONGEST_TER_S = 1800.0
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 
@@ -34,30 +38,35 @@ class Scores:
     """The three scores of one test set.
 
     Attributes:
+        ter: None if it would take too long, see `ter_takes_too_long`.
         published: BLEU by published protocols, by the name of the protocol.
     """
 
     bleu: CorpusScore
     chrf: CorpusScore
-    ter: CorpusScore
+    ter: CorpusScore | None
     published: dict[str, CorpusScore] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
         published = values.pop("published")
-        return {**values, **published}
+        return {**{name: value for name, value in values.items() if value is not None}, **published}
 
     def lines(self, name: str) -> list[str]:
         """The score line that `train` and `evaluate` print, and one line for each published protocol."""
-        line = f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}  TER {self.ter.score:.1f}"
+        ter = "" if self.ter is None else f"  TER {self.ter.score:.1f}"
+        line = f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}{ter}"
         protocols = [f"{name} {p} BLEU {bleu.score:.2f}  {bleu.signature}" for p, bleu in self.published.items()]
         return [f"{line}  {self.bleu.signature}", *protocols]
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
         """The scores of `as_dict`, without those of published protocols."""
-        metrics = (value[name] for name in ("bleu", "chrf", "ter"))
-        bleu, chrf, ter = (CorpusScore(metric["score"], metric["signature"]) for metric in metrics)
+        bleu, chrf, ter = (
+            None if metric is None else CorpusScore(metric["score"], metric["signature"])
+            for metric in (value["bleu"], value["chrf"], value.get("ter"))
+        )
+        assert bleu is not None and chrf is not None
         return cls(bleu, chrf, ter)
 
 
@@ -72,6 +81,21 @@ def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:
 
     tokenize = BLEU(tokenize=tokenizer_of(tgt, references)).tokenizer
     return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < _LONGEST_NGRAM
+
+
+def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
+    """Whether sacreBLEU's TER could take more than half an hour; a warning says so.
+
+    Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
+    common with its reference (docs/benchmarks.md); beyond that length it searches less and grows slowly.
+    """
+    seconds = 0.0
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        num_words = min(len(hypothesis.split()), len(reference.split()))
+        seconds += 0.57 * (min(num_words, 300) / 100) ** 3.5 * max(1, num_words / 300)
+    if seconds > _LONGEST_TER_S:
+        logger.warning("TER is left out: on lines as long as these it could take %.0f minutes", seconds / 60)
+    return seconds > _LONGEST_TER_S
 
 
 def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
@@ -106,11 +130,13 @@ def score(
             raise DataError(f"{len(hypotheses)} hypotheses for {len(stream)} references")
     if not hypotheses:
         raise DataError("nothing to score: no lines")
-    scores = []
-    for metric in (BLEU(tokenize=tokenizer_of(tgt, references)), CHRF(), TER()):
+
+    def corpus_score(metric: Any) -> CorpusScore:
         value = metric.corpus_score(list(hypotheses), streams).score
-        scores.append(CorpusScore(float(value), str(metric.get_signature())))
-    bleu, chrf, ter = scores
+        return CorpusScore(float(value), str(metric.get_signature()))
+
+    bleu, chrf = corpus_score(BLEU(tokenize=tokenizer_of(tgt, references))), corpus_score(CHRF())
+    ter = None if ter_takes_too_long(hypotheses, references) else corpus_score(TER())
     published = {} if protocol is None else {protocol.name: _published(hypotheses, streams, protocol)}
     return Scores(bleu, chrf, ter, published)
 

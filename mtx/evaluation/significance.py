@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mtx.evaluation.languages import tokenizer_of
+from mtx.evaluation.metrics import ter_takes_too_long
 from mtx.evaluation.protocols import Protocol
 
 TestType = Literal["bs", "ar"]  # bootstrap resampling (Koehn 2004), approximate randomisation (Riezler & Maxwell 2005)
@@ -73,7 +74,10 @@ def paired_tests(
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
-    comparisons = _test(systems, references, paired, {name: factories[name]() for name in METRICS if name in metrics})
+    if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
+        metrics = [name for name in metrics if name != "ter"]
+    chosen = {name: factories[name]() for name in METRICS if name in metrics}
+    comparisons = _test(systems, references, paired, chosen) if chosen else []
     if protocol is not None:
         text = protocol.tokenized(references, [system.hypotheses for system in systems])
         tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]

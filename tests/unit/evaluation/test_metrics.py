@@ -108,3 +108,14 @@ def test_scores_as_a_line_and_as_a_dictionary() -> None:
     scores = Scores(CorpusScore(39.406, "nrefs:1|sig"), CorpusScore(61.249, "c"), CorpusScore(44.02, "t"))
     assert scores.lines("flickr") == ["flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"]
     assert Scores.from_dict(scores.as_dict()) == scores
+
+
+def test_ter_is_left_out_where_it_could_take_an_hour() -> None:
+    """A line of 1,000 words that has nothing in common with its reference takes TER two minutes."""
+    hypotheses = [" ".join(f"{word}{line}" for word in range(1000)) for line in range(30)]
+    references = [" ".join(f"{word}r{line}" for word in range(1000)) for line in range(30)]
+    scores = metrics.score(hypotheses, references)
+    assert scores.ter is None and "ter" not in scores.as_dict() and "TER" not in scores.lines("test")[0]
+    assert metrics.Scores.from_dict(scores.as_dict()) == scores
+    assert metrics.score(hypotheses, hypotheses).ter is None, "the lengths decide, so that two systems agree"
+    assert not metrics.ter_takes_too_long(["ein Satz mit zwanzig Wörtern " * 4] * 3000, ["noch ein Satz " * 8] * 3000)
