@@ -198,7 +198,7 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     """Translate and score the test sets with the written model, and store the scores beside it."""
     runtime, data = trainer.runtime, trainer.data
     translator = Translator.load(paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens)
-    scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config.data.tgt).items()}
+    scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config).items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
         "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
@@ -220,15 +220,18 @@ def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErr
 
 
 def evaluate_tests(
-    translator: TextTranslator, paths: RunLayout, data: PreparedData, tgt: str, protocol: Protocol | None = None
+    translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
-    """Translate and score every test set of a run into evaluation/NAME/."""
-    scores = {}
+    """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own."""
+    scores, options, own = {}, translator.options, config.decoding
+    is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
+    if not is_own:
+        logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
     for name, store in data.tests.items():
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
-        test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts())
-        scores[name] = translate_and_score(translator, test_set, paths.evaluation / name, protocol)
+        test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
+        scores[name] = translate_and_score(translator, test_set, paths.evaluation / name if is_own else None, protocol)
     return scores
 
 
@@ -244,7 +247,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config.data.tgt, protocol)
+        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config, protocol)
 
 
 def _fingerprint(config: Config) -> str:

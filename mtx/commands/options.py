@@ -1,8 +1,11 @@
 """Shared by all commands: types of options, settings on a command line, opening input and output, printing scores."""
 
 import contextlib
+import io
 import itertools
 import logging
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from enum import StrEnum
@@ -119,6 +122,16 @@ def open_output(path: Path | None) -> Iterator[Any]:
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
+
+
+def refuse_own_output(source: IO[bytes], sink: IO[bytes]) -> None:
+    """Refuse to translate a text to its own end (`FILE >> FILE`): mtx would read its own output without end."""
+    try:
+        about, other = os.fstat(source.fileno()), os.fstat(sink.fileno())
+    except io.UnsupportedOperation:  # a stream of a test
+        return
+    if stat.S_ISREG(about.st_mode) and os.path.samestat(about, other):
+        raise UsageError("the output goes to the end of the text that is read", "-o FILE or > FILE, another file")
 
 
 def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":

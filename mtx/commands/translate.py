@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.options import Alpha, AsJson, BatchTokens, Beam, Device, Model, Output, open_input, open_output
+from mtx.commands.options import (
+    Alpha,
+    AsJson,
+    BatchTokens,
+    Beam,
+    Device,
+    Model,
+    Output,
+    open_input,
+    open_output,
+    refuse_own_output,
+)
 from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
 from mtx.files.text_files import InvalidLines
@@ -82,6 +93,7 @@ def translate(
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
     invalid, invalid_prefixes = InvalidLines("lines"), InvalidLines("lines of --prefix")
     with open_input(file) as source, open_output(output) as sink:
+        refuse_own_output(source, sink)
         translator = load_translator(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
             max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
@@ -144,6 +156,7 @@ def logprob(
     from mtx.commands import line_blocks
 
     with open_input(src) as source, open_output(output) as sink:
+        refuse_own_output(source, sink)
         translator: Any = load_translator(
             model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty
         )

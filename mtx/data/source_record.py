@@ -20,12 +20,15 @@ def describe(data: DataConfig) -> dict[str, Any]:
 
 
 def changed_files(record: Path, data: DataConfig) -> list[Path]:
-    """The files that differ from those in a record; missing ones do not count, nor does a missing record."""
+    """The files that differ from those in a record; missing ones do not count, nor does a missing record.
+
+    A record that cannot be read counts as one that differs.
+    """
     try:
         stored = durable.read_json(record)["files"] if record.exists() else []
         recorded = [(Path(entry["path"]), entry) for entry in stored]
     except (DamagedFileError, KeyError, TypeError):
-        return []
+        return [record]
     try:
         now = _local_files(data)
     except MtxError:  # one is missing

@@ -170,3 +170,11 @@ def test_control_characters_of_untrusted_text_are_escaped(tmp_path: Path) -> Non
 def test_a_run_compared_with_itself_is_no_second_seed(runs: list[Path]) -> None:
     again = mtx("compare", runs[0], runs[0], runs[1], "--json", "-m", "bleu")
     assert json.loads(again.stdout)["same_but_for_seed"] == [[0, 2], [1]]
+
+
+def test_a_run_that_trained_on_is_compared_with_a_warning(runs: list[Path]) -> None:
+    assert b"its training has not ended" not in mtx("compare", *runs[:2]).stderr
+    with (runs[1] / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "start", "step": 40}\n')
+    told = mtx("compare", *runs[:2]).stderr.decode()
+    assert f"warning: {runs[1]}: its training has not ended; these are translations of an earlier step" in told

@@ -20,7 +20,7 @@ def _sacrebleu(ref: Path, hyp: Path) -> dict[str, float]:
 
 def test_a_run_gets_the_scores_of_the_sacrebleu_command(run_copy: Path) -> None:
     model = tree(run_copy / "model")
-    result = mtx("evaluate", run_copy, "--json", "--beam", "2")
+    result = mtx("evaluate", run_copy, "--json")
     assert result.returncode == 0, result.stderr.decode()
     ours = json.loads(result.stdout)["heldout"]
     directory = run_copy / "evaluation" / "heldout"
@@ -29,8 +29,11 @@ def test_a_run_gets_the_scores_of_the_sacrebleu_command(run_copy: Path) -> None:
     assert {
         name: round(ours[key]["score"], 6) for name, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("TER", "ter"))
     } == theirs
-    assert tree(run_copy / "model") == model  # its scores stay those of the run's own search settings
+    assert tree(run_copy / "model") == model
     assert json.loads((directory / "scores.json").read_text())["heldout"] == ours
+    stored = tree(run_copy / "evaluation")
+    assert mtx("evaluate", run_copy, "--beam", "1", "--length-penalty", "0").returncode == 0
+    assert tree(run_copy / "evaluation") == stored, "what compare and the report read is of the run's own search"
 
 
 def test_files_get_the_scores_of_the_sacrebleu_command(tmp_path: Path) -> None:

@@ -221,3 +221,16 @@ def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path:
     tgt.write_text("eins\nzwei\n" + "drei " * 1200 + "\nvier\n")
     refused(1, [f"{tgt}: line 3", "takes 1024"], "logprob", tmp_path / "model", src, tgt, "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_text_is_not_translated_to_its_own_end(trained: Path, tmp_path: Path) -> None:
+    """It would read its own output without end."""
+    text = tmp_path / "text"
+    text.write_bytes(TEXT * 1000)
+    with text.open("ab") as end:
+        process = subprocess.Popen(
+            [*MTX, "translate", str(trained), str(text)], env=ENVIRONMENT, stdout=end, stderr=subprocess.PIPE
+        )
+        _, err = process.communicate(timeout=60)
+    check_error(process.returncode, err.decode(), 2, "the output goes to the end of the text that is read")
+    assert text.read_bytes() == TEXT * 1000

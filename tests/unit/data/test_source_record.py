@@ -57,6 +57,11 @@ def test_a_missing_file_and_a_missing_record_say_nothing(tmp_path: Path, data: D
         assert changed_files(record, data) == []
 
 
+def test_a_damaged_record_counts_as_one_that_differs(tmp_path: Path, data: DataConfig, record: Path) -> None:
+    record.write_text('{"format": 1, "files": [{"pa')
+    assert changed_files(record, data) == [record]
+
+
 def test_text_of_another_directory_is_compared_too(tmp_path: Path, data: DataConfig, record: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
