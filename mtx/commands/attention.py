@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.options import Device, Model, open_output
+from mtx.commands.options import Device, Model, default_page, open_output
 from mtx.errors import UsageError
 
 logger = logging.getLogger("mtx")
@@ -29,15 +29,16 @@ def attention(
         list[str] | None,
         typer.Option(help="Your translation, one for each sentence; the model's own by default."),
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="An .html page or a .png picture.")] = Path(
-        "attention.html"
-    ),
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="An .html page or a .png picture; attention.html by default.")
+    ] = None,
     kind: Annotated[Kind | None, typer.Option(help="Attention of the map in a .png; cross by default.")] = None,
     layer: Annotated[int | None, typer.Option(min=1, help="Draw one map in the .png: its layer.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Draw one map in the .png: its head.")] = None,
     device: Device = "auto",
 ) -> None:
     """Draw the attention weights of every layer and head for one or several sentences."""
+    output = output or default_page("attention.html")
     _check(sentences, target, output, kind, layer, head)
     from mtx.commands.translate import load_translator
 

@@ -16,6 +16,7 @@ import typer
 
 from mtx.config.limits import MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
+from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger("mtx")
+PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
+_PAGE_BEGINNING = 1000  # bytes that hold the mark
 
 
 class ProtocolName(StrEnum):
@@ -122,6 +125,20 @@ def open_output(path: Path | None) -> Iterator[Any]:
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
+
+
+def default_page(name: str) -> Path:
+    """The page `name` in the current folder, for a command without -o.
+
+    Raises:
+        UsageError: if that would replace a file that is no page of mtx, or the report of a run.
+    """
+    path = Path(name)
+    is_foreign = path.exists() and not (path.is_file() and PAGE_MARK in path.read_bytes()[:_PAGE_BEGINNING])
+    if is_foreign or (path.exists() and is_run(path.parent)):
+        owner = "is no page that mtx made here" if is_foreign else "is the report of the run in this folder"
+        raise UsageError(f"{name}: {owner}, and it would be replaced", "-o FILE names another file, or this one")
+    return path
 
 
 def refuse_own_output(source: IO[bytes], sink: IO[bytes]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import open_output
+from mtx.commands.options import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.run.contents import checkpoint_steps, model_directory, require_run
 from mtx.run.directory import refuse_foreign
@@ -32,7 +32,7 @@ def report(
         refuse_foreign(RunLayout(runs[0]))  # a report.html there may be another one
     from mtx.report.report_page import report_page
 
-    output = output or (RunLayout(runs[0]).report if len(runs) == 1 else Path("report.html"))
+    output = output or (RunLayout(runs[0]).report if len(runs) == 1 else default_page("report.html"))
     with open_output(output) as file:
         file.write(report_page(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
     logger.info("report: %s", output)

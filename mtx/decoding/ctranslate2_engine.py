@@ -40,12 +40,17 @@ def library() -> Any:
     """Imports and returns the module ctranslate2.
 
     Raises:
-        MtxError: CTranslate2 is not installed.
+        MtxError: CTranslate2 is not installed, or refuses a variable of the environment.
     """
     try:
         import ctranslate2
+
+        ctranslate2.get_supported_compute_types("cpu")  # reads its variables of the environment
     except ImportError as error:
         raise MtxError(f"CTranslate2 is not installed ({error})", 'pip install "mtx-translate[export]"') from None
+    except ValueError as error:
+        names = ", ".join(name for name in sorted(os.environ) if name.startswith("CT2_"))
+        raise UsageError(f"CTranslate2 refuses a variable of the environment ({error}): {names}") from None
     return ctranslate2
 
 

@@ -78,7 +78,7 @@ def system_outputs(
 ) -> tuple[list[System], list[str]]:
     """The hypotheses of all systems on one test set, in the order of `paths`, and the references.
 
-    All text is normalised to NFC if any of the models or runs uses NFC.
+    All text is normalised to NFC if any of the models or runs normalises.
 
     Args:
         translators: a translator for each of `paths` for which the test set has no hypotheses yet.
@@ -87,8 +87,8 @@ def system_outputs(
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
         hypotheses[path] = translator.translate(test_set.sources)
-    forms = {translator.tokenizer.normalization for translator in translators.values()}
+    forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
-    normalization = "nfc" if "nfc" in forms else "none"
+    normalization = "nfc" if forms - {"none"} else "none"
     systems = [System(str(path), normalize_lines(hypotheses[path], normalization)) for path in paths]
     return systems, normalize_lines(test_set.references, normalization)

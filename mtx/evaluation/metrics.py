@@ -99,13 +99,13 @@ def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> 
 
 
 def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
-    """Text in the form in which it is scored: without line breaks inside a line, and in NFC if the model uses NFC.
+    """Text in the form in which it is scored: without line breaks inside a line, and in NFC if the model normalises.
 
     Args:
-        normalization: the tokenizer's, `nfc` or `none`.
+        normalization: the tokenizer's, `nfc`, `nmt_nfkc` or `none`.
     """
     cleaned = [clean_text(line) for line in lines]
-    return [unicodedata.normalize("NFC", line) for line in cleaned] if normalization == "nfc" else cleaned
+    return [unicodedata.normalize("NFC", line) for line in cleaned] if normalization != "none" else cleaned
 
 
 def score(

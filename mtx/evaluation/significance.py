@@ -4,10 +4,12 @@ Flow: hypotheses of several systems + references -> `paired_tests` -> one `Metri
 system is the baseline. sacreBLEU's own seed makes the results reproducible.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from mtx.errors import UsageError
 from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import ter_takes_too_long
 from mtx.evaluation.protocols import Protocol
@@ -93,6 +95,9 @@ def _test(
     from sacrebleu.significance import PairedTest
 
     named = [(system.name, system.hypotheses) for system in systems]
+    seed = os.environ.get("SACREBLEU_SEED", "0")  # read by sacreBLEU
+    if not (seed.lower() == "none" or (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 32)):
+        raise UsageError(f"SACREBLEU_SEED={seed}: expected a whole number below 2^32, or none")
     signatures, results = PairedTest(named, metrics, [references], test_type=paired)()
     comparisons = []
     for name in (name for name in results if name != "System"):

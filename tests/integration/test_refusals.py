@@ -253,3 +253,20 @@ def test_a_removed_directory_is_no_place_to_start(
     monkeypatch.chdir(gone)
     gone.rmdir()
     refused(2, ["the current directory has been removed"], "config", "demo")
+
+
+def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refused: Refused) -> None:
+    for name, command in (
+        ("report.html", ["report", trained, trained]),
+        ("attention.html", ["attention", trained, "a"]),
+    ):
+        (here / name).write_text("<!doctype html>mine")
+        refused(2, [f"{name}: is no page that mtx made here"], *command)
+        assert (here / name).read_text() == "<!doctype html>mine"
+
+
+def test_a_seed_of_sacrebleu_that_is_none(here: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    (here / "hyp").write_text("a b c d\n")
+    for seed in ("x", "-1", "", "٣"):
+        monkeypatch.setenv("SACREBLEU_SEED", seed)
+        refused(2, [f"SACREBLEU_SEED={seed}: expected a whole number"], "compare", "hyp", "hyp", "--ref", "hyp")

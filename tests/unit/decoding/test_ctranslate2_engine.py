@@ -1,5 +1,6 @@
 """The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -188,3 +189,13 @@ def test_a_seed_of_any_size_and_any_top_k_are_possible(tokenizer: Tokenizer, exp
     drawn = draw(seed=7)
     assert draw(seed=7 + (1 << 32)) == drawn == draw(seed=7, top_k=tokenizer.num_ids) == draw(seed=7, top_k=10**30)
     assert draw(seed=1763773773000000000) != drawn
+
+
+@pytest.mark.parametrize("name, value", [("CT2_VERBOSE", "x"), ("CT2_FORCE_CPU_ISA", "nonsense")])
+def test_a_variable_that_ctranslate2_refuses_is_named(name: str, value: str) -> None:
+    code = "from mtx.decoding.ctranslate2_engine import library; library()"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True
+    )
+    assert "UsageError: CTranslate2 refuses a variable of the environment (" in ended.stderr
+    assert ended.stderr.rstrip().endswith(f"): {name}")

@@ -102,6 +102,7 @@ def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], re
 def test_normalized_text_is_nfc_and_one_line() -> None:
     assert metrics.normalize_lines(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
     assert metrics.normalize_lines(["e\u0301"], "none") == ["e\u0301"]
+    assert metrics.normalize_lines(["e\u0301"], "nmt_nfkc") == ["é"]
 
 
 def test_scores_as_a_line_and_as_a_dictionary() -> None:
