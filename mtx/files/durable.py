@@ -35,6 +35,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}([0-9a-f]{{16}}|(old|removed)-.+)", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_UNNEEDED_BYTES = 1 << 26
 _SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
@@ -119,8 +120,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON object with the format number, which every JSON file of mtx carries."""
-    write_text(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n")
+    """Write a JSON object with the format number, which every JSON file of mtx carries.
+
+    A lone surrogate, Python's form of a byte of a path that is not UTF-8, is escaped, and JSON reads it back.
+    """
+    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
+    write_text(path, _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -352,3 +357,9 @@ def remove_member(directory: Path, name: str) -> None:
     entries.pop(name, None)
     write_json(directory / MANIFEST, {"files": entries})
     _remove_tree(directory / name)
+
+
+def finish_removal(directory: Path, name: str) -> None:
+    """Remove a file that `remove_member` has removed from the manifest alone, before the process was killed."""
+    if is_written(directory) and name not in read_manifest(directory):
+        _remove_tree(directory / name)

@@ -15,8 +15,8 @@ from mtx.config.schema import Config
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.configuration import load_config
-from mtx.run.contents import foreign_entry, has_begun
-from mtx.run.layout import RunLayout
+from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
+from mtx.run.layout import OPTIMIZER, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 
 
@@ -61,6 +61,8 @@ def clean_up(paths: RunLayout) -> None:
     """Undo what an interruption left in a run; the caller holds its lock."""
     for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
         durable.remove_temporaries(directory)
+    for step in checkpoint_steps(paths):
+        durable.finish_removal(paths.checkpoint(step), OPTIMIZER)
 
 
 def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> None:

@@ -266,6 +266,13 @@ def test_adding_a_member_lists_nothing_else(directory: Path) -> None:
     durable.verify(directory, ["c"])
 
 
+def test_json_keeps_the_bytes_of_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    names = [os.fsdecode(b"caf\xe9\xff"), "plain", "\ud83d", "é😀"]
+    durable.write_json(tmp_path / "x.json", {"names": names})
+    assert durable.read_json(tmp_path / "x.json")["names"] == names
+    assert "é😀".encode() in (tmp_path / "x.json").read_bytes()
+
+
 def test_remove_member_removes_the_file_and_its_entry(directory: Path) -> None:
     durable.remove_member(directory, "a")
     durable.verify(directory, ["b"])
