@@ -90,7 +90,7 @@ def test_a_line_that_is_no_event_is_skipped_and_the_status_is_told(line: str, ru
     good = '{"event": "validation", "step": 4, "bleu": 2.5, "left_s": null, "time": 1.5}'
     run.metrics.write_text(f"{line}\n{good}\n{line}\n")
     assert [event["step"] for event in read_events(run.metrics)] == [4]
-    assert "best:      2.50 at step 4" in read_status(run.root).text()
+    assert "best:      2.50 at step 4" in "\n".join(read_status(run.root).lines())
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])
