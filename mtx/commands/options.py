@@ -73,6 +73,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
     if resolved.config.training.init_from is None:
         return resolved
+    from mtx.run.system_memory import check_address_space
+
+    check_address_space()
     from mtx.training.init_from import inherit
 
     return inherit(resolved)

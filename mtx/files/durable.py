@@ -25,7 +25,7 @@ from typing import IO, Any
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
 from mtx.files.foreign import read_foreign_json, require_file, require_size
-from mtx.files.sizes import in_megabytes
+from mtx.files.sizes import readable
 
 logger = logging.getLogger(__name__)
 
@@ -346,7 +346,7 @@ def check_space(path: Path, num_bytes: int) -> None:
     """
     needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
     if free < needed:
-        has, wants = in_megabytes(free, needed)
+        has, wants = readable(free, needed)
         reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
         raise OSError(errno.ENOSPC, reason, str(path))
 

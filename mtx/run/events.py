@@ -10,7 +10,8 @@ from typing import Any
 from mtx.files import text_files
 from mtx.files.foreign import require_file, require_size
 
-_MAX_BYTES = 1 << 29  # 100,000 steps have 30 MB
+# Of a line; the longest event has a few hundred bytes. The file has no limit: a run of MAX_COUNT steps writes 300 GB.
+_MAX_LINE_BYTES = 1 << 20
 
 # What can decide which validation is the best: its key in the events, and its name. An event has chrF2 only where
 # BLEU says nothing about the validation text, and there chrF2 decides.
