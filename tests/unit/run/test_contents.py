@@ -1,5 +1,7 @@
 """What a run directory holds is read from its files alone."""
 
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,22 @@ def test_a_line_that_is_no_event_is_skipped_and_the_status_is_told(line: str, ru
     run.metrics.write_text(f"{line}\n{good}\n{line}\n")
     assert [event["step"] for event in read_events(run.metrics)] == [4]
     assert "best:      2.50 at step 4" in "\n".join(read_status(run.root).lines())
+
+
+def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
+    event = b'{"event": "train", "step": 4}\n'
+    with run.metrics.open("wb") as file:
+        file.truncate(3 << 29)  # a hole of 1.5 GB, more than any limit of a line
+        file.seek(0)
+        file.write(event)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + event)
+    tracemalloc.start()
+    try:
+        assert [event["step"] for event in read_events(run.metrics)] == [4, 4]
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])
