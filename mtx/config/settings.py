@@ -20,8 +20,8 @@ from mtx.config.messages import describe_problems, did_you_mean, nearest, unknow
 from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
-from mtx.files.foreign import require_file
 from mtx.files.text_files import printable, read_lines
+from mtx.files.untrusted import require_file
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)

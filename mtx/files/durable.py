@@ -24,8 +24,8 @@ from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
-from mtx.files.foreign import read_foreign_json, require_file, require_size
 from mtx.files.sizes import readable
+from mtx.files.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with disk.create(temporary, _permissions(path)) as file:
             yield file
-        disk.sync(temporary)
+            file.flush()
+            disk.sync(temporary, file)  # its permissions may not let mtx open it again
         disk.rename(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -130,7 +131,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote. Raises DamagedFileError if it is damaged or of another format."""
-    value = read_foreign_json(path)
+    value = read_untrusted_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         version = reprlib.repr(value.get("format")) if isinstance(value, dict) else None
         raise DamagedFileError(f"{path}: format {version}, this version of mtx reads format {FORMAT}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.limits import MAX_COUNT
-from mtx.files.foreign import require_file, require_size
+from mtx.files.untrusted import require_file, require_size
 
 _MAX_BYTES = 1000 * MAX_COUNT  # a step has about 300 bytes, so no run with a possible training.max_steps has more
 _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds
