@@ -34,7 +34,6 @@ from mtx.errors import (
 )
 from mtx.files import streams
 from mtx.run.machine import package_version
-from mtx.run.system_memory import check_address_space
 
 app = typer.Typer(
     rich_markup_mode=None,
@@ -47,7 +46,6 @@ for command in (
     app.command()(command)
 app.command("import")(import_)
 _PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
-_LIGHT = {"config", "status"}  # commands that load no large library
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
@@ -71,8 +69,6 @@ def _options(
 ) -> None:
     if context.invoked_subcommand in _PRINTING:
         require_stdout()
-    if context.invoked_subcommand not in _LIGHT:
-        check_address_space(is_training=context.invoked_subcommand == "train")
 
 
 class _LogFormat(logging.Formatter):

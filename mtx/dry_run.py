@@ -16,7 +16,7 @@ from mtx.config.schema import Config
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration
-from mtx.files.sizes import in_megabytes
+from mtx.files.sizes import readable
 from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
@@ -155,7 +155,7 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
     other = _mb(needs["other"]) if needs["other"] is not None else "not measured"
     parts = f"the model and its checkpoint {model}, all else {other}"
     yield f"memory:   {_mb(needs['needed'])}{has} on {report['run']['device']} ({parts})"
-    needed, free = in_megabytes(report["disk"]["needed"], report["disk"]["free"])
+    needed, free = readable(report["disk"]["needed"], report["disk"]["free"])
     yield f"disk:     {needed} of {free} that are free"
     sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
     yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}"
@@ -170,7 +170,7 @@ def _resources(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _mb(size: int) -> str:
-    return in_megabytes(size)[0]
+    return readable(size)[0]
 
 
 def _duration(report: dict[str, Any], *keys: str) -> str:

@@ -25,6 +25,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Report packages, CPU, GPU, memory and disk, and try a matrix product on the device."""
+    system_memory.check_address_space()
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
     facts["disk"], facts["device"] = _disk(run_dir), _device(device)
     if as_json:

@@ -19,6 +19,7 @@ from mtx.commands.options import (
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 from mtx.run.contents import is_run
+from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.evaluation.metrics import Scores
@@ -48,6 +49,7 @@ def evaluate(
         return
     assert model is not None
     _check_text(model, src, ref, testset, direction)
+    check_address_space()
     from mtx import pipeline
     from mtx.evaluation import test_sets
     from mtx.evaluation.evaluate import translate_and_score

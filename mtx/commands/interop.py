@@ -8,6 +8,7 @@ import typer
 
 from mtx.commands.options import AsJson, Model, can_print
 from mtx.files.streams import print_json, print_lines
+from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
 
@@ -25,6 +26,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a model for CTranslate2 or transformers, and verify that it translates as mtx does."""
+    check_address_space()
     from mtx.interop import export as exchange
 
     path = Path(model)
@@ -39,6 +41,7 @@ def import_(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="The model directory to write.")],
 ) -> None:
     """Make a model directory from a published MarianMT model, to translate, evaluate or train on with."""
+    check_address_space()
     from mtx.interop.marian_import import import_marian
 
     import_marian(directory, output)

@@ -75,11 +75,27 @@ def resolve(arguments: list[str] | None) -> "Resolved":
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
     resolved = settings.resolve(names[0] if names else None, overrides)
+    if names:
+        _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
     if resolved.config.training.init_from is None:
         return resolved
+    from mtx.run.system_memory import check_address_space
+
+    check_address_space()
     from mtx.training.init_from import inherit
 
     return inherit(resolved)
+
+
+def _require_unchanged(config: Path, *roots: str) -> None:
+    """Check the configuration of a run that is read as its own, by the name of the run or of the file."""
+    from mtx.config.settings import exists
+    from mtx.run.configuration import load_config
+    from mtx.run.layout import RunLayout
+
+    for paths in map(RunLayout, map(Path, dict.fromkeys(roots))):
+        if exists(paths.config) and config.samefile(paths.config):
+            load_config(paths)
 
 
 @contextlib.contextmanager

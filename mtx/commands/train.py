@@ -13,6 +13,7 @@ from mtx.commands.options import AsJson, Settings, can_print, print_scores, requ
 from mtx.errors import UsageError
 from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import SCORES
+from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
 
@@ -33,6 +34,7 @@ def train(
 
     ignore_save()  # before torch is loaded, which takes seconds
     config = resolve(settings).config
+    check_address_space(is_training=True)
     if dry_run:
         from mtx import dry_run as dry
 
@@ -68,6 +70,7 @@ def program_name() -> str:
 def prepare(settings: Settings = None) -> None:
     """The first part of train alone: text to token ids, with a report."""
     config = resolve(settings).config
+    check_address_space()
     from mtx import pipeline
 
     paths = pipeline.prepare_only(config)
@@ -77,6 +80,7 @@ def prepare(settings: Settings = None) -> None:
 def download(settings: Settings = None) -> None:
     """The first part of prepare alone: find or download the corpora."""
     data = resolve(settings).config.data
+    check_address_space()
     from mtx.data.sources import find_corpora
 
     corpora = find_corpora(data)

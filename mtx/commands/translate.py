@@ -23,6 +23,7 @@ from mtx.commands.options import (
 from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
 from mtx.files.text_files import InvalidLines
+from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
@@ -188,6 +189,7 @@ def load_translator(
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())
+    check_address_space()
     if engine is Engine.ctranslate2:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
         from mtx.interop.export_cache import cached_export

@@ -20,8 +20,8 @@ from mtx.config.messages import describe_problems, did_you_mean, nearest, unknow
 from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
-from mtx.files.foreign import require_file
 from mtx.files.text_files import printable, read_lines
+from mtx.files.untrusted import require_file
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
@@ -53,7 +53,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     """
     path = find_config(name) if name else None
     is_run = path is not None and path.name == "config.yaml" and path.parent == Path(name or "")
-    values, lines = read_yaml(path, of_run=is_run) if path else ({}, {})
+    values, lines = read_yaml(path) if path else ({}, {})
     file_keys = {key for key, _ in leaves(values)}
     settings = dict(_split_override(argument) for argument in overrides)
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
@@ -88,9 +88,9 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml that `dump` wrote into a run directory. Raises DamagedFileError if it was changed."""
+    """Read the config.yaml of a run directory, also one that was changed; see `mtx.run.configuration`."""
     require_file(path)
-    values, lines = read_yaml(path, of_run=True)
+    values, lines = read_yaml(path)
     return _validate(values, [], lines)
 
 
@@ -105,6 +105,11 @@ def is_dumped(path: Path) -> bool:
         return seal.is_sealed(read_config_lines(path))
     except UsageError:
         return False
+
+
+def is_changed(path: Path) -> bool:
+    """Whether somebody has changed a file that `dump` wrote."""
+    return seal.is_changed(read_config_lines(path))
 
 
 def as_yaml(config: Config) -> str:

@@ -11,29 +11,21 @@ from typing import Any
 
 import yaml
 
-from mtx.config.seal import check_seal
 from mtx.errors import UsageError
 from mtx.files import text_files
 
 _MAX_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 
 
-def read_yaml(path: Path, of_run: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The values of a YAML file, and the path:line of each key; the key `""` stands for the whole file.
-
-    Args:
-        of_run: the file is the config.yaml that mtx wrote into a run directory, so its seal must be whole.
 
     Raises:
         UsageError: if the file is too large or not YAML, has a key twice, or uses an alias; with path:line.
-        DamagedFileError: if it is changed, although it is `of_run`.
     """
     lines: dict[str, str] = {}
-    text = read_config_lines(path)
-    if of_run:
-        check_seal(path, text)
     try:
-        root = yaml.compose("\n".join(text), Loader=yaml.SafeLoader)
+        root = yaml.compose("\n".join(read_config_lines(path)), Loader=yaml.SafeLoader)
         values = _text_of(root, "", str(path), lines, set()) if root is not None else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1

@@ -12,7 +12,7 @@ import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError
-from mtx.files.foreign import require_file, require_size
+from mtx.files.untrusted import require_file, require_size
 from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
 EOS_ID = 0

@@ -13,7 +13,7 @@ from typing import IO
 
 from mtx.config.schema import ModelConfig
 from mtx.errors import DamagedFileError
-from mtx.files.foreign import read_foreign_json
+from mtx.files.untrusted import read_untrusted_json
 from mtx.model.architecture import Parameter, Shape, parameters, position_tables
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS
 
@@ -36,10 +36,10 @@ def check_export(directory: Path, config: ModelConfig, vocabulary: list[str], nu
         DamagedFileError: with the name of the file and the difference.
     """
     path = directory / CTRANSLATE2_VOCABULARY
-    if read_foreign_json(path) != vocabulary:
+    if read_untrusted_json(path) != vocabulary:
         raise DamagedFileError(f"{path}: is not the vocabulary of the tokenizer")
     path = directory / CTRANSLATE2_CONFIG
-    settings = read_foreign_json(path)
+    settings = read_untrusted_json(path)
     if not isinstance(settings, dict) or not all(settings.get(key) in vocabulary for key in _TOKENS):
         raise DamagedFileError(f"{path}: does not name {', '.join(_TOKENS)} of the vocabulary")
     path = directory / CTRANSLATE2_WEIGHTS

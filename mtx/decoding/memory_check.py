@@ -14,6 +14,7 @@ from mtx.config.limits import MAX_BEAM_SIZE
 from mtx.config.schema import ModelConfig
 from mtx.decoding.options import SearchOptions
 from mtx.errors import UsageError
+from mtx.files.sizes import readable
 
 ORDINARY = {"--beam": 10, "--n-best": 10, "--max-length": 500, "--batch-tokens": 8192}
 _NEVER_REFUSED = 1 << 30  # bytes; the free memory is not known more exactly
@@ -60,8 +61,8 @@ def check_memory(engine: Engine, sources: Sequence[list[int]], prefixes: Sequenc
         # Half of the free memory, because the estimate counts only the first steps.
         count = bisect.bisect_right(larger, bound // 2, key=lambda value: needed_with({alone: value}))
         refused, fitting = {alone: large[alone]}, {alone: ORDINARY[alone] + count}
-    gigabytes = f"{-(-needed // 10**9):,} GB of memory here, and {available / 1e9:,.1f} GB are free"
-    raise UsageError(f"{_shown(refused)} needs {gigabytes}", _shown(fitting))
+    wants, has = readable(needed, available)
+    raise UsageError(f"{_shown(refused)} needs {wants} of memory here, and {has} are free", _shown(fitting))
 
 
 def check_beam(name: str, beam_size: int, num_ids: int) -> None:

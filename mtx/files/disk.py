@@ -62,8 +62,16 @@ def write(fd: int, data: memoryview) -> int:
     return os.write(fd, data)
 
 
-def sync(path: Path) -> None:
-    """Return once the content of a file, or the names in a directory, would survive a power cut."""
+def sync(path: Path, file: IO[bytes] | None = None) -> None:
+    """Return once the content of a file, or the names in a directory, would survive a power cut.
+
+    Args:
+        file: `path`, where it is open for writing, with nothing left in its buffer.
+    """
+    if file is not None:
+        with name_in_errors(path):
+            os.fsync(file.fileno())
+        return
     if os.name == "nt" and path.is_dir():  # Windows cannot open a directory
         return
     fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)

@@ -24,8 +24,8 @@ from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
-from mtx.files.foreign import read_foreign_json, require_file, require_size
-from mtx.files.sizes import in_megabytes
+from mtx.files.sizes import readable
+from mtx.files.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}([0-9a-f]{{16}}|(old|removed)-.+)", re.DOTALL)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_UNNEEDED_BYTES = 1 << 26
 _SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
@@ -49,7 +50,8 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with disk.create(temporary, _permissions(path)) as file:
             yield file
-        disk.sync(temporary)
+            file.flush()
+            disk.sync(temporary, file)  # its permissions may not let mtx open it again
         disk.rename(temporary, path)
     except BaseException as error:
         with contextlib.suppress(OSError):
@@ -119,13 +121,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON object with the format number, which every JSON file of mtx carries."""
-    write_text(path, json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n")
+    """Write a JSON object with the format number, which every JSON file of mtx carries.
+
+    A lone surrogate, Python's form of a byte of a path that is not UTF-8, is escaped, and JSON reads it back.
+    """
+    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
+    write_text(path, _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that `write_json` wrote. Raises DamagedFileError if it is damaged or of another format."""
-    value = read_foreign_json(path)
+    value = read_untrusted_json(path)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         version = reprlib.repr(value.get("format")) if isinstance(value, dict) else None
         raise DamagedFileError(f"{path}: format {version}, this version of mtx reads format {FORMAT}")
@@ -341,7 +347,7 @@ def check_space(path: Path, num_bytes: int) -> None:
     """
     needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
     if free < needed:
-        has, wants = in_megabytes(free, needed)
+        has, wants = readable(free, needed)
         reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
         raise OSError(errno.ENOSPC, reason, str(path))
 
@@ -352,3 +358,9 @@ def remove_member(directory: Path, name: str) -> None:
     entries.pop(name, None)
     write_json(directory / MANIFEST, {"files": entries})
     _remove_tree(directory / name)
+
+
+def finish_removal(directory: Path, name: str) -> None:
+    """Remove a file that `remove_member` has removed from the manifest alone, before the process was killed."""
+    if is_written(directory) and name not in read_manifest(directory):
+        _remove_tree(directory / name)

@@ -1,11 +1,15 @@
-"""Sizes for messages."""
+"""Sizes for messages: the only place that writes a number of bytes as MB or GB."""
 
 
-def in_megabytes(*sizes: int) -> list[str]:
-    """Sizes in MB, with as many digits as it takes to tell them apart."""
+def readable(*sizes: int) -> list[str]:
+    """Sizes in MB, or GB from one on, with as many digits as it takes to tell those that differ apart."""
     texts: list[str] = []
-    for digits in range(7):
-        texts = [f"{size / 1e6:,.{digits}f} MB" for size in sizes]
+    for digits in range(10):
+        texts = [_text(size, digits) for size in sizes]
         if len({*texts}) == len({*sizes}):
             break
     return texts
+
+
+def _text(size: int, digits: int) -> str:
+    return f"{size / 1e6:,.{digits}f} MB" if size < 10**9 else f"{size / 1e9:,.{max(digits, 1)}f} GB"

@@ -32,12 +32,9 @@ def check_replaceable(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is not a directory")
-    listed = durable.read_json(directory / MANIFEST).get("files") if (directory / MANIFEST).exists() else None
-    own_files = {MANIFEST, *(listed if isinstance(listed, dict) else ())}
-    for path in sorted(directory.iterdir()):
-        is_lock = path.name.startswith(f"{durable.TEMPORARY_PREFIX}{KEPT_EXPORT_PREFIX}")
-        is_leftover = listed is not None and (durable.is_temporary(path.name) or is_lock)
-        if path.name in own_files or is_leftover:
+    has_manifest = (directory / MANIFEST).exists()
+    for path in sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir()):
+        if has_manifest and path.name.startswith(f"{durable.TEMPORARY_PREFIX}{KEPT_EXPORT_PREFIX}"):  # a lock
             continue
         if not (path.name.startswith(KEPT_EXPORT_PREFIX) and path.is_dir()):
             raise UsageError(

@@ -15,7 +15,7 @@ from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import foreign
+from mtx.files import untrusted
 from mtx.interop import marian
 from mtx.interop.limits import check_replaceable
 from mtx.model_directory import storage
@@ -83,7 +83,7 @@ def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
     """Read a JSON object of another program, which has no format number of mtx."""
     if optional and not path.is_file():
         return {}
-    value = foreign.read_foreign_json(path)
+    value = untrusted.read_untrusted_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: holds no JSON object")
     return value

@@ -20,7 +20,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.files.foreign import MAX_JSON_BYTES
+from mtx.files.untrusted import MAX_JSON_BYTES
 from mtx.model.architecture import parameters
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps

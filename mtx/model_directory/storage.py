@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import disk, durable, foreign
+from mtx.files import disk, durable, untrusted
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
@@ -62,7 +62,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; raises DamagedFileError if it is damaged."""
-    foreign.require_file(path)
+    untrusted.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
@@ -76,7 +76,7 @@ def _check_header(content: bytes) -> None:
     size = int.from_bytes(content[:8], "little")
     if size > description.MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
-    foreign.parse_json(content[8 : 8 + size])
+    untrusted.parse_json(content[8 : 8 + size])
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:

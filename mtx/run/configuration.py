@@ -5,6 +5,7 @@ newest checkpoint, whose manifest vouches for it, holds the fixed settings as we
 """
 
 import contextlib
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from pydantic import ValidationError
 from mtx.config import settings
 from mtx.config.fixed import fixed_differences
 from mtx.config.schema import Config
-from mtx.config.seal import how_to_change
 from mtx.errors import DamagedFileError
 from mtx.files import durable
 from mtx.run.contents import checkpoint_steps
@@ -25,25 +25,42 @@ def load_config(paths: RunLayout) -> Config:
 
     Raises:
         UsageError: if config.yaml is no configuration.
-        DamagedFileError: if it is not what mtx wrote, or not what the newest checkpoint was trained with.
+        DamagedFileError: if it is not what mtx wrote, or not what the newest checkpoint was trained with; names the
+            settings that differ from those of the checkpoint.
     """
-    config = settings.load(paths.config)
+    config, is_changed = settings.load(paths.config), settings.is_changed(paths.config)
     step, trained_with = _newest_settings(paths)
-    if trained_with is not None and (different := fixed_differences(trained_with, config)):
+    different = fixed_differences(trained_with, config) if trained_with else []
+    if is_changed or different:
+        problem = "was changed after mtx wrote it" if is_changed else f"is not the configuration of step {step}"
         changes = "; ".join(f"{key} is {new!r}, the run was trained with {old!r}" for key, old, new in different)
-        text = f"{paths.config}: is not the configuration of step {step}: {changes}"
-        raise DamagedFileError(text, how_to_change(paths.config))
+        raise DamagedFileError(f"{paths.config}: {problem}{changes and f': {changes}'}", _how_to_go_on(paths.config))
     return config
+
+
+def fixed_config(paths: RunLayout) -> Config:
+    """A configuration with the fixed settings of a run: of its newest checkpoint, or else of its config.yaml."""
+    _, trained_with = _newest_settings(paths)
+    return trained_with or load_config(paths)
+
+
+def _how_to_go_on(config: Path) -> str:
+    """What to do after an edit: undo it, let the command of the run write the file anew, or start another run."""
+    return (
+        "undo the change, or give the command that started the run again, which writes the file anew; to start a new "
+        f"run with it: cp {shlex.quote(str(config))} COPY.yaml; mtx train COPY.yaml run_dir=NEW"
+    )
 
 
 def _newest_settings(paths: RunLayout) -> tuple[int, Config | None]:
     """The newest checkpoint that is whole and the settings that it was trained with; None if it has none."""
     for step in reversed(checkpoint_steps(paths)):
-        path = paths.checkpoint(step) / STATE
+        path, state = paths.checkpoint(step) / STATE, None
         with contextlib.suppress(OSError, DamagedFileError):  # training reports a damaged one, or just removes it
             durable.verify(path.parent, (STATE,), only_needed=True)
-            stored = durable.read_json(path).get("settings")
-            return step, None if stored is None else _as_config(path, stored)
+            state = durable.read_json(path)
+        if state is not None:
+            return step, None if state.get("settings") is None else _as_config(path, state["settings"])
     return 0, None
 
 

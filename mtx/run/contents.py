@@ -16,6 +16,8 @@ from mtx.files.durable import MANIFEST
 from mtx.run import lock
 from mtx.run.layout import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunLayout, checkpoint_step
 
+# The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
+_OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
 
@@ -51,7 +53,7 @@ def _is_trace(paths: RunLayout, path: Path) -> bool:
         return settings.is_dumped(path)
     if path == paths.status:
         return _is_status(path)
-    return durable.is_temporary(path.name)
+    return durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
 
 
 def _is_status(path: Path) -> bool:

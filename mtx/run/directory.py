@@ -14,9 +14,9 @@ from mtx.config.fixed import fixed_differences
 from mtx.config.schema import Config
 from mtx.errors import UsageError
 from mtx.files import durable
-from mtx.run.configuration import load_config
-from mtx.run.contents import foreign_entry, has_begun
-from mtx.run.layout import RunLayout
+from mtx.run.configuration import fixed_config
+from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
+from mtx.run.layout import OPTIMIZER, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 
 
@@ -61,6 +61,8 @@ def clean_up(paths: RunLayout) -> None:
     """Undo what an interruption left in a run; the caller holds its lock."""
     for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
         durable.remove_temporaries(directory)
+    for step in checkpoint_steps(paths):
+        durable.finish_removal(paths.checkpoint(step), OPTIMIZER)
 
 
 def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> None:
@@ -92,15 +94,15 @@ def _record_config(paths: RunLayout, config: Config) -> None:
 
 
 def check_settings(paths: RunLayout, config: Config) -> None:
-    """Check that a run that has begun can go on with `config`.
+    """Check that a run that has begun can go on with `config`, which then replaces its config.yaml.
 
     Raises:
         UsageError: naming the fixed settings that differ, with both values.
-        DamagedFileError: if config.yaml is not what mtx wrote, or not what the run was trained with.
+        DamagedFileError: if no checkpoint tells the settings of the run and config.yaml is not what mtx wrote.
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
-    if fixed := fixed_differences(load_config(paths), config):
+    if fixed := fixed_differences(fixed_config(paths), config):
         changes = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",

@@ -4,13 +4,15 @@ import contextlib
 import json
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtx.files import text_files
-from mtx.files.foreign import require_file, require_size
+from mtx.config.limits import MAX_COUNT
+from mtx.files.untrusted import require_file, require_size
 
-_MAX_BYTES = 1 << 29  # 100,000 steps have 30 MB
+_MAX_BYTES = 1000 * MAX_COUNT  # a step has about 300 bytes, so no run with a possible training.max_steps has more
+_MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds
 
 # What can decide which validation is the best: its key in the events, and its name. An event has chrF2 only where
 # BLEU says nothing about the validation text, and there chrF2 decides.
@@ -29,11 +31,12 @@ def read_events(metrics: Path) -> list[dict[str, Any]]:
     require_file(metrics)
     require_size(metrics, _MAX_BYTES)
     events = []
-    for line in text_files.read_lines(metrics):
-        with contextlib.suppress(ValueError, OverflowError, RecursionError):
-            event = json.loads(line)
-            if _is_event(event):
-                events.append(event)
+    with metrics.open("rb") as file:
+        for line in iter(partial(file.readline, _MAX_LINE_BYTES), b""):
+            with contextlib.suppress(ValueError, OverflowError, RecursionError):
+                event = json.loads(line.decode("utf-8", "replace"))
+                if _is_event(event):
+                    events.append(event)
     return events
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtx.errors import MtxError
+from mtx.files.sizes import readable
 
 _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUPS = Path("/proc/self/cgroup")
@@ -56,7 +57,7 @@ def free_address_space() -> int | None:
     return max(0, limit - used)
 
 
-def check_address_space(is_training: bool) -> None:
+def check_address_space(is_training: bool = False) -> None:
     """Refuse to start where libraries would find no addresses: some end the process then without a message, or hang.
 
     Raises:
@@ -64,9 +65,9 @@ def check_address_space(is_training: bool) -> None:
     """
     free, least = free_address_space(), _TO_TRAIN if is_training else _TO_LOAD
     if free is not None and free < least:
+        left, expected = readable(free, least)
         raise MtxError(
-            f"the address space of this process is limited (ulimit -v): {free / 1e9:.1f} GB are left, expected at "
-            f"least {least / 1e9:.1f} GB",
+            f"the address space of this process is limited (ulimit -v): {left} are left, expected at least {expected}",
             "ulimit -v unlimited; control groups limit memory without limiting addresses",
         )
 

@@ -13,7 +13,7 @@ import torch
 from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
-from mtx.files.sizes import in_megabytes
+from mtx.files.sizes import readable
 from mtx.model_directory import storage
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
@@ -103,7 +103,7 @@ def check_space(paths: RunLayout, needed: int) -> None:
     """Raise MtxError if fewer than `needed` bytes are free on the disk of a run."""
     free = disk.free_bytes(paths.root)
     if free < needed:
-        has, wants = in_megabytes(free, needed)
+        has, wants = readable(free, needed)
         raise MtxError(
             f"{paths.root}: {has} are free on its disk, this run needs {wants}",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",

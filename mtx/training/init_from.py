@@ -17,7 +17,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.files.durable import MANIFEST
 from mtx.model_directory import description
-from mtx.run.configuration import load_config
+from mtx.run.configuration import fixed_config
 from mtx.run.contents import has_begun, is_run, model_directory
 from mtx.run.layout import WEIGHTS, RunLayout
 
@@ -42,7 +42,7 @@ def inherit(resolved: Resolved) -> Resolved:
     """
     name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
     assert name is not None
-    if settings.exists(run.config) and has_begun(run) and (own := load_config(run)).training.init_from == name:
+    if settings.exists(run.config) and has_begun(run) and (own := fixed_config(run)).training.init_from == name:
         values = dict(leaves(own.model_dump()))
         return _merged(resolved, {key: values[key] for key in (*_FIXED, *_FREE)})
     values = describe(name)

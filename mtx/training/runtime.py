@@ -26,6 +26,7 @@ from mtx.data.token_store import Side
 from mtx.decoding.batches import to_tensors
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
+from mtx.files.sizes import readable
 from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
@@ -116,9 +117,10 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     states = micro_batch * (model.num_encoder_layers + model.num_decoder_layers) * model.d_ff
     needed = 16 * num_weights + 2 * states
     if needed > available:
+        wants, has = readable(needed, available)
         raise MtxError(
             f"training {num_weights:,} parameters with micro-batches of {micro_batch:,} target tokens needs at least "
-            f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are free",
+            f"{wants} of memory, and {has} are free",
             "a smaller model.preset or training.micro_batch_tokens",
         )
 

@@ -26,12 +26,12 @@ def edit(run: Path, old: str, new: str, keep_seal: bool = True) -> None:
 def test_an_edited_configuration_is_refused(command: tuple[str, ...], run_copy: Path, refused: Refused) -> None:
     edit(run_copy, "num_heads: 2", "num_heads: 8")
     before = tree(run_copy)
-    words = ["config.yaml:", "'num_heads: 8': was changed after mtx wrote it", f"mtx train {run_copy} key=value"]
-    refused(1, [*words, "config.yaml run_dir=NEW"], *command, run_copy)
+    words = ["config.yaml: was changed after mtx wrote it: model.num_heads is 8, the run was trained with 2"]
+    refused(1, [*words, "mtx train COPY.yaml run_dir=NEW"], *command, run_copy)
     assert tree(run_copy) == before
 
 
-@pytest.mark.parametrize("command", [c for c in READERS if c != ("config",)], ids=" ".join)
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
 def test_a_configuration_without_its_seal_is_bound_by_the_checkpoints(
     command: tuple[str, ...], run_copy: Path, refused: Refused
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_configuration_without_its_seal_is_bound_by_the_checkpoints(
 
 def test_a_comparison_refuses_both(trained: Path, run_copy: Path, refused: Refused) -> None:
     edit(run_copy, "seed: 1", "seed: 2")
-    refused(1, ["'seed: 2': was changed"], "compare", trained, run_copy)
+    refused(1, ["was changed after mtx wrote it: seed is 2, the run"], "compare", trained, run_copy)
     edit(run_copy, "seed: 2", "seed: 3", keep_seal=False)
     refused(1, ["seed is 3, the run was trained with 1"], "compare", trained, run_copy)
 
@@ -58,9 +58,24 @@ def test_a_configuration_of_another_run_is_refused(trained: Path, run_copy: Path
 
 def test_an_edited_configuration_starts_a_new_run(run_copy: Path, tmp_path: Path) -> None:
     edit(run_copy, "num_heads: 2", "num_heads: 4")
-    result = mtx("prepare", run_copy / "config.yaml", f"run_dir={tmp_path / 'new'}")
+    shutil.copy(run_copy / "config.yaml", tmp_path / "COPY.yaml")  # as the help says
+    result = mtx("prepare", tmp_path / "COPY.yaml", f"run_dir={tmp_path / 'new'}")
     assert result.returncode == 0, result.stderr.decode()
     assert "num_heads: 4" in (tmp_path / "new" / "config.yaml").read_text()
+
+
+def test_the_command_that_started_a_run_writes_an_edited_configuration_anew(
+    run_copy: Path, settings: list[str], refused: Refused
+) -> None:
+    edit(run_copy, "num_heads: 2", "num_heads: 8")
+    command = ["train", *settings, f"run_dir={run_copy}"]
+    refused(1, ["wrote it: model.num_heads is 8"], "train", run_copy / "config.yaml", command[-1])
+    refused(2, ["seed is 1 there, 7 was asked for"], *command, "seed=7")
+    assert "num_heads: 8" in (run_copy / "config.yaml").read_text()
+    result = mtx(*command)
+    assert result.returncode == 0, result.stderr.decode()
+    assert b"this run is finished" in result.stderr and "num_heads: 2" in (run_copy / "config.yaml").read_text()
+    assert mtx("status", run_copy).returncode == 0
 
 
 @pytest.mark.parametrize("key, value, words", [

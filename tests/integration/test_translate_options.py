@@ -177,7 +177,7 @@ def test_more_than_there_is_memory_for(  # type: ignore[no-untyped-def]
 
     monkeypatch.setattr("mtx.decoding.memory_check._NEVER_REFUSED", 1)
     monkeypatch.setattr("mtx.run.system_memory.available_bytes", lambda: 10**6)
-    needs = "of memory here, and 0.0 GB are free"
+    needs = "of memory here, and 1"
     out = ("-o", tmp_path / "out")
     refused(2, ["--beam 200", needs, "help: --beam 1"], "translate", run_copy, text, "--beam", 200, *out)
     refused(2, ["--beam 200", needs, "help: --beam 1"], "evaluate", run_copy, "--beam", 200)

@@ -50,7 +50,7 @@ class Recorder:
         return lambda path: (real(path), self._add("mkdir", path))
 
     def sync(self, real: Any) -> Any:
-        return lambda path: (real(path), self._add("sync", path))
+        return lambda path, *file: (real(path, *file), self._add("sync", path))
 
     def rename(self, real: Any) -> Any:
         return lambda old, new: (real(old, new), self._add("rename", old, new))

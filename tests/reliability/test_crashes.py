@@ -12,6 +12,7 @@ import torch
 from mtx.errors import MtxError
 from mtx.files import durable
 from mtx.run.contents import full_checkpoint_steps
+from mtx.run.directory import clean_up
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
@@ -56,13 +57,15 @@ def save(paths: RunLayout, number: int, step: int) -> None:
 def restored(root: Path) -> int | None:
     """The number of the save that a start restores after it has cleaned up; None if there is none."""
     paths = RunLayout(root / "run")
-    durable.remove_temporaries(paths.checkpoints)
+    clean_up(paths)
     if not full_checkpoint_steps(paths):
         return None
     model, optimizer = fresh()
     state = checkpoint.load_newest(paths, model, optimizer)
     assert not list(paths.checkpoints.glob("damaged-*")), "every checkpoint is whole"
     assert not list(paths.checkpoints.glob(".tmp-*"))
+    for path in filter(durable.is_written, paths.checkpoints.iterdir()):
+        assert not durable.foreign_entries(path), "nothing is taken for the user's"
     for parameter in model.parameters():
         assert bool((parameter == state.bad_validations).all())
     assert state.step == STEPS[state.bad_validations]

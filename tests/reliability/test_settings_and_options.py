@@ -312,6 +312,7 @@ def test_a_limit_of_addresses_is_one_line(place: Place, tmp_path: Path) -> None:
     train = ("train", *place.settings, f"run_dir={tmp_path / 'run'}")
     for free_bytes, code, arguments in (
         (10**8, 1, ("translate", place.run, place.text)), (3 * 10**9, 1, train), (3 * 10**9, 0, prepare),
+        (10**8, 0, ("train", "--help")),
     ):  # fmt: skip
         start = place.rig.run(*arguments, first=partial(limit_addresses, free_bytes))
         assert start.code == code, start.err()

@@ -44,9 +44,9 @@ def message(engine: Engine) -> tuple[str, str | None]:
 
 def test_the_option_is_named_with_what_it_needs_and_a_value_that_fits() -> None:
     free = "of memory here, and 4.0 GB are free"
-    assert message(Engine(SearchOptions(10_000))) == (f"--beam 10000 needs 1,001 GB {free}", "--beam 19")
+    assert message(Engine(SearchOptions(10_000))) == (f"--beam 10000 needs 1,000.0 GB {free}", "--beam 19")
     sampling = SearchOptions(sampling=Sampling(10**8))
-    assert message(Engine(sampling)) == (f"--n-best {10**8} needs 10,000,001 GB {free}", "--n-best 19")
+    assert message(Engine(sampling)) == (f"--n-best {10**8} needs 10,000,000.0 GB {free}", "--n-best 19")
     long = SearchOptions(1, max_length=10**30)
     assert message(Engine(long))[1] == "--max-length 1895"
     assert message(Engine(SearchOptions(1), batch_tokens=10**7))[1] == f"--batch-tokens {19 * 10**5}"
@@ -54,9 +54,9 @@ def test_the_option_is_named_with_what_it_needs_and_a_value_that_fits() -> None:
 
 def test_of_several_large_options_the_one_that_is_to_blame_is_named() -> None:
     error, help = message(Engine(SearchOptions(20, max_length=10**6)))
-    assert error.startswith("--max-length 1000000 needs 1,003 GB") and help == "--max-length 500", "2 GB are half"
+    assert error.startswith("--max-length 1000000 needs 1,002.0 GB") and help == "--max-length 500", "2 GB are half"
     error, help = message(Engine(SearchOptions(10_000, max_length=10**6), batch_tokens=10**4))
-    assert error.startswith("--beam 10000 --max-length 1000000 --batch-tokens 10000 needs 2,001 GB")
+    assert error.startswith("--beam 10000 --max-length 1000000 --batch-tokens 10000 needs 2,000.0 GB")
     assert help == "--beam 10 --max-length 500 --batch-tokens 8192"
 
 
@@ -126,5 +126,5 @@ def test_a_translator_that_is_checked_refuses(translator: Translator, monkeypatc
     sampler = Translator(translator.model, translator.tokenizer, 24, SearchOptions(1, sampling=Sampling(2000)))
     assert len(sampler.hypotheses(["ab"])[0]) == 2000
     sampler.is_checked = True
-    with pytest.raises(UsageError, match="--n-best 2000 needs 1 GB of memory here, and 0.0 GB are free"):
+    with pytest.raises(UsageError, match="--n-best 2000 needs 2 MB of memory here, and 1 MB are free"):
         sampler.hypotheses(["ab"])

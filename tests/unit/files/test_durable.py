@@ -44,6 +44,27 @@ def test_a_file_that_is_replaced_keeps_its_permissions_and_is_never_more_readabl
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
+@pytest.mark.parametrize("mode", [0o200, 0o400, 0o000])
+def test_a_file_that_its_owner_may_not_open_is_replaced(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, really_open = tmp_path / "file", os.open
+    path.touch()
+    path.chmod(mode)
+
+    def as_not_root(name: Any, flags: int, *mode: int) -> int:
+        wanted = stat.S_IWUSR if flags & (os.O_WRONLY | os.O_RDWR) else stat.S_IRUSR
+        if os.path.isfile(name) and not os.stat(name).st_mode & wanted:
+            raise PermissionError(13, "Permission denied", str(name))
+        return really_open(name, flags, *mode)
+
+    monkeypatch.setattr("os.open", as_not_root)
+    durable.write_text(path, "new")
+    monkeypatch.undo()
+    assert stat.S_IMODE(path.stat().st_mode) == mode and path.stat().st_size == 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
 def test_a_file_is_made_with_no_more_permissions_than_it_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fchmod", lambda *_: None)
     disk.create(tmp_path / "file", 0o600).close()
@@ -264,6 +285,13 @@ def test_adding_a_member_lists_nothing_else(directory: Path) -> None:
     durable.write_manifest(directory, ["c"])
     assert list(durable.read_manifest(directory)) == ["a", "b", "c"]
     durable.verify(directory, ["c"])
+
+
+def test_json_keeps_the_bytes_of_a_path_that_is_not_utf8(tmp_path: Path) -> None:
+    names = [os.fsdecode(b"caf\xe9\xff"), "plain", "\ud83d", "é😀"]
+    durable.write_json(tmp_path / "x.json", {"names": names})
+    assert durable.read_json(tmp_path / "x.json")["names"] == names
+    assert "é😀".encode() in (tmp_path / "x.json").read_bytes()
 
 
 def test_remove_member_removes_the_file_and_its_entry(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """The checkpoints of a run bind its settings, also where config.yaml has no seal."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.files import durable
-from mtx.run.configuration import load_config
+from mtx.run.configuration import fixed_config, load_config
 from mtx.run.layout import RunLayout
 
 CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
@@ -41,6 +42,31 @@ def test_other_fixed_settings_are_told_with_both_values(run: RunLayout) -> None:
         load_config(run)
     assert "is not the configuration of step 2: model.num_heads is 2, the run was trained with 8" in str(caught.value)
     assert "seed is 5, the run was trained with 1" in str(caught.value) and "run_dir=NEW" in (caught.value.help or "")
+
+
+def test_an_edit_is_told_with_the_settings_that_it_changed(run: RunLayout) -> None:
+    run.config.write_text(settings.dump(CONFIG).replace("seed: 1\n", "").replace("num_heads: 8", "num_heads: 2"))
+    with pytest.raises(DamagedFileError, match=r"was changed after mtx wrote it: model.num_heads is 2, the .* with 8$"):
+        load_config(run)
+    run.config.write_text(settings.dump(CONFIG).replace("beam_size: 4", "beam_size: 5"))
+    with pytest.raises(DamagedFileError, match="config.yaml: was changed after mtx wrote it$") as caught:
+        load_config(run)
+    assert f"cp {run.config} COPY.yaml; mtx train COPY.yaml run_dir=NEW" in (caught.value.help or "")
+
+
+def test_the_newest_checkpoint_tells_the_fixed_settings_whatever_became_of_the_file(run: RunLayout) -> None:
+    run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
+    assert fixed_settings(fixed_config(run)) == fixed_settings(CONFIG)
+    shutil.rmtree(run.checkpoints)
+    with pytest.raises(DamagedFileError, match="was changed"):
+        fixed_config(run)
+
+
+def test_a_whole_checkpoint_whose_settings_are_none_is_damaged(run: RunLayout) -> None:
+    durable.write_json(run.checkpoint(2) / "state.json", {"settings": {"bogus": 1}})
+    durable.write_manifest(run.checkpoint(2))
+    with pytest.raises(DamagedFileError, match=r"step-00000002/state.json: its settings are no configuration"):
+        load_config(run)
 
 
 def test_a_damaged_checkpoint_binds_nothing_and_the_one_before_does(run: RunLayout) -> None:

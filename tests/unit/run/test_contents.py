@@ -1,12 +1,16 @@
 """What a run directory holds is read from its files alone."""
 
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from filelock import FileLock
 
+import mtx.run.events
 from mtx.config import settings
+from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
@@ -90,7 +94,24 @@ def test_a_line_that_is_no_event_is_skipped_and_the_status_is_told(line: str, ru
     good = '{"event": "validation", "step": 4, "bleu": 2.5, "left_s": null, "time": 1.5}'
     run.metrics.write_text(f"{line}\n{good}\n{line}\n")
     assert [event["step"] for event in read_events(run.metrics)] == [4]
-    assert "best:      2.50 at step 4" in read_status(run.root).text()
+    assert "best:      2.50 at step 4" in "\n".join(read_status(run.root).lines())
+
+
+def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
+    event = b'{"event": "train", "step": 4}\n'
+    with run.metrics.open("wb") as file:
+        file.truncate(40 << 20)  # a hole, which has no end of a line
+        file.seek(0)
+        file.write(event)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" + event)
+    tracemalloc.start()
+    try:
+        assert [event["step"] for event in read_events(run.metrics)] == [4, 4]
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
+    assert mtx.run.events._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])

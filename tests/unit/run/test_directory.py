@@ -143,6 +143,20 @@ def test_a_start_that_was_killed_at_any_moment_leaves_a_run(tmp_path: Path, left
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "run.lock", *left}
 
 
+def test_a_fresh_volume_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    for name in (".DS_Store", ".nfs000000000123", ".snapshot"):
+        (tmp_path / name).touch()
+    open_at(tmp_path)
+    assert (tmp_path / "lost+found").is_dir() and (tmp_path / ".DS_Store").exists()
+    assert (tmp_path / "config.yaml").exists()
+    (tmp_path / "second").mkdir()
+    (tmp_path / "second" / "lost+found").mkdir()
+    with pytest.raises(ZeroDivisionError), open_run(Config(run_dir=str(tmp_path / "second"))):
+        raise ZeroDivisionError
+    assert [path.name for path in (tmp_path / "second").iterdir()] == ["lost+found"]
+
+
 def test_a_run_may_hold_anything_beside_its_files(begun: settings.Resolved) -> None:
     for name in ("notes", ".tmp-mine"):
         Path("run", name).mkdir()

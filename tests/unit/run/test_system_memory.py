@@ -69,11 +69,14 @@ def test_the_limit_of_the_address_space_counts(system: Path, monkeypatch: pytest
     system_memory.check_address_space(is_training=True)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 5000, resource.RLIM_INFINITY))
     assert system_memory.free_address_space() == system_memory.available_bytes() == 5000
-    with pytest.raises(MtxError, match=r"\(ulimit -v\): 0.0 GB are left, expected at least 0.9 GB$"):
+    with pytest.raises(MtxError, match=r"\(ulimit -v\): 0 MB are left, expected at least 900 MB$"):
         system_memory.check_address_space(is_training=False)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 3_900_000_000, resource.RLIM_INFINITY))
     system_memory.check_address_space(is_training=False)
     with pytest.raises(MtxError, match=r"3.9 GB are left, expected at least 4.0 GB$"):
+        system_memory.check_address_space(is_training=True)
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (used + 3_996_000_000, resource.RLIM_INFINITY))
+    with pytest.raises(MtxError, match=r"3.996 GB are left, expected at least 4.000 GB$"):
         system_memory.check_address_space(is_training=True)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (used - 1, resource.RLIM_INFINITY))
     assert system_memory.available_bytes() == 0

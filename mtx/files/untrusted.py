@@ -48,7 +48,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def read_foreign_json(path: Path) -> Any:
+def read_untrusted_json(path: Path) -> Any:
     """The value of a JSON file of any program. Raises DamagedFileError if the file is damaged or huge."""
     require_file(path)
     require_size(path, MAX_JSON_BYTES)
