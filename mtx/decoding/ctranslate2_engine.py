@@ -60,7 +60,7 @@ class _Hypothesis:
 class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
-    A sample depends on all samples that the same worker of CTranslate2 drew before. So one worker draws all samples, and
+    A sample depends on all samples that the same worker of CTranslate2 drew before. So one worker draws them all, and
     the same seed gives the same samples for the same calls in the same order, with any number of threads.
 
     Args:
