@@ -138,6 +138,7 @@ def open_output(path: Path | None) -> Iterator[Any]:
     path = path.resolve()  # a link stays, and its target changes
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
+    _refuse_own(path)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
@@ -165,6 +166,18 @@ def refuse_own_output(source: IO[bytes], sink: IO[bytes]) -> None:
         return
     if stat.S_ISREG(about.st_mode) and os.path.samestat(about, other):
         raise UsageError("the output goes to the end of the text that is read", "-o FILE or > FILE, another file")
+
+
+def _refuse_own(path: Path) -> None:
+    """Refuse an output that would replace a file of a model, a run or an export; a run's report.html may be renewed."""
+    from mtx.files import durable
+    from mtx.run.layout import RunLayout
+
+    directory, run = path.parent, RunLayout(path.parent)
+    listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.is_written(directory) else set()
+    kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
+    if path.name in listed or path in kept:
+        raise UsageError(f"-o {path}: is a file that mtx keeps there and reads again", "name another file")
 
 
 def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":

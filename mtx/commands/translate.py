@@ -80,7 +80,9 @@ def translate(
     ] = None,
     top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the samples; 1 by default.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the samples; 1 by default. ctranslate2: for the same FILE.")
+    ] = None,
     engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
     precision: OnePrecision = None,
     threads: Threads = None,

@@ -6,6 +6,7 @@ Flow: sources -> cleaning -> tokenizer -> token store, driven by `preprocess`.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -85,16 +86,18 @@ def _num_bytes(text: str) -> int:
 
 
 def text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """A 64-bit BLAKE2b hash of each text, the same on every machine and in every run."""
-    return _hashes(map(_utf8, texts))
+    """A 64-bit BLAKE2b hash of each text in NFC, the same on every machine, in every run and in every spelling."""
+    return _hashes(map(_hashed_bytes, texts))
 
 
 def pair_hashes(src: Iterable[str], tgt: Iterable[str]) -> NDArray[np.uint64]:
-    """A 64-bit BLAKE2b hash of each pair; the byte between the sides never occurs in UTF-8."""
-    return _hashes(_utf8(a) + b"\xff" + _utf8(b) for a, b in zip(src, tgt, strict=True))
+    """A 64-bit BLAKE2b hash of each pair in NFC; the byte between the sides never occurs in UTF-8."""
+    return _hashes(_hashed_bytes(a) + b"\xff" + _hashed_bytes(b) for a, b in zip(src, tgt, strict=True))
 
 
-def _utf8(text: str) -> bytes:
+def _hashed_bytes(text: str) -> bytes:
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)  # returns at once what a quick check finds to be in NFC
     return text.encode("utf-8", "surrogatepass")
 
 

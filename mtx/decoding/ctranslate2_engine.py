@@ -45,7 +45,7 @@ def library() -> Any:
     try:
         import ctranslate2
 
-        ctranslate2.get_supported_compute_types("cpu")  # reads its variables of the environment
+        ctranslate2.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     except ImportError as error:
         raise MtxError(f"CTranslate2 is not installed ({error})", 'pip install "mtx-translate[export]"') from None
     except ValueError as error:
@@ -65,13 +65,13 @@ class _Hypothesis:
 class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
-    CTranslate2 has one random state, so samples depend on all samples drawn before and at the same time: the same seed
-    gives the same samples only for the same calls in the same order, in one thread.
+    A sample depends on all samples that the same worker of CTranslate2 drew before. So one worker draws them all, and
+    the same seed gives the same samples for the same calls in the same order, with any number of threads.
 
     Args:
         runtime: the `ctranslate2.Translator`.
         num_positions: number of positions of the model, the most tokens that a translation can have.
-        threads: number of batches that `runtime` translates at the same time.
+        threads: number of batches that `runtime` translates at the same time, its workers.
         batch_tokens: number of source tokens of a batch.
         config: the architecture of the model.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
@@ -121,12 +121,14 @@ class CTranslate2Translator(TextTranslator):
             float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
         )  # fmt: skip
         kind, index = _find_device(device)
-        workers = (threads or num_cores()) if kind == "cpu" else 1
+        threads = (threads or num_cores()) if kind == "cpu" else 1
+        workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
         if sampling is not None:
             library().set_random_seed(sampling.seed % _NUM_SEEDS)
+        runtime = _open(path, kind, index, precision or "default", workers, threads // workers)
         return cls(
-            _open(path, kind, index, workers, precision or "default"), described.tokenizer, int(info["max_tokens"]),
-            options, num_positions=int(info["num_positions"]), threads=workers, batch_tokens=_BATCH_TOKENS[kind],
+            runtime, described.tokenizer, int(info["max_tokens"]), options, threads=workers,
+            num_positions=int(info["num_positions"]), batch_tokens=_BATCH_TOKENS[kind],
             config=described.config, src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
         )  # fmt: skip
 
@@ -269,14 +271,14 @@ def _find_device(name: str) -> tuple[str, int]:
     return kind, int(number or 0)
 
 
-def _open(path: Path, kind: str, index: int, threads: int, precision: str) -> Any:
-    """Opens the model in CTranslate2, on a CPU with workers of one thread each."""
+def _open(path: Path, kind: str, index: int, precision: str, workers: int, threads: int) -> Any:
+    """Opens the model in CTranslate2, on a CPU with `threads` for each worker."""
     runtime = library()
-    runtime.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     try:
         return runtime.Translator(
-            os.fsencode(path), kind, device_index=index, compute_type=precision, inter_threads=threads, intra_threads=1
-        )
+            os.fsencode(path), kind, device_index=index, compute_type=precision,
+            inter_threads=workers, intra_threads=threads,
+        )  # fmt: skip
     except ValueError as error:
         raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None
     except RuntimeError as error:

@@ -9,7 +9,8 @@ from mtx.config.schema import ModelConfig
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.run.layout import KEPT_EXPORT_PREFIX
+from mtx.run.contents import is_run
+from mtx.run.layout import KEPT_EXPORT_PREFIX, MODEL_CONFIG, WEIGHTS, RunLayout
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -32,6 +33,9 @@ def check_replaceable(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is not a directory")
+    run = directory.resolve().parent
+    if is_run(run) and directory.resolve() == RunLayout(run).model:
+        raise UsageError(f"{directory}: is the model of a run, so it is not replaced", "name a new directory")
     has_manifest = (directory / MANIFEST).exists()
     for path in sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir()):
         if has_manifest and path.name.startswith(f"{durable.TEMPORARY_PREFIX}{KEPT_EXPORT_PREFIX}"):  # a lock
@@ -42,6 +46,15 @@ def check_replaceable(directory: Path) -> None:
                 "name a new directory",
             )
         check_replaceable(path)
+
+
+def check_model_replaceable(directory: Path) -> None:
+    """Raise UsageError if an import would replace anything but a model directory that mtx wrote."""
+    check_replaceable(directory)
+    if not directory.exists() or not any(directory.iterdir()):
+        return
+    if not {MODEL_CONFIG, WEIGHTS} <= durable.read_manifest(directory).keys():
+        raise UsageError(f"{directory}: is no model directory, so it is not replaced", "name a new directory")
 
 
 def export_note(config: ModelConfig) -> str | None:

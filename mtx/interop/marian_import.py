@@ -17,7 +17,7 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import untrusted
 from mtx.interop import marian
-from mtx.interop.limits import check_replaceable
+from mtx.interop.limits import check_model_replaceable
 from mtx.model_directory import storage
 
 _DEFAULT_BEAM_SIZE = 4
@@ -66,7 +66,7 @@ def _check_paths(source: Path, target: Path) -> None:
         raise UsageError(f"{source}: no such directory")
     if target.exists() and source.samefile(target):
         raise UsageError(f"{target}: is the directory that is read", "name a new directory")
-    check_replaceable(target)
+    check_model_replaceable(target)
     if (source / marian.WEIGHTS).is_file():
         return
     convert = f"with transformers: MarianMTModel.from_pretrained({str(source)!r}).save_pretrained(NEW_DIR"

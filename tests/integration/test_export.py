@@ -96,7 +96,7 @@ def test_asked_wrongly(run_copy: Path, tmp_path: Path, refused: Callable[..., No
     refused(2, ["--precision int4", "int8"], *export, "ctranslate2", *out, "--precision", "int4")
     refused(2, ["--precision int8", "huggingface"], *export, "huggingface", *out, "--precision", "int8")
     refused(2, ["nothing.txt"], *export, "ctranslate2", *out, "--text", tmp_path / "nothing.txt")
-    refused(2, ["model", "no earlier export"], *export, "ctranslate2", "-o", run_copy / "model")
+    refused(2, ["model", "is the model of a run"], *export, "ctranslate2", "-o", run_copy / "model")
     refused(2, ["copy", "mtx did not write"], *export, "ctranslate2", "-o", run_copy)
     refused(2, ["no such"], "import", tmp_path / "nowhere", *out)
     assert tree(tmp_path) == before

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx import cli
+from mtx.commands.options import open_output
 from tests.integration.commands import TINY, check_error, flip_bit, mtx, tree, write_sides, write_tsv
 
 Refused = Callable[..., None]
@@ -270,3 +271,23 @@ def test_a_seed_of_sacrebleu_that_is_none(here: Path, monkeypatch: pytest.Monkey
     for seed in ("x", "-1", "", "٣"):
         monkeypatch.setenv("SACREBLEU_SEED", seed)
         refused(2, [f"SACREBLEU_SEED={seed}: expected a whole number"], "compare", "hyp", "hyp", "--ref", "hyp")
+
+
+@pytest.mark.parametrize("name", [
+    "model/model.safetensors", "model/manifest.json", "config.yaml", "chosen.json", "run.lock", "metrics.jsonl",
+    "status.json", "data/train.arrow", "evaluation/test/hyp.txt",
+])  # fmt: skip
+def test_an_output_never_replaces_what_mtx_reads_again(refused: Refused, tmp_path: Path, name: str) -> None:
+    run = Path(shutil.copytree(Path(__file__).parents[1] / "compat" / "format-1" / "finished", tmp_path / "run"))
+    text = run / "evaluation" / "test" / "src.txt"
+    before = tree(run)
+    words = [name.rpartition("/")[2], "is a file that mtx keeps there"]
+    refused(2, words, "translate", run, text, "-o", run / name)
+    (tmp_path / "link").symlink_to(run / name)
+    refused(2, words, "logprob", run, text, text, "-o", tmp_path / "link")
+    refused(2, words, "report", run, "-o", run / name)
+    assert tree(run) == before
+    with open_output(run / "report.html") as file:
+        file.write(b"new")
+    with open_output(run / "model" / "mine.txt") as file:
+        file.write(b"new")

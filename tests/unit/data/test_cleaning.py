@@ -106,6 +106,14 @@ def test_pair_hashes_see_where_the_sides_part() -> None:
         pair_hashes(["a", "b"], ["a"])
 
 
+def test_hashes_do_not_depend_on_the_spelling_of_a_character() -> None:
+    composed, decomposed = "caf\u00e9 \ud55c", "cafe\u0301 \u1112\u1161\u11ab"
+    assert len(set(text_hashes([composed, decomposed]).tolist())) == 1
+    assert len(set(pair_hashes([composed, decomposed, "a"], [decomposed, composed, composed]).tolist())) == 2
+    known = bytes.fromhex("f350cf7d1954e332")[::-1].hex()  # b2sum -l 64 of the text in NFC
+    assert f"{text_hashes([decomposed])[0]:016x}" == known
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_seen_hashes_equals_a_set(seed: int) -> None:
     random, seen, expected_set = Random(seed), SeenHashes(), set()

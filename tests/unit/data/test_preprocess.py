@@ -3,6 +3,7 @@
 import logging
 import random
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -189,6 +190,21 @@ def test_given_sets_are_used_as_given_and_leaks_are_counted(tmp_path: Path, trai
     assert report["leaks"]["train_pairs"] == 3 and report["leaks"]["example"]["line"] == 8
     assert data.report["tests"]["news"]["leaks"] == {"train_pairs": 0, "example": None}
     assert data.report["kept"] == 301
+
+
+def test_twins_in_another_unicode_form_are_leaks_and_duplicates(tmp_path: Path) -> None:
+    text = [(f"\u00e9{src}", f"\u00fc{tgt}") for src, tgt in pairs(300)]
+    twins = [(unicodedata.normalize("NFD", src), unicodedata.normalize("NFD", tgt)) for src, tgt in text]
+    write(tmp_path / "train", [*text, *twins])
+    data = run(tmp_path)
+    held_out = [src for store in (data.valid, data.tests["heldout"]) for src in store.src_texts()]
+    known = {unicodedata.normalize("NFC", src) for src in data.train.src_texts()}
+    assert len(held_out) == 30 and not known & set(held_out)
+    assert data.report["dropped"]["duplicate"]["pairs"] == 300
+    write(tmp_path / "dev", twins[:20])
+    write(tmp_path / "train", text)
+    leaks = run(tmp_path, "data.valid=dev", "data.test=dev", out="given").report["valid"]["leaks"]
+    assert leaks["train_pairs"] == 20
 
 
 def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

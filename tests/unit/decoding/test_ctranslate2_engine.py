@@ -115,6 +115,17 @@ def test_samples_are_drawn_and_scored(tokenizer: Tokenizer, exports: Path) -> No
     assert draw(top_k=1) == [[c.ids for c in found] * 5 for found in greedy]
 
 
+def test_the_same_call_draws_the_same_samples_with_any_number_of_threads(tokenizer: Tokenizer, exports: Path) -> None:
+    src = sources(tokenizer, 300)
+    drawn = [
+        CTranslate2Translator.load(exports / "export-2", sampling=Sampling(seed=7), max_length=10, threads=n).decode(
+            src, [[]] * len(src)
+        )
+        for n in (1, 4, 4)
+    ]
+    assert drawn[0] == drawn[1] == drawn[2]
+
+
 def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> None:
     lines = ["ab cde", "", "fgü a", "cab " * 60, "x\u2028y", "gab fad"]
     translator = CTranslate2Translator.load(exports / "export-0", threads=2, max_length=12)
@@ -191,11 +202,10 @@ def test_a_seed_of_any_size_and_any_top_k_are_possible(tokenizer: Tokenizer, exp
     assert draw(seed=1763773773000000000) != drawn
 
 
-@pytest.mark.parametrize("name, value", [("CT2_VERBOSE", "x"), ("CT2_FORCE_CPU_ISA", "nonsense")])
-def test_a_variable_that_ctranslate2_refuses_is_named(name: str, value: str) -> None:
+def test_a_variable_that_ctranslate2_refuses_is_named() -> None:
     code = "from mtx.decoding.ctranslate2_engine import library; library()"
     ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True
+        [sys.executable, "-c", code], env={**os.environ, "CT2_VERBOSE": "x"}, capture_output=True, text=True
     )
     assert "UsageError: CTranslate2 refuses a variable of the environment (" in ended.stderr
-    assert ended.stderr.rstrip().endswith(f"): {name}")
+    assert ended.stderr.rstrip().endswith("): CT2_VERBOSE")

@@ -19,11 +19,13 @@ from mtx.interop.export_cache import cached_export
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.marian_import import import_marian
 from mtx.model_directory import storage
+from tests.integration.commands import tree
 from tests.models import random_ids
 from tests.unit.interop import peers
 
 transformers = pytest.importorskip("transformers")
 
+RUN = Path(__file__).parents[2] / "compat" / "format-1" / "finished"
 LANGUAGE = ">>deu<<"
 TEXTS = [
     "", "abc fed", "  ab  cd ", f"{LANGUAGE} abc", f"{LANGUAGE}abc", "Grüße ab", "\U0001f600 ab", "漢字ab", "m² ½",
@@ -319,6 +321,20 @@ def test_an_imported_model_is_replaced_with_the_exports_that_it_keeps(copy: Path
     with pytest.raises(UsageError, match=r"ctranslate2-int8: holds notes\.txt, which mtx did not write"):
         import_marian(copy, ours)
     assert (export / "notes.txt").read_text() == "mine"
+
+
+def test_no_part_of_a_run_is_replaced(copy: Path, tmp_path: Path) -> None:
+    run_copy = Path(shutil.copytree(RUN, tmp_path / "run"))
+    before = tree(run_copy)
+    checkpoint = next((run_copy / "checkpoints").glob("step-*"))
+    for part in (run_copy / "data", checkpoint, next((run_copy / "evaluation").iterdir())):
+        with pytest.raises(UsageError, match="is no model directory, so it is not replaced"):
+            import_marian(copy, part)
+    (tmp_path / "link").symlink_to(run_copy / "model")
+    for model in (run_copy / "model", tmp_path / "link"):
+        with pytest.raises(UsageError, match="is the model of a run"):
+            import_marian(copy, model)
+    assert tree(run_copy) == before
 
 
 def test_nothing_of_others_is_replaced(copy: Path, tmp_path: Path) -> None:
