@@ -54,7 +54,7 @@ def test_a_file_that_its_owner_may_not_open_is_replaced(
 
     def as_not_root(name: Any, flags: int, *mode: int) -> int:
         wanted = stat.S_IWUSR if flags & (os.O_WRONLY | os.O_RDWR) else stat.S_IRUSR
-        if os.path.isfile(name) and not os.stat(name).st_mode & wanted:
+        if Path(name).is_file() and not Path(name).stat().st_mode & wanted:
             raise PermissionError(13, "Permission denied", str(name))
         return really_open(name, flags, *mode)
 
