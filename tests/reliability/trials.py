@@ -81,6 +81,7 @@ def _resting() -> int:
 
 def _child(arguments: list[str], folder: Path, fds: list[int]) -> None:
     from mtx import cli
+    from mtx.run import system_memory
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(SECONDS)
