@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mtx.config import settings
+from mtx.config.limits import MAX_BATCH_TOKENS, MAX_EPOCH_PAIRS, MAX_PIECES
 from mtx.config.schema import Config, key_names, leaves
 from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, UsageError
@@ -158,7 +159,8 @@ SHARE = st.floats(0, 1, exclude_max=True)
 HUB = st.fixed_dictionaries(
     {"name": TEXT}, optional={"subset": TEXT, "revision": TEXT, "train": TEXT, "valid": TEXT, "test": st.lists(TEXT)}
 )
-PART = st.fixed_dictionaries({"name": TEXT}, optional={"weight": POSITIVE, "tag": st.text("aZ0_", min_size=1)})
+WEIGHT = st.floats(0, MAX_EPOCH_PAIRS, exclude_min=True)
+PART = st.fixed_dictionaries({"name": TEXT}, optional={"weight": WEIGHT, "tag": st.text("aZ0_", min_size=1)})
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run_dir": TEXT, "seed": st.integers(0, 2**31 - 1), "precision": st.sampled_from(["auto", "fp32", "bf16"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
@@ -166,7 +168,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "data.train": st.lists(TEXT | PART), "data.valid": TEXT, "data.test": st.lists(TEXT),
     "data.max_tokens": st.integers(8, 4096),
     "data.max_length_ratio": st.floats(1, exclude_min=True, allow_infinity=False),
-    "tokenizer.vocab_size": st.just("auto") | st.integers(270, 10**9),
+    "tokenizer.vocab_size": st.just("auto") | st.integers(270, MAX_PIECES),
     "tokenizer.normalization": st.sampled_from(["nfc", "nmt_nfkc", "none"]),
     "model.preset": st.sampled_from(["tiny", "small", "base", "big"]),
     "model.num_encoder_layers": st.integers(1, 1000), "model.num_decoder_layers": st.integers(1, 1000),
@@ -176,13 +178,14 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "model.tie": st.sampled_from(["all", "target", "none"]), "model.output_bias": st.booleans(),
     "model.positions": st.sampled_from(["sinusoidal", "learned"]),
     "training.init_from": TEXT, "training.max_steps": MANY, "training.time_limit": POSITIVE,
-    "training.batch_tokens": st.integers(4096, 10**9), "training.warmup_steps": MANY, "training.clip_norm": POSITIVE,
-    "training.micro_batch_tokens": st.just("auto") | st.integers(4096, 10**9), "training.learning_rate": POSITIVE,
+    "training.batch_tokens": st.integers(4096, MAX_BATCH_TOKENS), "training.warmup_steps": MANY,
+    "training.clip_norm": POSITIVE, "training.learning_rate": POSITIVE,
+    "training.micro_batch_tokens": st.just("auto") | st.integers(4096, MAX_BATCH_TOKENS),
     "training.label_smoothing": SHARE, "training.validate_every": MANY, "training.checkpoint_every": MANY,
     "training.average_last": MANY, "training.patience": MANY, "training.deterministic": st.booleans(),
     "training.tensorboard": st.booleans(),
     "decoding.beam_size": st.integers(1, 1000), "decoding.length_penalty": st.floats(0, 50),
-    "decoding.batch_tokens": MANY,
+    "decoding.batch_tokens": st.integers(1, MAX_BATCH_TOKENS),
 }  # fmt: skip
 CONFIGS = st.fixed_dictionaries({}, optional=VALUES)
 
