@@ -17,8 +17,8 @@ _MAX_BYTES = 1 << 29  # 100,000 steps have 30 MB
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU"}
 
 
-def deciding_metric(validations: Sequence[dict[str, Any]]) -> str:
-    """The key of the figure that decides which of these validation events is the best, by the last of them."""
+def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
+    """The key of the metric that decided which of these validation events is the best, by the last of them."""
     return next(key for key in DECIDING_METRICS if key == "bleu" or key in (validations or [{}])[-1])
 
 
