@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 from mtx.data.corpora import PairBlock
 from mtx.data.spreadsheet import columns_of_lines
 from mtx.errors import DataError
-from mtx.files.text_files import escaped, is_utf8, read_lines
+from mtx.files.text_files import escaped, is_utf8, read_lines, replace_surrogates
 
 BLOCK_PAIRS = 16_384
 ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are not UTF-8, for cleaning to find
 PLAIN_KEYS = ("src", "tgt")  # column names for any two languages
 _LINE_BREAK = re.compile("\r?\n")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
@@ -91,7 +90,9 @@ def _json_pair(where: str, line: str, languages: tuple[str, str]) -> tuple[str, 
         for src, tgt in _keys(languages):
             if isinstance(fields, dict) and src in fields and tgt in fields:
                 texts = _json_text(where, src, fields[src]), _json_text(where, tgt, fields[tgt])
-                return texts if not is_utf8(line) else (_replaced(texts[0]), _replaced(texts[1]))
+                if not is_utf8(line):
+                    return texts
+                return replace_surrogates(texts[0]), replace_surrogates(texts[1])  # JSON can spell lone surrogates
     got = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
     raise DataError(f"{where}: {got}, {_expected(languages)}")
 
@@ -102,11 +103,6 @@ def _json_text(where: str, key: str, value: object) -> str:
     if not isinstance(value, str):
         raise DataError(f"{where}: {key} is {type(value).__name__}, expected text")
     return _one_line(value)
-
-
-def _replaced(text: str) -> str:
-    """Text without the lone surrogates that JSON can spell."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from mtx.data.tokenizer import replace_surrogates
 from mtx.errors import MtxError
+from mtx.files.text_files import replace_surrogates
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:

@@ -2,8 +2,8 @@
 
 A spreadsheet writes the cell `He said "no" twice` as `"He said ""no"" twice"`. In other TSV files a quote is a
 character like any other: `"Hello," he said.` stays, and so does a sentence that is wholly in quotes. So a file is
-decided as a whole, from its beginning: it was written by a spreadsheet if every quote there follows the spreadsheet's
-rules, and if some cell shows that these rules were applied.
+decided as a whole, from the first lines with quotes: it was written by a spreadsheet if every quote there follows the
+spreadsheet's rules, and if some cell has a doubled quote, a TAB or a CR in its quotes, as only a spreadsheet writes it.
 """
 
 import functools
@@ -17,8 +17,7 @@ from mtx.errors import DataError
 
 log = logging.getLogger(__name__)
 
-_BEGINNING_LINES = 16_384  # from which a file is decided
-_ENOUGH_COMMAS = 10  # quoted cells with a comma that tell a spreadsheet, if no other cell has one
+_DECIDING_LINES = 16_384  # from which a file is decided, the first of them the first with a quote
 _MOST_BREAKS = 50  # line breaks of a cell; a quote that is not closed by then is no spreadsheet's
 _QUOTED = re.compile('"[^"]*(?:""[^"]*)*"')
 _CELL = f'{_QUOTED.pattern}|[^"\t]*'
@@ -33,16 +32,25 @@ def columns_of_lines(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     Raises:
         DataError: if a spreadsheet wrote a cell with a line break in it.
     """
-    beginning = list(islice(lines, _BEGINNING_LINES))
-    if not is_spreadsheet(beginning):
-        return (line.split("\t") for line in chain(beginning, lines))
-    _announce(path)
-    return (_cells(path, number, line) for number, line in enumerate(chain(beginning, lines), 1))
+    number = 1
+    for line in lines:
+        if '"' in line:
+            break
+        yield line.split("\t")
+        number += 1
+    else:
+        return
+    deciding = [line, *islice(lines, _DECIDING_LINES - 1)]
+    if is_spreadsheet(deciding):
+        _announce(path)
+        yield from (_cells(path, at, line) for at, line in enumerate(chain(deciding, lines), number))
+    else:
+        yield from (line.split("\t") for line in chain(deciding, lines))
 
 
 def is_spreadsheet(lines: list[str]) -> bool:
-    """Whether a spreadsheet wrote these lines, the beginning of a file."""
-    is_shown, num_commas, rest = False, 0, iter(lines)
+    """Whether a spreadsheet wrote these lines of a file."""
+    is_shown, rest = False, iter(lines)
     for line in rest:
         if '"' not in line:
             continue
@@ -51,8 +59,7 @@ def is_spreadsheet(lines: list[str]) -> bool:
             return False
         quoted = [cell[1:-1] for cell in _CELLS.findall(record) if cell.startswith('"')]
         is_shown |= "\n" not in record and any('"' in cell or "\t" in cell or "\r" in cell for cell in quoted)
-        num_commas += sum("," in cell for cell in quoted)
-    return is_shown or (num_commas >= _ENOUGH_COMMAS and not any(map(_has_bare_comma, lines)))
+    return is_shown
 
 
 def _record(line: str, rest: Iterator[str]) -> str:
@@ -64,10 +71,6 @@ def _record(line: str, rest: Iterator[str]) -> str:
             return f'{record}"'
         record, num_breaks = f"{record}\n{continuation}", num_breaks + 1
     return record
-
-
-def _has_bare_comma(line: str) -> bool:
-    return "," in line and any("," in cell and not cell.startswith('"') for cell in line.split("\t"))
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:

@@ -24,6 +24,7 @@ from mtx.data import sentencepiece_models
 from mtx.data.sentencepiece_models import PAD, JointModel, SplitModel, check_vocabulary, read_joint, read_split
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files.durable import read_json, write_bytes, write_json
+from mtx.files.text_files import replace_surrogates
 from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 from mtx.run.system_memory import free_address_space
 
@@ -38,18 +39,12 @@ _AUTO_SIZES = {0: 2_000, 20_000: 8_000, 500_000: 16_000, 5_000_000: 32_000}
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 _NO_TEXT = re.compile(r"!sentences_\.empty\(\)|all_chars_count\) > \(0\)")
-_SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def normalize(text: str, form: Form) -> str:
     """Apply the Unicode form nfc. The form nmt_nfkc is applied by SentencePiece, not here."""
     return unicodedata.normalize("NFC", text) if form == "nfc" else text
-
-
-def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates by U+FFFD. They have no UTF-8 form, and SentencePiece and Arrow refuse them."""
-    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
 class Tokenizer:

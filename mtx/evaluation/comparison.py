@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.errors import DataError
-from mtx.evaluation.languages import tokenizer_of
+from mtx.evaluation.languages import counts_words, tokenizer_of
 from mtx.evaluation.metrics import bleu, words
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import METRICS, SIGNIFICANCE_LEVEL, MetricComparison, System, TestType, paired_tests
@@ -104,13 +104,13 @@ def compare(
     return Comparison(
         names=[system.name for system in systems], num_lines=len(references), paired=paired,
         metrics=paired_tests(systems, references, paired, metrics, tgt, protocol),
-        length_unit="words" if tokenizer == "13a" else "characters",
+        length_unit="words" if counts_words(tokenizer) else "characters",
         lengths=_by_length(systems, references, tokenizer), sentences=_differing_sentences(systems, references),
     )  # fmt: skip
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
-    size = _BIN_WORDS if tokenizer == "13a" else _BIN_CHARACTERS
+    size = _BIN_WORDS if counts_words(tokenizer) else _BIN_CHARACTERS
     bins: list[list[int]] = [[] for _ in range(_NUM_BINS)]
     for row, reference in enumerate(references):
         bins[min(max(len(words(reference, tokenizer)) - 1, 0) // size, _NUM_BINS - 1)].append(row)

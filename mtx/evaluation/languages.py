@@ -58,4 +58,9 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
 
 def writes_spaces(language: str, texts: Iterable[str]) -> bool:
     """Whether a language writes spaces between words, by its code and by text of it, as `tokenizer_of` decides."""
-    return tokenizer_of(language, texts) == "13a"
+    return counts_words(tokenizer_of(language, texts))
+
+
+def counts_words(tokenizer: str) -> bool:
+    """Whether a BLEU tokenizer of `tokenizer_of` separates words; the others separate characters."""
+    return tokenizer == "13a"

@@ -14,7 +14,7 @@ from typing import Any
 
 from mtx.data.cleaning import clean_text
 from mtx.errors import DataError
-from mtx.evaluation.languages import tokenizer_of
+from mtx.evaluation.languages import counts_words, tokenizer_of
 from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Scores:
 
 def words(text: str, tokenizer: str) -> list[str]:
     """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
-    return text.split() if tokenizer == "13a" else _CHARACTER.findall(text)
+    return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
 
 
 def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:

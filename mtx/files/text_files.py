@@ -17,6 +17,7 @@ from mtx.files.encodings import likely_encoding, wide_encoding
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
 _BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
 _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
 _SIGNATURE_BYTES = 265  # the longest signature, that of tar, ends here
 # The first bytes of files that are not text. No sentence begins with them.
@@ -162,6 +163,11 @@ def is_utf8(line: str) -> bool:
 def replace_invalid(line: str) -> str:
     """A line that was read with `surrogateescape` as if read with `replace`."""
     return line if is_utf8(line) else line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates by U+FFFD. They have no UTF-8 form, and SentencePiece and Arrow refuse them."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 class InvalidLines:

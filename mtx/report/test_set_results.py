@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.languages import tokenizer_of, writes_spaces
+from mtx.evaluation.languages import counts_words, tokenizer_of, writes_spaces
 from mtx.evaluation.metrics import words
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.word_diff import Words, word_diff
@@ -50,7 +50,7 @@ class Traits:
     @classmethod
     def of(cls, hypotheses: Sequence[str], references: Sequence[str], tgt: str) -> "Traits":
         tokenizer = tokenizer_of(tgt, references)
-        sizes = range(1, 5) if tokenizer == "13a" else range(2, 17)
+        sizes = range(1, 5) if counts_words(tokenizer) else range(2, 17)
         return cls(
             exact=sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True)),
             empty=sum(not hyp.strip() for hyp in hypotheses),

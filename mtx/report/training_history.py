@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mtx.run.events import DECIDING_METRICS, deciding_metric
+from mtx.run.events import DECIDING_METRICS, recorded_metric
 
 _MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
@@ -93,7 +93,7 @@ def _is_number(value: object) -> bool:
 
 def progress(history: TrainingHistory) -> str:
     """Whether a run is still improving, in words, from the scores of its validations."""
-    key = deciding_metric(history.of("validation"))
+    key = recorded_metric(history.of("validation"))
     validations, metric = [e for e in history.of("validation") if _is_number(e.get(key))], DECIDING_METRICS[key]
     if len(validations) < 2:
         return "There are not enough validations yet to tell."

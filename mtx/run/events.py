@@ -19,8 +19,8 @@ _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded what
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU"}
 
 
-def deciding_metric(validations: Sequence[dict[str, Any]]) -> str:
-    """The key of the figure that decides which of these validation events is the best, by the last of them."""
+def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
+    """The key of the metric that decided which of these validation events is the best, by the last of them."""
     return next(key for key in DECIDING_METRICS if key == "bleu" or key in (validations or [{}])[-1])
 
 

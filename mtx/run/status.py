@@ -15,7 +15,7 @@ from mtx.files.durations import format_duration
 from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.events import DECIDING_METRICS, deciding_metric, read_events
+from mtx.run.events import DECIDING_METRICS, read_events, recorded_metric
 from mtx.run.layout import SCORES
 
 
@@ -119,7 +119,7 @@ def read_status(root: Path) -> Status:
     step = next((event["step"] for event in reversed(events) if "step" in event), 0)
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
-    key = deciding_metric(validations)
+    key = recorded_metric(validations)
     nothing = {"bleu": None, "chrf": None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
     try:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import math
+import os
 import sys
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from tqdm import tqdm
 from mtx.errors import UsageError
 from mtx.files import disk, durable, text_files
 from mtx.files.durations import format_duration
+from mtx.files.untrusted import require_file
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.training.hints import Hints
 
@@ -60,6 +62,8 @@ class MetricsLogger:
         self._has_logged_duration = False
 
     def __enter__(self) -> "MetricsLogger":
+        if os.path.lexists(self._metrics):
+            require_file(self._metrics)  # no reader would follow a link that leads out of the run
         durable.unshare(self._metrics)
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line

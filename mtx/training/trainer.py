@@ -6,6 +6,7 @@ waits for the device within a step: it reads the loss and the gradient norm of a
 """
 
 import contextlib
+import functools
 import gc
 import logging
 import math
@@ -28,6 +29,7 @@ from mtx.model.transformer import training_flops
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.events import DECIDING_METRICS
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.async_checkpoint import AsyncCheckpointer
@@ -147,8 +149,12 @@ class Trainer:
         if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
             logger.warning(
                 "no validation was better than that of the model to start from, %s %.2f; a smaller "
-                "training.learning_rate may be", deciding_metric(self.data, self.config.data.tgt), self.state.best_bleu,
+                "training.learning_rate may be", DECIDING_METRICS[self._metric], self.state.best_bleu,
             )  # fmt: skip
+
+    @functools.cached_property
+    def _metric(self) -> str:
+        return deciding_metric(self.data, self.config.data.tgt)
 
     def _new_metrics(self) -> MetricsLogger:
         training, state = self.config.training, self.state
@@ -159,7 +165,7 @@ class Trainer:
             None if peak is None else flops / peak,
             Hints(
                 training.patience, state.best_bleu if state.best_step else None,
-                deciding_metric(self.data, self.config.data.tgt),
+                DECIDING_METRICS[self._metric],
             ),
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
@@ -285,7 +291,7 @@ class Trainer:
         self._report_updates()
         data = self.config.data
         with self._signals.interrupting():
-            validation = validate(self.model, self.data, data.max_tokens, data.tgt)
+            validation = validate(self.model, self.data, data.max_tokens, data.tgt, self._metric)
         state, step = self.state, self.state.step
         is_best = validation.score > state.best_bleu
         self.state = replace(

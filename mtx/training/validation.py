@@ -18,7 +18,6 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
-from mtx.run.events import DECIDING_METRICS
 from mtx.training.loss import smoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
@@ -69,15 +68,19 @@ class Validation:
 
 
 def deciding_metric(data: PreparedData, tgt: str) -> str:
-    """The name of the metric that decides which validation is the best: chrF2 where BLEU says nothing.
+    """The metric that decides which validation is the best, as its key in the events: chrf where BLEU says nothing.
 
     It follows from the validation text alone, so that a continued run decides as before.
     """
-    return DECIDING_METRICS["chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), tgt) else "bleu"]
+    return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), tgt) else "bleu"
 
 
-def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) -> Validation:
-    """Validate `model`; this changes nothing, so it may be interrupted anywhere."""
+def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str, metric: str) -> Validation:
+    """Validate `model`; this changes nothing, so it may be interrupted anywhere.
+
+    Args:
+        metric: see `deciding_metric`.
+    """
     started = time.monotonic()
     nll = mean_nll(model, data.valid, data.tokenizer.pad_id)
     translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
@@ -85,7 +88,7 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str) 
     hypotheses = metrics.normalize_lines(translator.translate(sources), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
-    chrf = metrics.chrf(hypotheses, references) if deciding_metric(data, tgt) == DECIDING_METRICS["chrf"] else None
+    chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None
     samples = evenly_spaced_samples(sources, references, hypotheses)
     return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples)
 

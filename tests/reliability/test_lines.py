@@ -36,13 +36,15 @@ class Echo(TextTranslator):
     def __init__(self) -> None:
         sentences = [part.decode(errors="replace") for part in fuzzed.PARTS] * 20
         tokenizer = train_tokenizer(sentences, TokenizerConfig(vocab_size=320), 1, [])
-        super().__init__(tokenizer, 256, SearchOptions())
+        super().__init__(tokenizer, 256, SearchOptions(), num_tgt_positions=None)
         self.num_parts: list[int] = []  # of each line so far
         self._answers: list[bytes] = []
 
-    def hypotheses(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Hypothesis]]:
+    def hypotheses(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
+    ) -> list[list[Hypothesis]]:
         assert prefixes is None or list(prefixes) == list(lines)
-        found = super().hypotheses(lines, prefixes)
+        found = super().hypotheses(lines, prefixes, first, name)
         assert len(found) == len(lines)
         return found
 

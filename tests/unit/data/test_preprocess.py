@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mtx.config import settings
@@ -379,6 +381,15 @@ def test_a_corpus_that_is_largely_not_utf_8_is_refused(tmp_path: Path, num_wrong
     assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: is not UTF-8, perhaps WINDOWS-1252")
     assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path / 'train.yy'} > NEW"
     assert not (tmp_path / "out").exists()
+
+
+def test_a_table_that_is_not_utf_8_is_refused_by_row_without_a_command_for_text(tmp_path: Path) -> None:
+    raw = pa.array([b"a dog", b"a caf\xe9"], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    pq.write_table(pa.table({"xx": texts, "yy": texts}), tmp_path / "t.parquet")
+    with pytest.raises(DataError) as error:
+        run(tmp_path, "data.valid=t.parquet", "data.test=t.parquet", train=("t.parquet",))
+    assert str(error.value) == "t.parquet:2: is not UTF-8" and error.value.help is None
 
 
 @pytest.mark.parametrize("key", ["valid", "test"])

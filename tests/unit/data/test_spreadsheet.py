@@ -42,6 +42,7 @@ NATURAL = {
     "whole sentences": ['"Hello, world."\t"Hallo, Welt."', "Well, yes\tNun, ja"],
     "whole sentences alone": ['"Hello."\t"Hallo."'] * 50,
     "a sentence in parts": ['"I know.\t"Ich weiß.', 'You do not."\tDu nicht."', "a, b\tc"],
+    "speech with commas": [*['"Yes, please."\t"Ja, bitte."'] * 5, *["yes\tja"] * 95],
     "quotes never closed": ['"a\tb'] * 2000,
     "inches": ['5"\t5"', '"6""\t"7""'],
     "wholly quoted, and one that is not": ['"He said ""no"""\tx', 'a "b" c\tx'],
@@ -56,7 +57,6 @@ def test_natural_quotes_stay(name: str) -> None:
 SPREADSHEETS = {
     "doubled quotes": ['"He said ""no"""\tEr sagte nein', "yes\tja"],
     "a TAB inside": ['"a\tb"\tc'],
-    "commas, as Excel quotes them": ['"well, yes"\tja', "yes\tja"] * 10,
     "a line break in another row": ['"a\tb', 'c"\td', '"He said ""no"""\tx'],
 }
 
@@ -75,6 +75,14 @@ def test_quotes_are_taken_off_the_whole_file_and_a_line_of_the_log_says_so(
     expected = [('a "dog"', "ein Hund"), ("cat", '"Katze"'), *[("x", "y")] * 16_384, ('a "b"', 'c "d"'), ("e", '5"')]
     assert pairs_of(corpus) == pairs_of(corpus) == expected
     assert sum("a spreadsheet wrote it" in message for message in caplog.messages) == 1
+
+
+def test_the_first_quoted_cell_may_come_late() -> None:
+    plain = ["a dog\tein Hund"] * 20_000
+    found = columns([*plain, '"He said ""no""."\tx', "y\t5"])
+    assert found == [*[["a dog", "ein Hund"]] * 20_000, ['He said "no".', "x"], ["y", "5"]]
+    with pytest.raises(DataError, match=r"t\.tsv:20002: "):
+        columns([*plain, '"He said ""no""."\tx', '"y\t5'])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,17 @@ def test_the_events_of_a_run_that_was_copied_by_hard_links_stay(tmp_path: Path) 
     assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["start", "checkpoint"]
 
 
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
+def test_events_do_not_go_through_a_link_that_no_reader_follows(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    path, other = tmp_path / "run" / "metrics.jsonl", tmp_path / "thesis.txt"
+    other.write_text("mine")
+    path.symlink_to(other)
+    with pytest.raises(DamagedFileError, match="is a link that leads out"):
+        MetricsLogger(path, done=0, max_steps=20, deferred_errors=DeferredErrors()).__enter__()
+    assert other.read_text() == "mine"
+
+
 def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
