@@ -15,7 +15,8 @@ import torch
 
 import mtx.cli
 import mtx.commands.line_blocks
-import mtx.decoding.translator  # noqa: F401
+import mtx.decoding.translator
+import mtx.pipeline  # noqa: F401
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
