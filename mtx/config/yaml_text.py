@@ -57,7 +57,7 @@ def read_config_lines(path: Path) -> list[str]:
     if data.startswith(b"\x1f\x8b"):
         raise UsageError(f"{path}: is compressed by gzip, expected a configuration in YAML")
     text_files.refuse_other_formats(path, data)
-    return list(text_files.decoded_lines(io.BytesIO(data), path))
+    return list(text_files.decoded_lines(io.BufferedReader(io.BytesIO(data)), path))
 
 
 def _text_of(node: yaml.Node, key: str, path: str, lines: dict[str, str], seen: set[int]) -> Any:

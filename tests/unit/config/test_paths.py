@@ -8,7 +8,7 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.errors import UsageError
+from mtx.errors import DataError, UsageError
 
 KEYS = ("run_dir", "data.dir", "data.train", "data.valid", "data.test", "training.init_from")
 
@@ -77,4 +77,11 @@ def test_a_compressed_configuration_is_not_unpacked(tmp_path: Path) -> None:
             settings.resolve(str(name), [])
     os.truncate(path, 10 << 40)
     with pytest.raises(UsageError, match="expected at most 524,288"):
+        settings.resolve(str(path), [])
+
+
+def test_a_configuration_in_utf_16_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_bytes("seed: 1\n".encode("utf-16"))
+    with pytest.raises(DataError, match="config.yaml: is in UTF-16, expected UTF-8"):
         settings.resolve(str(path), [])
