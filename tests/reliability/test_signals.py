@@ -127,7 +127,7 @@ def test_signals_anywhere_in_a_run(
             shutil.rmtree(trial.run)
         except AssertionError as error:
             failures.append(f"{trial}: {error}")
-        print(f"{trial}: {'failed' if failures and failures[-1].startswith(str(trial)) else 'held'}")
+        print(f"{trial}: {failures[-1] if failures and failures[-1].startswith(str(trial)) else 'held'}")
     tally("signals anywhere in a run: the exit code, what is saved, the bits", tried, tried - len(failures))
     assert not failures
 

@@ -52,13 +52,11 @@ def test_a_missing_file_and_a_missing_record_say_nothing(tmp_path: Path, data: D
     (tmp_path / "more.tsv").write_text("another")
     assert changed_files(record, data) == [tmp_path / "more.tsv"]
     assert changed_files(tmp_path / "nothing", data) == []
-    for text in ("{", '{"format": 1}', '{"format": 1, "files": [3]}', '{"format": 1, "files": 3}'):
-        record.write_text(text)
-        assert changed_files(record, data) == []
 
 
-def test_a_damaged_record_counts_as_one_that_differs(tmp_path: Path, data: DataConfig, record: Path) -> None:
-    record.write_text('{"format": 1, "files": [{"pa')
+@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 1, "files": [3]}', '{"format": 1, "files": 3}'])
+def test_a_damaged_record_counts_as_one_that_differs(data: DataConfig, record: Path, text: str) -> None:
+    record.write_text(text)
     assert changed_files(record, data) == [record]
 
 
