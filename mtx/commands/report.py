@@ -9,7 +9,6 @@ import typer
 from mtx.commands.options import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.run.contents import checkpoint_steps, model_directory, require_run
-from mtx.run.directory import refuse_foreign
 from mtx.run.layout import RunLayout
 from mtx.run.system_memory import check_address_space
 
@@ -30,6 +29,8 @@ def report(
     for run in runs:
         require_run(run)
     if output is None and len(runs) == 1:
+        from mtx.run.directory import refuse_foreign
+
         refuse_foreign(RunLayout(runs[0]))  # a report.html there may be another one
     check_address_space()
     from mtx.report.report_page import report_page

@@ -15,9 +15,7 @@ from mtx.run.events import DECIDING_METRICS, recorded_metric
 
 _MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
-_MIN_GAIN = (
-    0.5  # points of BLEU or chrF2 that the last third of the steps must bring for more training to be worthwhile
-)
+_MIN_GAIN = 0.5  # points of BLEU or chrF2 in the last third of the steps that make more training worthwhile
 Event = dict[str, Any]
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx.config import settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
@@ -50,6 +49,8 @@ def _is_trace(paths: RunLayout, path: Path) -> bool:
     if path == paths.lock:
         return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
     if path == paths.config:
+        from mtx.config import settings  # takes longer to import than `mtx --help` otherwise runs
+
         return settings.is_dumped(path)
     if path == paths.status:
         return _is_status(path)

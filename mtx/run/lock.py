@@ -40,9 +40,9 @@ def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
             durable.make_directories(paths.root)
             return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
         except Timeout:
-            owner = f": {owner_of(paths.lock)}".removesuffix(": ")
+            owner = owner_of(paths.lock)
             raise MtxError(
-                f"{paths.root}: another process works on this run{': ' * bool(owner)}{owner}",
+                f"{paths.root}: another process works on this run{owner and f': {owner}'}",
                 "wait for it, or use another run_dir",
             ) from None
         except OSError as error:

@@ -15,6 +15,13 @@ def test_the_version_is_that_of_the_installed_package(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == f"mtx {package_version() or '(not installed, from a checkout)'}\n"
 
 
+def test_the_command_line_is_there_without_the_libraries_of_a_configuration() -> None:
+    """They take as long to import as the rest of `mtx --help`."""
+    code = "import sys, mtx.cli; print({'pydantic', 'yaml', 'torch', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 @pytest.mark.parametrize(
     ("words", "expected"), [("mtx tra", ["train", "translate"]), ("mtx translate --len", ["--length-penalty"])]
 )
