@@ -54,8 +54,23 @@ def train(
         print_scores(result.scores, False)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     program, root = program_name(), result.paths.root
+    _judge(program, root)
     logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
     result.deferred_errors.check()
+
+
+def _judge(program: str, root: Path) -> None:
+    """Say whether the model is of use, and what to do next."""
+    from mtx.report.run_summary import read_run
+    from mtx.report.usability import usability
+
+    if (judgement := usability(read_run(root))) is None:
+        return
+    logger.info("verdict: %s", judgement.text)
+    if judgement.advice:
+        logger.info("advice: %s", judgement.advice)
+    if judgement.setting:
+        logger.info("  %s", f"{program} {shlex.join(['train', str(root), judgement.setting])}")
 
 
 def program_name() -> str:

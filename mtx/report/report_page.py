@@ -26,6 +26,7 @@ from mtx.report.run_summary import RunSummary, read_run
 from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
+from mtx.report.usability import usability
 from mtx.report.word_diff import word_diff
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
@@ -99,6 +100,8 @@ def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> I
     steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{passed}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
+    if run.is_finished and (judgement := usability(run)) is not None:
+        yield "Is it usable?", f"{judgement.text[:1].upper()}{judgement.text[1:]}."
     yield "Is it still improving?", progress(run.history)
     for result in results:
         bleu = result.comparison.metrics[0].systems[number]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.languages import counts_words, tokenizer_of, writes_spaces
-from mtx.evaluation.metrics import words
+from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
+from mtx.evaluation.traits import Traits
 from mtx.report.word_diff import Words, word_diff
 from mtx.run.contents import translated_tests
 from mtx.run.layout import RunLayout
@@ -28,43 +28,6 @@ class Sentence:
     src: str
     hyp: Words
     ref: Words
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Simple statistics of the hypotheses of one system.
-
-    Attributes:
-        exact: number of hypotheses that are equal to the reference.
-        empty: number of empty hypotheses.
-        repeating: number of hypotheses with a phrase three times in a row, of 1 to 4 words, or of 2 to 16 characters
-            in a language that writes no spaces.
-        length_ratio: characters of all hypotheses, divided by those of all references.
-    """
-
-    exact: int
-    empty: int
-    repeating: int
-    length_ratio: float
-
-    @classmethod
-    def of(cls, hypotheses: Sequence[str], references: Sequence[str], tgt: str) -> "Traits":
-        tokenizer = tokenizer_of(tgt, references)
-        sizes = range(1, 5) if counts_words(tokenizer) else range(2, 17)
-        return cls(
-            exact=sum(hyp == ref for hyp, ref in zip(hypotheses, references, strict=True)),
-            empty=sum(not hyp.strip() for hyp in hypotheses),
-            repeating=sum(_repeats(words(hyp, tokenizer), sizes) for hyp in hypotheses),
-            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
-        )
-
-
-def _repeats(units: list[str], sizes: range) -> bool:
-    return any(
-        units[i : i + n] == units[i + n : i + 2 * n] == units[i + 2 * n : i + 3 * n]
-        for n in sizes
-        for i in range(len(units) - 3 * n + 1)
-    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +67,7 @@ def _results(test_set: TestSet, roots: Sequence[Path], names: Sequence[str]) -> 
     by_chrf = sorted(sentences[0], key=lambda sentence: (round(sentence.chrf, 1), len(sentence.src)))
     return TestSetResults(
         name=test_set.name, comparison=comparison,
-        traits=[Traits.of(system.hypotheses, references, test_set.tgt) for system in systems],
+        traits=[Traits.of(test_set.sources, system.hypotheses, references, test_set.tgt) for system in systems],
         worst=by_chrf[:_NUM_SENTENCES], middle=by_chrf[len(by_chrf) // 2 :][: _NUM_SENTENCES // 2],
         best=by_chrf[::-1][:_NUM_SENTENCES],
         differing=[[of_run[row.line - 1] for of_run in sentences] for row in comparison.sentences],

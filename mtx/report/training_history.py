@@ -15,7 +15,7 @@ from mtx.run.events import DECIDING_METRICS, recorded_metric
 
 _MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
-_MIN_GAIN = 0.5  # points of BLEU or chrF2 in the last third of the steps that make more training worthwhile
+MIN_GAIN = 0.5  # points of BLEU or chrF2 in the last third of the steps that make more training worthwhile
 Event = dict[str, Any]
 
 
@@ -89,23 +89,52 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
 
 
+@dataclass(frozen=True)
+class Improvement:
+    """How the validation scores of a run develop.
+
+    Attributes:
+        key, metric: the metric that decides which validation is the best, as its key in the events and its name.
+        gain: points by which the best score exceeds the best one of the first two thirds of the steps.
+        last_gain: points by which the last validation exceeds the one before it.
+        since: number of validations after the best one.
+    """
+
+    key: str
+    metric: str
+    best_step: float
+    best_score: float
+    gain: float
+    last_gain: float
+    since: int
+
+
+def improvement(history: TrainingHistory) -> Improvement | None:
+    """How the validation scores develop; None with fewer than two validations."""
+    key = recorded_metric(history.of("validation"))
+    validations = [event for event in history.of("validation") if _is_number(event.get(key))]
+    if len(validations) < 2:
+        return None
+    steps, scores = [event["step"] for event in validations], [float(event[key]) for event in validations]
+    best = max(range(len(scores)), key=scores.__getitem__)
+    earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
+    return Improvement(
+        key, DECIDING_METRICS[key], steps[best], scores[best], scores[best] - max(earlier or scores[:1]),
+        scores[-1] - scores[-2], len(scores) - 1 - best,
+    )  # fmt: skip
+
+
 def progress(history: TrainingHistory) -> str:
     """Whether a run is still improving, in words, from the scores of its validations."""
-    key = recorded_metric(history.of("validation"))
-    validations, metric = [e for e in history.of("validation") if _is_number(e.get(key))], DECIDING_METRICS[key]
-    if len(validations) < 2:
+    scores = improvement(history)
+    if scores is None:
         return "There are not enough validations yet to tell."
-    steps, scores = [event["step"] for event in validations], [event[key] for event in validations]
-    best = max(range(len(scores)), key=lambda number: float(scores[number]))
-    earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
-    gain = scores[best] - max(earlier or scores[:1])
-    at = f"the best validation has {scores[best]:.2f} {metric}, at step {steps[best]:,.0f}"
-    since = len(scores) - 1 - best
+    metric, since = scores.metric, scores.since
+    at = f"the best validation has {scores.best_score:.2f} {metric}, at step {scores.best_step:,.0f}"
     after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
-    if gain > _MIN_GAIN:
-        latest = f", {scores[-1] - scores[-2]:.1f} of it at the last validation" if since == 0 else ""
+    rose = f"validation {metric} rose by {max(scores.gain, 0.0):.1f} in the last third of the steps"
+    if scores.gain > MIN_GAIN:
+        latest = f", {scores.last_gain:.1f} of it at the last validation" if since == 0 else ""
         word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
-        return f"{word}: validation {metric} rose by {gain:.1f} in the last third of the steps{latest}; {at}, {end}."
-    if since == 0:
-        return f"Hardly: validation {metric} rose by {max(gain, 0.0):.1f} in the last third of the steps; {at}."
-    return f"No: {at}, and {after}."
+        return f"{word}: {rose}{latest}; {at}, {end}."
+    return f"Hardly: {rose}; {at}." if since == 0 else f"No: {at}, and {after}."
