@@ -4,6 +4,7 @@ Each question has one function, and none needs torch. `layout` has the file name
 opens a run and owns it.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,9 +117,20 @@ def translated_tests(paths: RunLayout) -> list[str]:
 
 
 def stored_scores(paths: RunLayout) -> dict[str, Any]:
-    """The scores of a run's model by test set, as in `scores.json`; empty before the model is scored."""
+    """The scores of a run's model by test set, as in `scores.json`; empty before the model is scored.
+
+    Raises:
+        DamagedFileError: if a test set has no BLEU or no chrF2.
+    """
     stored = durable.read_json(paths.model / SCORES) if (paths.model / SCORES).exists() else {}
-    return {name: value for name, value in stored.items() if name not in ("run", "format")}
+    scores = {name: value for name, value in stored.items() if name not in ("run", "format")}
+    try:
+        numbers = [float(value[metric]["score"]) for value in scores.values() for metric in ("bleu", "chrf")]
+    except (KeyError, TypeError, ValueError):
+        numbers = [math.nan]
+    if not all(map(math.isfinite, numbers)):
+        raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores")
+    return scores
 
 
 def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:

@@ -16,7 +16,6 @@ from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.events import DECIDING_METRICS, read_events, recorded_metric
-from mtx.run.layout import SCORES
 
 
 class StatusFile:
@@ -122,10 +121,7 @@ def read_status(root: Path) -> Status:
     key = recorded_metric(validations)
     nothing = {"bleu": None, "chrf": None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
-    try:
-        scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
-    except (KeyError, TypeError, ValueError):
-        raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores") from None
+    scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(
         str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key], left,
