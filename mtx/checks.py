@@ -30,7 +30,8 @@ _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
-_FEW_STEPS, _MANY_EPOCHS = 10, 200  # steps of an epoch, epochs of a run
+_FEW_STEPS, _MANY_EPOCHS = 10, 100  # steps of an epoch, epochs of a run
+_ENOUGH_EPOCHS = 40
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
@@ -143,8 +144,9 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     last = training.max_steps if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
     if last > _MANY_EPOCHS * epoch and not ends_sooner:
-        help = "a smaller training.max_steps, or training.patience=6, which ends training when BLEU no longer rises"
-        yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs", help)
+        text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones teach nothing"
+        help = f"training.max_steps={max(1, round(_ENOUGH_EPOCHS * epoch))}, which are {_ENOUGH_EPOCHS} epochs"
+        yield Advice(text, f"{help}, or training.patience=6, which ends training when BLEU no longer rises")
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"

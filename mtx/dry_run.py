@@ -144,7 +144,8 @@ def _model(report: dict[str, Any]) -> Iterator[str]:
     done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
     yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
-    epochs = f"the run sees the training text {run['epochs']:,.1f} times"
+    most = "at most " if left["may_end_sooner"] else ""
+    epochs = f"the run sees the training text {most}{run['epochs']:,.1f} times"
     yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
 
 

@@ -59,7 +59,7 @@ class MetricsLogger:
         self._tokens = 0  # target tokens of this start
         self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
         self._timed_from: tuple[float, int, int] | None = None  # time, step and `_tokens` after the first, slow step
-        self._has_logged_duration = False
+        self._has_logged_duration, self._has_logged_end = False, False
 
     def __enter__(self) -> "MetricsLogger":
         if os.path.lexists(self._metrics):
@@ -138,6 +138,7 @@ class MetricsLogger:
         for sample in result.samples[:1]:
             src, hyp = (text[:_SAMPLE_CHARS] for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
+        self._log_end(step, time.monotonic())
         self._hint(step, self._hints.validation(result.nll, result.score, is_best, result.hypotheses))
 
     def end(self, step: int, reason: str) -> None:
@@ -159,7 +160,15 @@ class MetricsLogger:
             return
         self._has_logged_duration = True
         speed, left = self._speed((self._tokens - tokens) / seconds), self._left_s(seconds / steps, step, now)
-        logger.info("%s: training will take about %s, and validation what it takes", speed, format_duration(left))
+        logger.info("%s: the steps will take about %s, validations not included", speed, format_duration(left))
+
+    def _log_end(self, step: int, now: float) -> None:
+        """Log once when training will end, as soon as a validation has shown what validations take."""
+        if self._has_logged_end or not self._done < step < self._max_steps:
+            return
+        self._has_logged_end = True
+        left = self._left_s((now - self._started) / (step - self._done), step, now)
+        logger.info("with validations, training ends in about %s", format_duration(left))
 
     def _left_s(self, step_s: float, step: int, now: float) -> float:
         """Seconds of training that are left after `step`, if a step takes `step_s`."""

@@ -84,11 +84,15 @@ def test_what_a_report_gives_reason_to_say(report: dict[str, Any], text: str, cl
 @pytest.mark.parametrize(
     "training, last_step, text",
     [
-        ({"batch_tokens": 2220}, None, "an epoch has only 5.0 steps"),
-        ({"max_steps": 10_000}, None, "10,000 steps are 333 epochs of your 10,000 pairs"),
+        ({"batch_tokens": 2220, "max_steps": 400}, None, "an epoch has only 5.0 steps"),
+        ({"max_steps": 10_000}, None, "10,000 steps are 333 epochs of your 10,000 pairs; the last ones teach nothing"),
         ({"max_steps": 10_000, "patience": 3}, None, ""),
         ({"max_steps": 10_000, "time_limit": "1h"}, None, ""),
-        ({"max_steps": 10_000, "time_limit": "1h"}, 9_000, "9,000 steps are 300 epochs of your 10,000 pairs"),
+        (
+            {"max_steps": 10_000, "time_limit": "1h"},
+            9_000,
+            "9,000 steps are 300 epochs of your 10,000 pairs; the last ones teach nothing",
+        ),
         ({"max_steps": 100}, None, "training ends at step 100, and its learning rate rises until step 100"),
         ({}, 50, "training ends at step 50, and its learning rate rises until step 100"),
     ],

@@ -75,7 +75,9 @@ def test_the_state_of_a_run(run: RunLayout) -> None:
     durable.write_json(run.status, {"state": "running", "reason": ""})
     assert run_state(run, END) == RunState("stopped", "stopped", KILLED), "it is not scored"
     run.model.mkdir()
-    durable.write_json(run.model / "scores.json", {"t": {"bleu": {"score": 30.0}, "chrf": {"score": 60.0}}, "run": {"seed": 1}})
+    durable.write_json(
+        run.model / "scores.json", {"t": {"bleu": {"score": 30.0}, "chrf": {"score": 60.0}}, "run": {"seed": 1}}
+    )
     assert stored_scores(run) == {"t": {"bleu": {"score": 30.0}, "chrf": {"score": 60.0}}}
     assert is_finished(run, END) and run_state(run, END) == RunState("finished")
     assert not is_finished(run, [*END, {"event": "start", "step": 9}]), "it is trained on"

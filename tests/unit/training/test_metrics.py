@@ -1,5 +1,6 @@
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.lock import is_locked
 from mtx.run.status import read_status
 from mtx.training.metrics import MetricsLogger
+from mtx.training.validation import Validation
 
 
 @pytest.fixture
@@ -109,7 +111,7 @@ def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
 
 
 def test_finished_means_scored_and_ended(run: Path) -> None:
-    scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}}, "run": {}}
+    scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}, "chrf": {"score": 60.0}}, "run": {}}
     (run / "model").mkdir()
     (run / "model" / "scores.json").write_text(json.dumps(scores) + "\n")
     _write(run, {"event": "end", "step": 100, "reason": "max_steps"})
@@ -142,9 +144,14 @@ def test_it_says_how_long_a_run_will_take_once_after_a_few_timed_steps(
     ) as metrics:
         for step in range(1, 30):
             metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
-    said = [record.message for record in caplog.records if "will take" in record.message]
+            if step in (20, 25):
+                for _ in range(20 * 9):  # a validation takes nine times as long as 20 steps
+                    next(clock)
+                metrics.validation(step, Validation(2.0, 1.0, None, 180.0, [], []), True, 1.0)
+    said = [record.message for record in caplog.records if re.search("will take|ends in about", record.message)]
     assert said == [
-        "100 target tokens/s, 40% of the GPU's peak: training will take about 10 min, and validation what it takes"
+        "100 target tokens/s, 40% of the GPU's peak: the steps will take about 10 min, validations not included",
+        "with validations, training ends in about 1 h 39 min",
     ]
     event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
     assert event["utilisation"] == pytest.approx(event["tgt_tokens_per_s"] * 0.004, abs=1e-3)
