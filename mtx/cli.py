@@ -33,6 +33,7 @@ from mtx.errors import (
     is_out_of_memory,
 )
 from mtx.files import streams
+from mtx.files.shell import mtx_command
 from mtx.run.machine import package_version
 
 app = typer.Typer(
@@ -100,7 +101,7 @@ def _set_up_logging() -> None:
 
 def _report_error(error: MtxError) -> int:
     texts = [f"error: {error}", *([f"help: {error.help}"] if error.help else [])]
-    streams.show(" ".join(text.split()) for text in texts)
+    streams.show(" ".join(filter(None, map(str.strip, text.splitlines()))) for text in texts)
     return error.exit_code
 
 
@@ -114,8 +115,8 @@ def _usage_error(error: Any) -> UsageError:
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
     if takes_settings and (near := nearest(key, key_names())):
         return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
-    command = error.ctx.command_path if error.ctx else "mtx"
-    return UsageError(" ".join(error.format_message().split()).rstrip("."), f"{command} --help")
+    command = error.ctx.command_path.split()[1:] if error.ctx else []
+    return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 
 
 def _as_mtx_error(error: BaseException) -> MtxError:

@@ -27,6 +27,7 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
+from mtx.files.shell import mtx_command
 from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
@@ -74,7 +75,7 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _warn(checks.changed_text(paths.sources, config.data, is_finished=True))
+            _warn(config, checks.changed_text(paths.sources, config.data, is_finished=True))
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
@@ -137,15 +138,19 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
-    _warn(checks.changed_text(paths.sources, config.data, False) if was_prepared else checks.warnings(data, config))
+    if was_prepared:
+        _warn(config, checks.changed_text(paths.sources, config.data, False))
+    else:
+        _warn(config, checks.warnings(data, config))
     return data
 
 
-def _warn(advice: list[checks.Advice]) -> None:
+def _warn(config: Config, advice: list[checks.Advice]) -> None:
     for warning in advice[:_MAX_WARNINGS]:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
     if more := len(advice[_MAX_WARNINGS:]):
-        logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
+        show_all = mtx_command("train", Path(config.run_dir), "--dry-run")
+        logger.warning("%d more such warnings\n  help: to see them all: %s", more, show_all)
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:

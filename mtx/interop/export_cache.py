@@ -14,6 +14,7 @@ from filelock import FileLock
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run, model_directory
 from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
 
@@ -49,10 +50,10 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
 
                 write_ctranslate2(storage.load(root), export, precision, source)
     except OSError as error:
+        elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         raise MtxError(
             f"{export}: cannot be written: {error.strerror or error}",
-            f"mtx export {model} --to ctranslate2 --precision {precision} -o DIR, "
-            "then mtx translate DIR --engine ctranslate2",
+            f"write it elsewhere: {elsewhere} -o DIR && {mtx_command('translate', 'DIR', '--engine', 'ctranslate2')}",
         ) from None
     return export
 
@@ -76,7 +77,9 @@ def require_model_directory(model: Path) -> Path:
     if (root / MANIFEST).is_file():
         return root
     if is_run(model):
-        raise UsageError(f"{model}: this run has no model directory yet", f"mtx train {model} goes on with it")
+        raise UsageError(
+            f"{model}: this run has no model directory yet", f"to go on with it: {mtx_command('train', model)}"
+        )
     raise UsageError(f"{model}: is not a model directory or a run directory")
 
 

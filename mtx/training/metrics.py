@@ -19,6 +19,7 @@ from tqdm import tqdm
 from mtx.errors import UsageError
 from mtx.files import disk, durable, text_files
 from mtx.files.durations import format_duration
+from mtx.files.shell import install_command
 from mtx.files.untrusted import require_file
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.training.hints import Hints
@@ -183,5 +184,5 @@ def require_tensorboard() -> None:
     """Raise UsageError if `training.tensorboard` is set and the package is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise UsageError(
-            "training.tensorboard: the package tensorboard is not installed", 'pip install "mtx-translate[tensorboard]"'
+            "training.tensorboard: the package tensorboard is not installed", install_command("tensorboard")
         )
