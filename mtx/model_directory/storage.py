@@ -117,7 +117,7 @@ def write(
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
-        durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
+        durable.write_json(new / MODEL_CONFIG, {"model": config.architecture(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
     for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
         if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before

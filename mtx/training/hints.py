@@ -12,6 +12,7 @@ _FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and the number of steps in wh
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
 _ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
 _GAIN = 1.0  # BLEU or chrF2; a larger gain in the last validation means that training ended too early
+_LATE = 0.25  # of the steps; the gain of a longer part of the training does not tell how the training ends
 _HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 
@@ -34,9 +35,13 @@ class Hints:
     _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the training mean at that time
     _num_rising: int = 0
     _gain: float = 0.0  # score of the last validation above the best before it
+    _step: int = 0
+    _validated_step: int | None = None  # at which the last validation was, or this start began
+    _since: int = 0  # steps between the last validation and the one before it
 
     def step(self, step: int, nll: float, learning_rate: float) -> str | None:
         """After each update; `nll` is its mean per target token."""
+        self._step, self._validated_step = step, step - 1 if self._validated_step is None else self._validated_step
         self._window.append(nll)
         if len(self._window) < _WINDOW:
             return None
@@ -64,6 +69,7 @@ class Hints:
 
     def validation(self, nll: float, score: float, is_best: bool, hypotheses: list[str]) -> str | None:
         """After each validation; `is_best` tells whether its score is the best so far."""
+        self._since, self._validated_step = self._step - (self._validated_step or 0), self._step
         self._gain = score - self.best_score if is_best and self.best_score is not None else 0.0
         self.best_score = score if is_best else self.best_score
         if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < _ALIKE * len(hypotheses):
@@ -85,8 +91,12 @@ class Hints:
         )
 
     def end(self, reason: str) -> str | None:
-        """When training is over; `reason` is the key that ended it."""
-        if reason == "patience" or self._gain < _GAIN:
+        """When training is over; `reason` is the key that ended it.
+
+        Training is called unfinished only by a gain in its last part. Where validations are far apart, such as two in
+        a whole run, the last is far better than the one before it in every training, also in one that is done.
+        """
+        if reason == "patience" or self._gain < _GAIN or self._since > _LATE * self._step:
             return None
         return (
             f"the last validation was the best by {self._gain:.1f} {self.metric}: training was not done yet; the same "

@@ -1,4 +1,4 @@
-"""What mtx prints as a command is pasted into a shell and does what it says, also where paths hold spaces and quotes."""
+"""What mtx prints as a command does that when pasted into a shell, also where paths hold spaces and quotes."""
 
 import os
 import shutil

@@ -14,8 +14,9 @@ from mtx.files import shell
 from mtx.files.shell import install_command, mtx_command, program_name, requirement, shell_command
 
 WORDS = [
-    "runs/mine", "with a space", "it's", 'a "quoted" one', "a\nb", "\ttab", "back\\slash", "back\\slash\n", "it's\n", "$HOME",
-    "`ls`", "!!", "*", "data.train=my file.tsv", "über/ü", "\u202emarks", os.fsdecode(b"caf\xe9"), "", "~root", "-x", "a;b", "#",
+    "runs/mine", "with a space", "it's", 'a "quoted" one', "a\nb", "\ttab", "back\\slash", "back\\slash\n", "it's\n",
+    "$HOME", "`ls`", "!!", "*", "data.train=my file.tsv", "über/ü", "\u202emarks", os.fsdecode(b"caf\xe9"), "", "~root",
+    "-x", "a;b", "#",
 ]  # fmt: skip
 
 
