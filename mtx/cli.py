@@ -18,6 +18,7 @@ from mtx.commands.attention import attention
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
+from mtx.commands.help import Command, Group
 from mtx.commands.interop import export, import_
 from mtx.commands.options import require_stdout
 from mtx.commands.report import report
@@ -37,6 +38,7 @@ from mtx.files.shell import mtx_command
 from mtx.run.machine import package_version
 
 app = typer.Typer(
+    cls=Group,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
@@ -44,8 +46,8 @@ app = typer.Typer(
 for command in (
     train, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status, doctor,
 ):  # fmt: skip
-    app.command()(command)
-app.command("import")(import_)
+    app.command(cls=Command)(command)
+app.command("import", cls=Command)(import_)
 _PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
