@@ -18,6 +18,7 @@ from mtx.commands.attention import attention
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
+from mtx.commands.help import Command, Group
 from mtx.commands.interop import export, import_
 from mtx.commands.options import require_stdout
 from mtx.commands.report import report
@@ -33,9 +34,11 @@ from mtx.errors import (
     is_out_of_memory,
 )
 from mtx.files import streams
+from mtx.files.shell import mtx_command
 from mtx.run.machine import package_version
 
 app = typer.Typer(
+    cls=Group,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
@@ -43,8 +46,8 @@ app = typer.Typer(
 for command in (
     train, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status, doctor,
 ):  # fmt: skip
-    app.command()(command)
-app.command("import")(import_)
+    app.command(cls=Command)(command)
+app.command("import", cls=Command)(import_)
 _PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
@@ -100,7 +103,7 @@ def _set_up_logging() -> None:
 
 def _report_error(error: MtxError) -> int:
     texts = [f"error: {error}", *([f"help: {error.help}"] if error.help else [])]
-    streams.show(" ".join(text.split()) for text in texts)
+    streams.show(" ".join(filter(None, map(str.strip, text.splitlines()))) for text in texts)
     return error.exit_code
 
 
@@ -114,8 +117,8 @@ def _usage_error(error: Any) -> UsageError:
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
     if takes_settings and (near := nearest(key, key_names())):
         return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
-    command = error.ctx.command_path if error.ctx else "mtx"
-    return UsageError(" ".join(error.format_message().split()).rstrip("."), f"{command} --help")
+    command = error.ctx.command_path.split()[1:] if error.ctx else []
+    return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 
 
 def _as_mtx_error(error: BaseException) -> MtxError:

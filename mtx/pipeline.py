@@ -27,6 +27,8 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
+from mtx.files.shell import mtx_command
+from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
 from mtx.model.device import find_device, keep_freed_memory, make_deterministic
@@ -38,7 +40,7 @@ from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepare
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, WEIGHTS, RunLayout
+from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
@@ -74,7 +76,8 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _warn(checks.changed_text(paths.sources, config.data, is_finished=True))
+            _warn(config, checks.changed_text(paths.sources, config.data, is_finished=True))
+            _renew_card(config, paths)
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
@@ -137,15 +140,19 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
-    _warn(checks.changed_text(paths.sources, config.data, False) if was_prepared else checks.warnings(data, config))
+    if was_prepared:
+        _warn(config, checks.changed_text(paths.sources, config.data, False))
+    else:
+        _warn(config, checks.warnings(data, config))
     return data
 
 
-def _warn(advice: list[checks.Advice]) -> None:
+def _warn(config: Config, advice: list[checks.Advice]) -> None:
     for warning in advice[:_MAX_WARNINGS]:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
     if more := len(advice[_MAX_WARNINGS:]):
-        logger.warning("%d more such warnings: mtx train ... --dry-run shows them all", more)
+        show_all = mtx_command("train", Path(config.run_dir), "--dry-run")
+        logger.warning("%d more such warnings\n  help: to see them all: %s", more, show_all)
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
@@ -202,14 +209,34 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
         "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
-        "code": _code_hash(),
+        "code": _code_hash(), **Licences.of_config(config).stored(),
     }  # fmt: skip
     state = trainer.state
     if state.init_sha256:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    card = run_card(config, data.report, scores, run, state.step, format_duration(state.elapsed_s))
-    storage.add_scores(paths.model, {**scores, "run": run}, card)
+    _store_scores(config, paths, data.report, scores, run, state)
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
+
+
+def _store_scores(
+    config: Config, paths: RunLayout, report: dict[str, Any], scores: dict[str, Any], run: dict[str, Any],
+    state: checkpoint.State,
+) -> None:  # fmt: skip
+    card = run_card(config, report, scores, run, state.step, format_duration(state.elapsed_s))
+    storage.add_scores(paths.model, {**scores, "run": run}, card)
+
+
+def _renew_card(config: Config, paths: RunLayout) -> None:
+    """Write the card of a finished run again if its licences have changed, which are only words."""
+    run, licences = durable.read_json(paths.model / SCORES)["run"], Licences.of_config(config)
+    if Licences.of_scores({"run": run}) == licences:
+        return
+    if not (steps := checkpoint_steps(paths)):
+        raise MtxError(f"{paths.root}: has no checkpoint any more, and the model card is written from one")
+    run = {**{key: value for key, value in run.items() if "licence" not in key}, **licences.stored()}
+    data, state = preprocess.load_prepared(paths.data), checkpoint.load_state(paths.checkpoint(steps[-1]) / STATE)
+    _store_scores(config, paths, data.report, stored_scores(paths), run, state)
+    logger.info("%s: its model card gives the licences anew", paths.model)
 
 
 def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
@@ -251,8 +278,11 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 
 def _fingerprint(config: Config) -> str:
-    """A hash of the settings that the finished model depends on, without the path of the model to start from."""
-    exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from", "tensorboard"}}
+    """A hash of the settings that the finished model depends on, without paths and licences."""
+    exclude: Any = {
+        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
+        "training": {"init_from", "tensorboard"},
+    }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 

@@ -7,15 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
+from mtx.commands.help import NOT_YET
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
+from mtx.files.shell import install_command
 from mtx.files.streams import print_json, print_lines
 from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
 _PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
-_EXTRAS = {
-    "ctranslate2": "export", "sentencex": "sentences", "sacremoses": "protocols", "tensorboard": "tensorboard",
+_OPTIONAL = {
+    "ctranslate2": "--to ctranslate2 and --engine ctranslate2", "sentencex": "--split-sentences",
+    "sacremoses": "--protocol", "tensorboard": "training.tensorboard",
 }  # fmt: skip
 
 
@@ -36,19 +39,27 @@ def doctor(
     lines = [
         f"mtx:      {facts['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
         f"packages: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
+        *_missing(facts["versions"]),
         f"CPU:      {cpu['name']}, {cpu['cores']} cores, {cpu['threads']} threads, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
         f"memory:   {facts['memory_gb'] or 'unknown'} GB",
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
+        f"not yet:  {NOT_YET}",
     ]
     print_lines(lines)
 
 
 def _versions() -> dict[str, str]:
     packages = {name: package_version(name) or "missing" for name in _PACKAGES}
-    extras = {name: package_version(name) or f"missing (extra {extra!r})" for name, extra in _EXTRAS.items()}
-    return {"mtx": package_version() or "not installed", **packages, **extras}
+    optional = {name: package_version(name) or "missing" for name in _OPTIONAL}
+    return {"mtx": package_version() or "not installed", **packages, **optional}
+
+
+def _missing(versions: dict[str, str]) -> list[str]:
+    """A line for each optional package that is not installed: what needs it, and how to install it."""
+    names = [name for name in _OPTIONAL if versions[name] == "missing"]
+    return [f"missing:  {name}, for {_OPTIONAL[name]}: {install_command(name)}" for name in names]
 
 
 def _cpu() -> dict[str, Any]:

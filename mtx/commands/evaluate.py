@@ -18,6 +18,7 @@ from mtx.commands.options import (
 )
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run
 from mtx.run.system_memory import check_address_space
 
@@ -95,10 +96,11 @@ def _check_text(model: str, src: Path | None, ref: Path | None, testset: str | N
         raise UsageError("--testset has its own text; leave out --src and --ref")
     if direction is not None and testset is None:
         raise UsageError(
-            "--direction belongs to --testset; here the model's own direction counts", f"mtx evaluate {model}"
+            "--direction belongs to --testset; here the model's own direction counts",
+            mtx_command("evaluate", Path(model)),
         )
     if src is None and testset is None and Path(model).is_dir() and not is_run(Path(model)):
         raise UsageError(
             f"{model}: is not a run directory, so it has no test sets",
-            f"mtx evaluate {model} --src FILE --ref FILE, or --testset NAME",
+            f"{mtx_command('evaluate', Path(model))} --src FILE --ref FILE, or --testset NAME",
         )

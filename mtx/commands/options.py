@@ -16,6 +16,7 @@ import typer
 
 from mtx.config.limits import MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         if FILE_ENDING.search(name):
             raise UsageError(
                 f"{name}: is a text file, expected a configuration",
-                f"mtx train own-text data.train={name} data.src=en data.tgt=de",
+                mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de"),
             )
     for override, value in itertools.pairwise(words):
         if override.endswith("=") and override in overrides and value in names:

@@ -1,9 +1,6 @@
 """`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
 
 import logging
-import shlex
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +8,7 @@ import typer
 
 from mtx.commands.options import AsJson, Settings, can_print, print_scores, require_stdout, resolve
 from mtx.errors import UsageError
+from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import SCORES
 from mtx.run.system_memory import check_address_space
@@ -53,14 +51,14 @@ def train(
     if can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    program, root = program_name(), result.paths.root
-    _judge(program, root)
-    logger.info('next:  echo "…" | %s translate %s     %s evaluate %s', program, root, program, root)
+    _judge(result.paths.root)
+    logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
+    logger.info("  %s", mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()
 
 
-def _judge(program: str, root: Path) -> None:
-    """Say whether the model is of use, and what to do next."""
+def _judge(root: Path) -> None:
+    """Say whether the model is of use, and what to do if it could be better."""
     from mtx.report.run_summary import read_run
     from mtx.report.usability import usability
 
@@ -70,16 +68,7 @@ def _judge(program: str, root: Path) -> None:
     if judgement.advice:
         logger.info("advice: %s", judgement.advice)
     if judgement.setting:
-        logger.info("  %s", f"{program} {shlex.join(['train', str(root), judgement.setting])}")
-
-
-def program_name() -> str:
-    """How the user calls this program: `mtx` if the shell finds it by that name."""
-    called, on_path = Path(sys.argv[0]), shutil.which("mtx")
-    ours = (called.resolve(), Path(sys.executable).with_name("mtx").resolve())
-    if on_path and Path(on_path).resolve() in ours:  # other programs have that name too
-        return "mtx"
-    return f"{shlex.quote(sys.executable)} -m mtx" if called.name == "__main__.py" else shlex.quote(str(called))
+        logger.info("  %s", mtx_command("train", root, judgement.setting))
 
 
 def prepare(settings: Settings = None) -> None:

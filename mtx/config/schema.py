@@ -64,6 +64,7 @@ def _read_path(value: str) -> str:
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
+Licence = Annotated[str, _matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
@@ -153,6 +154,9 @@ class DataConfig(Section):
     max_length_ratio: Annotated[float, Field(gt=1)] = Field(
         4.0, description="longer side over shorter, in UTF-8 bytes plus 10"
     )
+    licence: Licence | None = Field(
+        None, description="licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or words"
+    )
 
     @model_validator(mode="after")
     def _check_languages(self) -> "DataConfig":
@@ -202,6 +206,9 @@ class ModelConfig(Section):
     tie: Literal["all", "target", "none"] = Field("all", description="embeddings with the weights of the output layer")
     positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding (paper 3.5)")
     output_bias: Bool = Field(False, description="add a bias to the output layer")
+    licence: Licence | None = Field(
+        None, description="licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -211,6 +218,10 @@ class ModelConfig(Section):
         if not isinstance(values, Mapping):
             return values
         return {**PRESETS.get(str(values.get("preset")), PRESETS["base"]), **values}
+
+    def architecture(self) -> dict[str, Any]:
+        """The values that a model directory stores; the licence, which may change, is in its scores.json."""
+        return self.model_dump(exclude={"licence"})
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":
@@ -247,7 +258,7 @@ class TrainingConfig(Section):
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (paper 6.1)")
     patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
-    tensorboard: Bool = Field(False, description="write metrics for TensorBoard (extra tensorboard)")
+    tensorboard: Bool = Field(False, description="write metrics for TensorBoard (needs the package tensorboard)")
 
 
 class DecodingConfig(Section):

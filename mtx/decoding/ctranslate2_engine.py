@@ -21,6 +21,7 @@ from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_byt
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.files.shell import install_command, mtx_command
 from mtx.model_directory import description
 from mtx.run import system_memory
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
@@ -47,7 +48,7 @@ def library() -> Any:
 
         ctranslate2.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     except ImportError as error:
-        raise MtxError(f"CTranslate2 is not installed ({error})", 'pip install "mtx-translate[export]"') from None
+        raise MtxError(f"CTranslate2 is not installed ({error})", install_command("ctranslate2")) from None
     except ValueError as error:
         names = ", ".join(name for name in sorted(os.environ) if name.startswith("CT2_"))
         raise UsageError(f"CTranslate2 refuses a variable of the environment ({error}): {names}") from None
@@ -110,7 +111,8 @@ class CTranslate2Translator(TextTranslator):
         """
         path = Path(directory)
         if not (path / EXPORT_CONFIG).is_file():
-            raise UsageError(f"{path}: is no CTranslate2 export", f"mtx export {path} --to ctranslate2 -o DIR")
+            help = mtx_command("export", path, "--to", "ctranslate2", "-o", "DIR")
+            raise UsageError(f"{path}: is no CTranslate2 export", help)
         described = description.read(path, _FILES, name=EXPORT_CONFIG)
         info = described.info
         if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:

@@ -11,7 +11,13 @@ from mtx.run.configuration import load_config
 from mtx.run.contents import is_run
 from mtx.run.layout import RunLayout
 
-LOCATION_KEYS = {"run_dir", "device", "training.tensorboard"}  # these change neither what a run learns nor how
+LOCATION_KEYS = {
+    "run_dir",
+    "device",
+    "training.tensorboard",
+    "data.licence",
+    "model.licence",
+}  # these change neither what a run learns nor how
 
 
 def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:

@@ -18,6 +18,7 @@ from typing import Any
 
 from mtx.errors import UsageError
 from mtx.evaluation.languages import code_of
+from mtx.files.shell import install_command
 
 LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # with published scores
 
@@ -108,7 +109,7 @@ def find(name: str, tgt: str) -> Protocol:
     try:
         import sacremoses
     except ImportError:
-        raise UsageError("--protocol: sacremoses is not installed", 'pip install "mtx-translate[protocols]"') from None
+        raise UsageError("--protocol: sacremoses is not installed", install_command("sacremoses")) from None
     moses = sacremoses.MosesTokenizer(tgt)
     # With `perl_parity` the normalizer replaces ’ as the Perl script does; without it, differently.
     normalizer = sacremoses.MosesPunctNormalizer(tgt, perl_parity=True)

@@ -5,7 +5,6 @@ import gzip
 import itertools
 import os
 import re
-import shlex
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import IO, Any, Literal
 
 from mtx.errors import DataError, UsageError
 from mtx.files.encodings import likely_encoding, wide_encoding
+from mtx.files.shell import shell_command
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
 _BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
@@ -127,7 +127,7 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     first = file.readline(_BEGINNING_BYTES)
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
-            help = f"tr '\\r' '\\n' < {shlex.quote(str(name))} > NEW"
+            help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
             raise DataError(f"{name}: its lines end in CR, as on an old Mac, expected LF", help)
         first += file.readline()
     return itertools.chain([first] if first else [], file)
@@ -145,7 +145,7 @@ def _perhaps(encoding: str | None) -> str:
 
 
 def _iconv(name: Path, encoding: str) -> str:
-    file = shlex.quote(str(name))
+    file = shell_command(name)
     unpacked, file = (f"gzip -dc {file} | ", "") if name.suffix == ".gz" else ("", f"{file} ")
     return f"{unpacked}iconv -f {encoding} -t UTF-8 {file}> NEW"
 

@@ -4,6 +4,7 @@ The weights go into CTranslate2's documented specification. Its decoder reads a 
 first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,19 @@ from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError
 from mtx.files import disk, durable
+from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.model_directory.storage import LoadedModel
-from mtx.run.layout import EXPORT_CONFIG, EXPORT_EXAMPLE
+from mtx.run.layout import CARD, EXPORT_CONFIG, EXPORT_EXAMPLE
 
 _MIN_POSITIONS = 512
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
-def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, source: str | None = None) -> None:
+def write_ctranslate2(
+    loaded: LoadedModel, directory: Path, precision: str, source: str | None = None,
+    scores: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
     """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
@@ -31,6 +36,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, sour
     Args:
         precision: float32, float16 or int8, which quantizes the matrices and leaves the rest in float32.
         source: sha256 of the weights of `loaded`, by which an outdated export is recognised.
+        scores: the content of `scores.json` beside the model, for the model card.
     """
     library()
     vocabulary = loaded.tokenizer.vocabulary()
@@ -40,7 +46,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, sour
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
     num_positions = longest if learned is None else len(learned)
     settings = {
-        **loaded.info, "model": loaded.model.config.model_dump(), "num_ids": loaded.tokenizer.num_ids,
+        **loaded.info, "model": loaded.model.config.architecture(), "num_ids": loaded.tokenizer.num_ids,
         "precision": precision, "num_positions": num_positions, "source": source,
     }  # fmt: skip
     spec = model_spec(loaded.model, vocabulary, num_positions)
@@ -52,6 +58,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str, sour
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)
         durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
+        durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores))
 
 
 def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:

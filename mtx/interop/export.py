@@ -15,6 +15,7 @@ from mtx.errors import UsageError
 from mtx.files import durable, text_files
 from mtx.files.durable import MANIFEST
 from mtx.interop.ctranslate2 import write_ctranslate2
+from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
@@ -22,7 +23,7 @@ from mtx.interop.marian import SOURCE_MODEL
 from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
 from mtx.model_directory import storage
 from mtx.run.contents import is_prepared, is_run, model_directory
-from mtx.run.layout import EXPORT_CONFIG, SCORES, RunLayout
+from mtx.run.layout import CARD, EXPORT_CONFIG, SCORES, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -67,20 +68,25 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
         library()
     root, run = _model_and_run(model)
     loaded, lines = storage.load(root), _comparison_text(run, text)
+    scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
         new = Path(temporary) / directory.name
         try:
             if to == "ctranslate2":
-                write_ctranslate2(loaded, new, precision, weights_hash(root) if (root / MANIFEST).is_file() else None)
+                source = weights_hash(root) if (root / MANIFEST).is_file() else None
+                write_ctranslate2(loaded, new, precision, source, scores)
             else:
-                export_huggingface(loaded, new, durable.read_json(root / SCORES) if (root / SCORES).is_file() else None)
+                export_huggingface(loaded, new, scores)
         except OSError as error:
             durable.name_destination(error, new, directory)
             raise
         comparison = None if lines is None else compare_export(root, to, new, lines)
         if comparison is not None:
             check_tolerances(comparison, precision)
+            if to == "ctranslate2":
+                durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores, comparison))
+                durable.write_manifest(new, (CARD,))
         if directory.exists():
             durable.remove_directory(directory)
         new.rename(directory)

@@ -11,11 +11,13 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from mtx.decoding.ctranslate2_engine import library
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run, model_directory
-from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, WEIGHTS
+from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, SCORES, WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -37,22 +39,24 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
     export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
     if _source_of(export) == source:
         return export
+    library()  # before anything is written
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
     if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
     try:
         with _locked(lock):
             if _source_of(export) != source:  # no other process has converted it meanwhile
+                scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
                 logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
                 from mtx.interop.ctranslate2 import write_ctranslate2
                 from mtx.model_directory import storage
 
-                write_ctranslate2(storage.load(root), export, precision, source)
+                write_ctranslate2(storage.load(root), export, precision, source, scores)
     except OSError as error:
+        elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         raise MtxError(
             f"{export}: cannot be written: {error.strerror or error}",
-            f"mtx export {model} --to ctranslate2 --precision {precision} -o DIR, "
-            "then mtx translate DIR --engine ctranslate2",
+            f"write it elsewhere: {elsewhere} -o DIR && {mtx_command('translate', 'DIR', '--engine', 'ctranslate2')}",
         ) from None
     return export
 
@@ -76,7 +80,9 @@ def require_model_directory(model: Path) -> Path:
     if (root / MANIFEST).is_file():
         return root
     if is_run(model):
-        raise UsageError(f"{model}: this run has no model directory yet", f"mtx train {model} goes on with it")
+        raise UsageError(
+            f"{model}: this run has no model directory yet", f"to go on with it: {mtx_command('train', model)}"
+        )
     raise UsageError(f"{model}: is not a model directory or a run directory")
 
 

@@ -5,13 +5,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
+from mtx.interop.licences import Licences
 from mtx.model_directory.storage import LoadedModel
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 
 _CARD = """\
 ---
-{language}tags:
+{language}{licence_metadata}tags:
 - translation
 - marian
 - mtx
@@ -39,7 +42,11 @@ inputs = tokenizer(["TEXT"], return_tensors="pt", padding=True, truncation=True)
 outputs = model.generate(**inputs)
 print(tokenizer.batch_decode(outputs, skip_special_tokens=True))
 ```
-{normalization}{search}{scores}"""
+{normalization}{search}{scores}
+## Licence
+
+{licence}
+"""
 
 _NFC = """
 The model was trained on text in Unicode NFC, and the tokenizer here does not see to that: pass
@@ -55,14 +62,17 @@ def model_card(loaded: LoadedModel, scores: Mapping[str, Any] | None) -> str:
     """The text of the card; `scores` is the content of scores.json."""
     src, tgt = str(loaded.info["src"]), str(loaded.info["tgt"])
     codes = [json.dumps(code) for code in language_codes(src, tgt)]
+    licences = Licences.of_scores(scores)
     return _CARD.format(
         language="".join(f"{line}\n" for line in ("language:", *(f"- {code}" for code in codes)) if codes),
+        licence=licences.sentence(),
+        licence_metadata=yaml.safe_dump(metadata, allow_unicode=True) if (metadata := licences.metadata()) else "",
         src=src, tgt=tgt, config=loaded.model.config, num_ids=loaded.tokenizer.num_ids,
         num_parameters=sum(parameter.numel() for parameter in loaded.model.parameters()),
         max_tokens=loaded.info["max_tokens"],
         normalization=_NFC if loaded.tokenizer.normalization == "nfc" else "",
         search=_SEARCH if loaded.info["beam_size"] > 1 else "",
-        scores="".join(f"{line}\n" for line in ("", "## Scores", "", *_score_lines(scores))) if scores else "",
+        scores="".join(f"{line}\n" for line in ("", "## Scores", "", *score_lines(scores))) if scores else "",
     )  # fmt: skip
 
 
@@ -71,7 +81,7 @@ def language_codes(src: str, tgt: str) -> list[str]:
     return [code for code in dict.fromkeys((src, tgt)) if _LANGUAGE_CODE.fullmatch(code)]
 
 
-def _score_lines(scores: Mapping[str, Any]) -> Iterator[str]:
+def score_lines(scores: Mapping[str, Any]) -> Iterator[str]:
     """A line for each test set and metric, with sacreBLEU's signature."""
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():

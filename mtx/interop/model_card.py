@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from mtx.config.schema import Config
+from mtx.interop.licences import Licences
 from mtx.interop.marian_card import language_codes
 
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
@@ -26,11 +27,11 @@ A Transformer (the encoder-decoder of *Attention Is All You Need*) that translat
 ## How to use it
 
 ```
-pip install mtx-translate
 echo "…" | mtx translate DIR
 ```
 
-`DIR` is this directory. `mtx export DIR --to ctranslate2` and `--to huggingface` make of it what other programs load.
+`DIR` is this directory; `pip install .` in a checkout of mtx's repository installs mtx. `mtx export DIR --to
+ctranslate2` and `--to huggingface` make of it what other programs load.
 
 ## How good it is
 
@@ -45,7 +46,7 @@ well; nobody has looked for bias or harm in what it puts out.
 
 {kept:,} of {read:,} pairs were trained on, {held_out:,} were held out for validation and test.
 That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
-Licence of the model: not given; that of the training text may bind whoever passes the model on.
+{licence}
 
 ## How it was trained
 
@@ -76,7 +77,7 @@ def run_card(
         beam=config.decoding.beam_size, alpha=config.decoding.length_penalty,
         data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
         held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"],
-        pieces=report["pieces"],
+        pieces=report["pieces"], licence=Licences.of_config(config).sentence(),
         steps=steps, batch=config.training.batch_tokens, seed=config.seed, elapsed=elapsed,
         device=run["device"], precision=run["training_precision"], torch=run["torch"],
         init=f"- started from the weights of {shown(str(init['path']))}, sha256 {init['sha256']}\n" if init else "",
@@ -103,6 +104,7 @@ def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
         for name, values in scores.items()
     ]
     metadata: dict[str, Any] = {"language": codes} if codes else {}
+    metadata |= Licences.of_config(config).metadata()
     metadata |= {"tags": ["translation", "mtx"], "library_name": "mtx", "pipeline_tag": "translation"}
     return {**metadata, "model-index": [{"name": f"{config.data.src}-{config.data.tgt}", "results": results}]}
 

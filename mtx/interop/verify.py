@@ -22,6 +22,7 @@ from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError
 from mtx.evaluation import metrics
+from mtx.files.shell import install_command
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +112,8 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
-        logger.warning("transformers is not installed, so translations were not compared; pip install transformers")
+        install = install_command("transformers")
+        logger.warning("transformers is not installed, so translations were not compared\n  help: %s", install)
         return None
     try:
         str(new).encode()

@@ -20,6 +20,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.files.shell import mtx_command
 from mtx.files.untrusted import MAX_JSON_BYTES
 from mtx.model.architecture import parameters
 from mtx.run.configuration import load_config
@@ -86,7 +87,9 @@ def read_run(paths: RunLayout) -> ModelDescription:
         DamagedFileError: if a file of the tokenizer is damaged.
     """
     if not checkpoint_steps(paths):
-        raise UsageError(f"{paths.root}: this run has no model yet", f"mtx train {paths.root} goes on with it")
+        raise UsageError(
+            f"{paths.root}: this run has no model yet", f"to go on with it: {mtx_command('train', paths.root)}"
+        )
     files = Tokenizer.file_names_in(paths.data)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)

@@ -19,6 +19,7 @@ from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk, durable, untrusted
+from mtx.files.shell import mtx_command
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
@@ -116,7 +117,7 @@ def write(
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
-        durable.write_json(new / MODEL_CONFIG, {"model": config.model_dump(), "num_ids": tokenizer.num_ids, **info})
+        durable.write_json(new / MODEL_CONFIG, {"model": config.architecture(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
     for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
         if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before
@@ -140,7 +141,8 @@ def load(directory: Path) -> LoadedModel:
     if is_run(directory):
         return _load_checkpoint(RunLayout(directory))
     if (directory / EXPORT_CONFIG).is_file():
-        raise UsageError(f"{directory}: is an export for CTranslate2", "mtx translate DIR --engine ctranslate2")
+        help = mtx_command("translate", directory, "--engine", "ctranslate2")
+        raise UsageError(f"{directory}: is an export for CTranslate2", help)
     return _load_weights(description.read(directory, (WEIGHTS,)), directory / WEIGHTS)
 
 

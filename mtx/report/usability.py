@@ -154,7 +154,7 @@ def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, str] 
     duration = format_duration(3600 * run.history.hours * (factor - 1))
     state = "training ended while it was still learning" if is_rising else "it has hardly been trained"
     if gained and is_rising:
-        state += f" ({gained.metric} {gained.gain:+.1f} in the last third of the steps)"
+        state += f" ({gained.metric} {gained.last_gain:+.1f} at the last validation)"
     return f"{state}; about {duration} more may bring it further", setting
 
 

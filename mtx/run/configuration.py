@@ -5,7 +5,6 @@ newest checkpoint, whose manifest vouches for it, holds the fixed settings as we
 """
 
 import contextlib
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from mtx.config.fixed import fixed_differences
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.files import durable
+from mtx.files.shell import mtx_command, shell_command
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import STATE, RunLayout
 
@@ -48,7 +48,7 @@ def _how_to_go_on(config: Path) -> str:
     """What to do after an edit: undo it, let the command of the run write the file anew, or start another run."""
     return (
         "undo the change, or give the command that started the run again, which writes the file anew; to start a new "
-        f"run with it: cp {shlex.quote(str(config))} COPY.yaml; mtx train COPY.yaml run_dir=NEW"
+        f"run with it: {shell_command('cp', config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
     )
 
 

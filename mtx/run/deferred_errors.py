@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mtx.errors import MtxError
+from mtx.files.shell import mtx_command
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ class DeferredErrors:
 
     def add_drawing_error(self, page: Path, error: Exception) -> None:
         """Log that a page could not be drawn, which is not the fault of the disk."""
-        self._add(drawing_error(page, error), f"MTX_DEBUG=1 mtx report {page.parent} shows where drawing fails")
+        command = mtx_command("report", page.parent)
+        self._add(drawing_error(page, error), f"to see where drawing fails: MTX_DEBUG=1 {command}")
 
     def _add(self, message: str, help: str) -> None:
         if message not in self.messages:

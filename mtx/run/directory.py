@@ -14,6 +14,7 @@ from mtx.config.fixed import fixed_differences
 from mtx.config.schema import Config
 from mtx.errors import UsageError
 from mtx.files import durable
+from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config
 from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
 from mtx.run.layout import OPTIMIZER, RunLayout
@@ -106,5 +107,5 @@ def check_settings(paths: RunLayout, config: Config) -> None:
         changes = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
-            f"mtx train {paths.root} goes on with its own configuration; another run_dir=DIR starts a new run",
+            f"another run_dir=DIR starts a new run; to go on with its own settings: {mtx_command('train', paths.root)}",
         )

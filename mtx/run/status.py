@@ -69,7 +69,7 @@ class Status:
         state: running, finished, stopped (training can go on), prepared, or new.
         best_bleu, best_step: of the best validation so far.
         best_metric, best_score: the metric that decides which validation is the best, and its score.
-        left_s: seconds of training that are left, by the last estimate; None before the first one.
+        left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
         reason: why it is not running; None if unknown.
     """
 
@@ -124,6 +124,7 @@ def read_status(root: Path) -> Status:
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
     return Status(
-        str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key], left,
+        str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key],
+        None if state.name == "finished" else left,
         scores, state.reason or None,
     )  # fmt: skip

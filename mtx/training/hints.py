@@ -11,7 +11,6 @@ _JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before
 _FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and the number of steps in which the mean fell by no more
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
 _ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
-_GAIN = 1.0  # BLEU or chrF2; a larger gain in the last validation means that training ended too early
 _HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 
@@ -21,19 +20,14 @@ class Hints:
 
     Attributes:
         patience: `training.patience`, which some hints name.
-        best_score: the best validation of earlier starts; None without one.
-        metric: the name of the score that decides which validation is the best.
     """
 
     patience: int | None
-    best_score: float | None = None
-    metric: str = "BLEU"
     _given_kinds: set[str] = field(default_factory=set)
     _window: list[float] = field(default_factory=list)
     _means: list[tuple[int, float]] = field(default_factory=list)
     _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the training mean at that time
     _num_rising: int = 0
-    _gain: float = 0.0  # score of the last validation above the best before it
 
     def step(self, step: int, nll: float, learning_rate: float) -> str | None:
         """After each update; `nll` is its mean per target token."""
@@ -62,10 +56,8 @@ class Hints:
         ends = "" if self.patience else "; training.patience=5 ends such a run by itself"
         return f"it has learned what it can; more text or a larger model.preset would go further{ends}"
 
-    def validation(self, nll: float, score: float, is_best: bool, hypotheses: list[str]) -> str | None:
+    def validation(self, nll: float, is_best: bool, hypotheses: list[str]) -> str | None:
         """After each validation; `is_best` tells whether its score is the best so far."""
-        self._gain = score - self.best_score if is_best and self.best_score is not None else 0.0
-        self.best_score = score if is_best else self.best_score
         if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < _ALIKE * len(hypotheses):
             text = "most translations are the same: the model does not look at its source yet; it may need more steps"
             return self._once("alike", text)
@@ -82,15 +74,6 @@ class Hints:
             "overfits",
             f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls: the model learns its "
             f"text by heart; a larger model.dropout, a smaller model.preset or more text helps{ends}",
-        )
-
-    def end(self, reason: str) -> str | None:
-        """When training is over; `reason` is the key that ended it."""
-        if reason == "patience" or self._gain < _GAIN:
-            return None
-        return (
-            f"the last validation was the best by {self._gain:.1f} {self.metric}: training was not done yet; the same "
-            f"command with a larger training.{reason} goes on"
         )
 
     def _once(self, kind: str, text: str) -> str | None:

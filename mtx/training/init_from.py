@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FIXED = tuple(f"model.{name}" for name in ModelConfig.model_fields if name != "dropout")
+_FIXED = tuple(f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence"))
 _FIXED += ("tokenizer.vocab_size", "tokenizer.normalization")
 _FREE = ("model.dropout", "data.src", "data.tgt")  # inherited only if no recipe, file or command line sets them
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
@@ -72,7 +72,7 @@ def describe(name: str) -> dict[str, Any]:
     model = description.read_run(RunLayout(directory)) if is_checkpoint else description.read(directory, (WEIGHTS,))
     size = model.tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.config.model_dump().items()},
+        **{f"model.{name}": value for name, value in model.config.architecture().items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
@@ -123,7 +123,7 @@ def load(config: Config) -> "LoadedModel | None":
     from mtx.model_directory import storage
 
     loaded = storage.load(_model_directory(name))
-    ignored = {"preset", "dropout"}  # models with the same weights may differ in these
+    ignored = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
     return loaded

@@ -19,6 +19,7 @@ from tqdm import tqdm
 from mtx.errors import UsageError
 from mtx.files import disk, durable, text_files
 from mtx.files.durations import format_duration
+from mtx.files.shell import install_command
 from mtx.files.untrusted import require_file
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.training.hints import Hints
@@ -139,11 +140,10 @@ class MetricsLogger:
             src, hyp = (text[:_SAMPLE_CHARS] for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
         self._log_end(step, time.monotonic())
-        self._hint(step, self._hints.validation(result.nll, result.score, is_best, result.hypotheses))
+        self._hint(step, self._hints.validation(result.nll, is_best, result.hypotheses))
 
     def end(self, step: int, reason: str) -> None:
         """Report that training is over, and the setting that ended it, such as max_steps."""
-        self._hint(step, self._hints.end(reason))
         self.event("end", step=step, reason=reason)
         logger.info("training ends at step %d (%s)", step, reason)
 
@@ -192,5 +192,5 @@ def require_tensorboard() -> None:
     """Raise UsageError if `training.tensorboard` is set and the package is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise UsageError(
-            "training.tensorboard: the package tensorboard is not installed", 'pip install "mtx-translate[tensorboard]"'
+            "training.tensorboard: the package tensorboard is not installed", install_command("tensorboard")
         )

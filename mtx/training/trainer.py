@@ -163,10 +163,7 @@ class Trainer:
         return MetricsLogger(
             self.paths.metrics, state.step, training.max_steps, self.deferred_errors, self._stopping.ends_at,
             None if peak is None else flops / peak,
-            Hints(
-                training.patience, state.best_bleu if state.best_step else None,
-                DECIDING_METRICS[self._metric],
-            ),
+            Hints(training.patience),
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
 

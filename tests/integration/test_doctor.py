@@ -4,8 +4,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
+from mtx.commands import doctor
+from mtx.files.shell import install_command
 from tests.integration.commands import mtx
 
 
@@ -13,12 +16,21 @@ def test_in_words_and_in_json(tmp_path: Path) -> None:
     text = mtx("doctor", tmp_path / "no" / "where")
     assert text.returncode == 0 and text.stderr == b""
     lines = text.stdout.decode().split("\n")[:-1]
-    names = ["mtx", "packages", "CPU", "GPU", "memory", "disk", "device"]
-    assert [line.split(":")[0] for line in lines] == names
+    names = ["mtx", "packages", "CPU", "GPU", "memory", "disk", "device", "not yet"]
+    lines = [line for line in lines if not line.startswith("missing:")]
+    assert [line.split(":")[0] for line in lines] == names and "docs/planned.md" in lines[-1]
     assert f"torch {torch.__version__}" in lines[1] and "GFLOP/s" in lines[6]
     found = json.loads(mtx("doctor", "--json").stdout)
     assert found["versions"]["torch"] == torch.__version__ and found["device"]["gflops"] > 0
     assert found["disk"]["free_gb"] > 0 and found["gpu"]["devices"] == []
+
+
+def test_what_is_missing_is_told_with_what_needs_it_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "package_version", lambda name="mtx": None if name == "ctranslate2" else "1.0")
+    versions = doctor._versions()
+    assert versions["ctranslate2"] == "missing" and versions["torch"] == "1.0"
+    expected = "missing:  ctranslate2, for --to ctranslate2 and --engine ctranslate2: "
+    assert doctor._missing(versions) == [expected + install_command("ctranslate2")]
 
 
 def test_a_device_that_is_not_here(refused: Callable[..., None]) -> None:

@@ -48,6 +48,9 @@ def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Pat
         }  # fmt: skip
         assert done["proof"]["has_references"] and done["proof"]["num_lines"] > 10
         assert durable.read_json(tmp_path / "out" / "mtx.json")["precision"] == precision
+        card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+        assert f"in {precision}." in card and f"On {done['proof']['num_lines']} lines, " in card
+        durable.verify(tmp_path / "out", ("README.md",))
 
 
 def test_a_model_alone_needs_text_for_the_proof(run_copy: Path, tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_a_missing_library_is_one_line(
     run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
-    words = ["not installed", 'pip install "mtx-translate[export]"']
+    words = ["not installed", "pip install 'ctranslate2>="]
     refused(1, words, "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
 
 

@@ -58,6 +58,7 @@ def test_status_of_a_finished_run(trained: Path) -> None:
     assert "state:     finished\n" in text and "40 of 40" in text and "validation BLEU" in text
     assert "time left: none\n" in text and "heldout BLEU" in text
     found = json.loads(mtx("status", trained, "--json").stdout)
+    assert found["left_s"] is None
     assert (found["state"], found["step"], found["max_steps"]) == ("finished", 40, 40)
     assert tree(trained) == before
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.commands.train import program_name
+from mtx.files.shell import program_name
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -86,6 +86,20 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
     assert longer.returncode == 0 and b"going on from step 40" in longer.stderr
     assert SCORE_LINE.fullmatch(longer.stdout.decode())
     assert events(run_copy)[-1]["step"] == 44
+
+
+def test_the_licences_of_a_finished_run_may_change_and_only_its_card_does(run_copy: Path) -> None:
+    before = tree(run_copy / "model")
+    result = mtx("train", run_copy, "model.licence=CC-BY-4.0", "data.licence=bought for a project")
+    assert result.returncode == 0 and b"this run is finished" in result.stderr
+    after = tree(run_copy / "model")
+    changed = {name for name, content in after.items() if before.get(name) != content}
+    assert changed == {"README.md", "scores.json", "manifest.json"} and before.keys() == after.keys()
+    card = after["README.md"].decode()
+    assert "license: cc-by-4.0\n" in card and "training text: `bought for a project`; it may bind" in card
+    assert before["README.md"].decode().partition("Licence of")[2].partition("\n")[2] in card
+    again = mtx("train", run_copy)
+    assert again.returncode == 0 and tree(run_copy / "model") == after
 
 
 def test_a_finished_run_names_the_setting_that_ended_it(run_copy: Path) -> None:

@@ -1,13 +1,19 @@
-"""The command line itself: its version, and completion for shells."""
+"""The command line itself: its version, its help, and completion for shells."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import typer
 
 from mtx import cli
+from mtx.commands.help import EXAMPLES
 from mtx.run.machine import package_version
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_the_version_is_that_of_the_installed_package(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,9 +23,37 @@ def test_the_version_is_that_of_the_installed_package(capsys: pytest.CaptureFixt
 
 def test_the_command_line_is_there_without_the_libraries_of_a_configuration() -> None:
     """They take as long to import as the rest of `mtx --help`."""
-    code = "import sys, mtx.cli; print({'pydantic', 'yaml', 'torch', 'numpy'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
+    heavy = "print({'pydantic', 'yaml', 'torch', 'numpy', 'rich'} & set(sys.modules))"
+    for shown in ("[]", "['--help']", "['train', '--help']"):
+        code = f"import sys, mtx.cli; mtx.cli.run({shown}); {heavy}"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.endswith("\nset()\n") and "Usage: mtx" in done.stdout
+
+
+def test_the_help_has_groups_with_whole_summaries_and_says_what_mtx_does_not_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    assert sorted(name for group in EXAMPLES.values() for name in group) == sorted(commands)
+    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == ["Options", *EXAMPLES, "Not there yet"]
+    assert "..." not in text.partition("Options:")[2] and "\x1b" not in text
+    words = " ".join(text.split())
+    for name, command in commands.items():
+        assert f"{name} {' '.join(command.help.split()).partition('. ')[0].rstrip('.')}" in words
+    assert "several GPUs" in words and "docs/planned.md" in words and (ROOT / "docs/planned.md").is_file()
+
+
+@pytest.mark.parametrize("name", [name for group in EXAMPLES.values() for name in group])
+def test_the_help_of_a_command_ends_with_its_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([name, "--help"]) == 0
+    lines = capsys.readouterr().out.split("\n")[:-1]
+    start = next(number for number, line in enumerate(lines) if line in ("Example:", "Examples:"))
+    examples = [line.removeprefix("  ") for line in lines[start + 1 :]]
+    assert examples in [group.get(name) for group in EXAMPLES.values()]
+    assert all(re.match(r"(echo .* \| )?mtx ", line) and f"mtx {name}" in line for line in examples)
+    assert max(map(len, examples)) <= 78
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every command in the README and the guide is one that mtx has, and every file that a document names exists."""
+"""Every command in the README, the guide and the help is one that mtx has; every file that a document names exists."""
 
 import re
 import shlex
@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from mtx import cli
+from mtx.commands.help import EXAMPLES
 from mtx.config import settings
 from mtx.config.schema import key_names
 
@@ -22,7 +23,8 @@ def _commands() -> list[str]:
         ):
             lines = [line.rpartition(" | ")[2] for line in block.split("\n")]
             found += [line for line in lines if re.match(r"mtx [a-z]", line) and not re.search(r"\[|MODEL|  ", line)]
-    return sorted({*found})
+    examples = [line for group in EXAMPLES.values() for lines in group.values() for line in lines]
+    return sorted({*found, *(line.rpartition(" | ")[2] for line in examples)})
 
 
 def test_there_are_some() -> None:

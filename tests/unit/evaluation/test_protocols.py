@@ -8,6 +8,7 @@ from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.metrics import score
 from mtx.evaluation.protocols import find, split_compounds
+from mtx.files.shell import install_command
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:
@@ -133,7 +134,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(UsageError, match="sacremoses is not installed") as caught:
         find("aiayn", "de")
-    assert caught.value.help == 'pip install "mtx-translate[protocols]"'
+    assert caught.value.help == install_command("sacremoses")
 
 
 def test_references_without_punctuation_do_not_decide_whether_text_is_tokenised() -> None:

@@ -9,10 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.files import durable
 from mtx.interop.ctranslate2 import model_spec, write_ctranslate2
+from mtx.interop.ctranslate2_card import ctranslate2_card
+from mtx.interop.verify import Comparison
 from mtx.model_directory import storage
 from tests.exports import INFO, VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
@@ -66,6 +69,29 @@ def test_the_directory_says_what_it_is_and_is_whole(tokenizer: Tokenizer, tmp_pa
         write_ctranslate2(loaded, tmp_path / "export", precision)
         sizes[precision] = (tmp_path / "export" / "model.bin").stat().st_size
     assert sizes["float32"] > 1.8 * sizes["float16"] and sizes["float32"] > 1.5 * sizes["int8"]  # positions stay whole
+
+
+def test_the_model_card_says_what_the_export_is_and_how_it_was_verified(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    lively_bundle(tokenizer, tmp_path / "model")
+    scores = {
+        "news": {"bleu": {"score": 25.125, "signature": "sig"}},
+        "run": {"licence": "CC-BY-4.0", "data_licence": "ours\n# x"},
+    }
+    write_ctranslate2(storage.load(tmp_path / "model"), tmp_path / "out", "int8", scores=scores)
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    _, metadata, text = card.split("---\n", 2)
+    values = yaml.safe_load(metadata)
+    assert (values["license"], values["library_name"]) == ("cc-by-4.0", "ctranslate2")
+    assert "# `de` to `en`, for CTranslate2" in text and "in int8." in text and "news, bleu: 25.12 (`sig`)" in text
+    assert "python example.py < input.txt" in text and "were not compared" in text
+    assert "Licence of the model: `CC-BY-4.0`. Licence of the training text: `ours # x`" in text
+    compared = ctranslate2_card(
+        storage.load(tmp_path / "model").info, "int8", scores, Comparison(200, 0.9, True, -0.25)
+    )
+    assert "On 200 lines, 90.0% of its translations are those of the model that it was made from" in compared
+    assert "its BLEU differs from that model's by -0.25." in compared
+    apart = ctranslate2_card(storage.load(tmp_path / "model").info, "int8", None, Comparison(20, 0.5, False, 3.0))
+    assert "It was not scored." in apart and "the others are 3.00 BLEU apart" in apart
 
 
 def test_every_position_that_a_translation_can_need_is_there(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.files import durable
+from mtx.files.shell import install_command
 from mtx.interop import export_cache
 from mtx.interop.export_cache import cached_export
 from mtx.model_directory import storage
@@ -83,6 +84,17 @@ def test_nothing_is_left_of_one_that_fails(error: BaseException, model: Path, mo
     with pytest.raises((MtxError, KeyboardInterrupt)):
         cached_export(model)
     assert sorted(model.iterdir()) == before
+
+
+def test_without_the_library_nothing_is_written_or_told(
+    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = sorted(model.rglob("*"))
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with caplog.at_level("INFO"), pytest.raises(MtxError, match="CTranslate2 is not installed") as error:
+        cached_export(model)
+    assert sorted(model.rglob("*")) == before and caplog.text == ""
+    assert error.value.help == install_command("ctranslate2")
 
 
 @pytest.mark.seconds

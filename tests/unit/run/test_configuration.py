@@ -10,6 +10,7 @@ from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.files import durable
+from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config, load_config
 from mtx.run.layout import RunLayout
 
@@ -51,7 +52,7 @@ def test_an_edit_is_told_with_the_settings_that_it_changed(run: RunLayout) -> No
     run.config.write_text(settings.dump(CONFIG).replace("beam_size: 4", "beam_size: 5"))
     with pytest.raises(DamagedFileError, match="config.yaml: was changed after mtx wrote it$") as caught:
         load_config(run)
-    assert f"cp {run.config} COPY.yaml; mtx train COPY.yaml run_dir=NEW" in (caught.value.help or "")
+    assert f"cp {run.config} COPY.yaml && {mtx_command('train', 'COPY.yaml')} run_dir=NEW" in (caught.value.help or "")
 
 
 def test_the_newest_checkpoint_tells_the_fixed_settings_whatever_became_of_the_file(run: RunLayout) -> None:

@@ -40,7 +40,7 @@ def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list
     hints_given = []
     for number, nll in enumerate(nlls):
         _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
-        if (hint := hints.validation(nll, 20.0, is_best, [str(i) for i in range(100)])) is not None:
+        if (hint := hints.validation(nll, is_best, [str(i) for i in range(100)])) is not None:
             hints_given.append(hint)
     return hints_given
 
@@ -58,18 +58,6 @@ def test_no_hint_while_bleu_gets_better_all_the_same() -> None:
 def test_translations_that_are_all_the_same_are_told() -> None:
     hints = Hints(None)
     _train(hints, lambda _: 6.0, range(1, 51))
-    hint = hints.validation(6.0, 0.1, True, ["A man ."] * 95 + list("abcde"))
+    hint = hints.validation(6.0, True, ["A man ."] * 95 + list("abcde"))
     assert hint is not None and "does not look at its source" in hint
-    assert hints.validation(6.0, 0.1, True, ["A man ."] * 100) is None, "once"
-
-
-def test_training_that_ends_too_early_is_told_with_the_key_that_ended_it() -> None:
-    hints = Hints(None)
-    hints.validation(5.0, 2.0, True, [])
-    assert hints.end("max_steps") is None, "one validation does not tell"
-    for bleu in (2.0, 9.5):
-        hints.validation(5.0, bleu, True, [])
-    assert "best by 7.5 BLEU" in str(hints.end("time_limit")) and "training.time_limit" in str(hints.end("time_limit"))
-    assert hints.end("patience") is None
-    hints.validation(5.0, 9.8, True, [])
-    assert hints.end("max_steps") is None
+    assert hints.validation(6.0, True, ["A man ."] * 100) is None, "once"
