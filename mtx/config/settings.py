@@ -16,7 +16,7 @@ import yaml
 from pydantic import ValidationError
 
 from mtx.config import seal
-from mtx.config.messages import describe_problems, did_you_mean, nearest, unknown_key
+from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
 from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
@@ -209,8 +209,9 @@ def find_config(name: str) -> Path:
         raise UsageError(
             f"{name}: a section, not a recipe or a key", f"its keys: {', '.join(fields(inner, f'{name}.'))}"
         )
-    near = nearest(name, recipe_names()) or nearest(name, key_names())
-    raise UsageError(f"no recipe named {name!r}{did_you_mean(near)}", "mtx config lists the recipes")
+    near = nearest(name, recipe_names())
+    about = did_you_mean(near) if near else about_unknown(name, key_names())
+    raise UsageError(f"no recipe named {name!r}{about}", "mtx config lists the recipes")
 
 
 def exists(path: Path) -> bool:
