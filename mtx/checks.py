@@ -20,6 +20,7 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
+from mtx.run.planned_end import planned_end
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
@@ -67,7 +68,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     """All warnings about prepared data and the plan to train on it; those about the text come first.
 
     Args:
-        last_step: the step at which training will end, if a forecast exists; None means `training.max_steps`.
+        last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
     figures = text_figures(data)
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(figures, config))
@@ -140,9 +141,10 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     if epoch < _FEW_STEPS:
         help = "a smaller training.batch_tokens makes more steps of the same text"
         yield Advice(f"an epoch has only {epoch:.1f} steps", help)
-    last = training.max_steps if last_step is None else last_step
+    planned, ends_by = planned_end(training, epoch)
+    last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
-    if last > _MANY_EPOCHS * epoch and not ends_sooner:
+    if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
         help = "a smaller training.max_steps, or training.patience=6, which ends training when BLEU no longer rises"
         yield Advice(f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs", help)
     if last <= training.warmup_steps:

@@ -4,9 +4,9 @@ from typing import Any
 
 from mtx.config.schema import Config, leaves
 
-MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.time_limit", "training.validate_every",
-              "training.checkpoint_every", "training.average_last", "training.patience", "training.tensorboard",
-              "decoding")  # fmt: skip
+MAY_CHANGE = ("run_dir", "device", "data.dir", "training.max_steps", "training.max_epochs", "training.time_limit",
+              "training.validate_every", "training.checkpoint_every", "training.average_last", "training.patience",
+              "training.tensorboard", "decoding")  # fmt: skip
 
 
 def may_change(key: str) -> bool:
