@@ -45,7 +45,7 @@ for command in (
 ):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
-_PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
+_PRINTING = {"evaluate", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -112,6 +113,20 @@ class Status:
             return f"{self.step:,}, beyond training.max_steps={self.max_steps}"
         of_epochs = f" (epoch {self.epochs or 0:.1f} of {self.max_epochs:,})" if self.max_epochs is not None else ""
         return f"{self.step:,}" + ("" if self.max_steps is None else f" of {self.max_steps:,}") + of_epochs
+
+
+def unfinished(root: Path) -> str | None:
+    """What is not done yet of a run, as the end of a sentence with the command that goes on; None if it is finished."""
+    status = read_status(root)
+    command = shlex.join(["mtx", "train", str(root)])
+    match status.state:
+        case "finished":
+            return None
+        case "running":
+            return f"is being worked on, at step {status.progress()}"
+        case "stopped":
+            return f"stopped at step {status.progress()}: {command} goes on"
+    return f"has not been trained yet: {command} does it"
 
 
 def read_status(root: Path) -> Status:
