@@ -24,6 +24,8 @@ from mtx.evaluation.significance import (
 
 _NUM_BINS, _BIN_WORDS, _BIN_CHARACTERS = 5, 10, 20  # of reference lengths; the last bin has no end
 _NUM_SENTENCES = 5
+_FEW_SEEDS = 3
+_LEAST_P = 0.0001
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class Comparison:
         """Whether a group has several runs."""
         return len(self.groups) < len(self.names)
 
+    def has_few_seeds(self) -> bool:
+        """Whether runs are compared over seeds, but of a setting there are too few to notice a small difference."""
+        smallest = min(len(group.members) for group in self.groups)
+        return self.has_seeds() and len(self.groups) > 1 and smallest < _FEW_SEEDS
+
     def headline(self) -> list[str]:
         """The verdicts by the metric that decides: a sentence for each group except the first."""
         return self._verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
@@ -112,8 +119,13 @@ class Comparison:
         test = "paired bootstrap" if self.paired == "bs" else "approximate randomisation"
         numbers = len(group.members), len(baseline.members)
         if max(numbers) > 1:
-            test = f"{numbers[0]} and {numbers[1]} seeds on the same sentences"
-        return f"{group.label} is {difference}, {significance} (p = {score.p_value:.4f}, {test})"
+            test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
+        return f"{group.label} is {difference}, {significance} ({p_text(score.p_value, 'p = ', 'p < ')}, {test})"
+
+
+def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
+    """A p-value with four digits after the point, after a sign of relation."""
+    return f"{equal}{p_value:.4f}" if p_value >= _LEAST_P else f"{less}{_LEAST_P}"
 
 
 def compare(

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from mtx.evaluation.comparison import Comparison
+from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.significance import GroupScore
 from mtx.files.tables import Style, draw
 
 Format = Literal["text", "markdown", "latex", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-_LEAST_P = 0.0001
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,8 @@ class Results:
         if has_one_seed and not any(comparison.has_seeds() for comparison in self.test_sets.values()):
             seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
             notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
+        if any(comparison.has_few_seeds() for comparison in self.test_sets.values()):
+            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
         return notes
 
     def headlines(self) -> list[str]:
@@ -61,7 +62,8 @@ def output_lines(results: Results, form: Format) -> list[str]:
             return _csv(results)
         case "text":
             return list(_text(results))
-    return list(_page(results, form))
+    first, *others = _page(results, form)
+    return [*([first] if first else []), *others]
 
 
 def _values(results: Results) -> dict[str, Any]:
@@ -100,11 +102,6 @@ def _group_table(result: Comparison, style: Style) -> list[str]:
 def _group_cells(score: GroupScore) -> tuple[str, str]:
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
     return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
-
-
-def p_text(p_value: float) -> str:
-    """A p-value with four digits after the point."""
-    return f"{p_value:.4f}" if p_value >= _LEAST_P else f"<{_LEAST_P}"
 
 
 def _system_table(result: Comparison, style: Style) -> list[str]:
