@@ -20,6 +20,7 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
+from mtx.run.planned_end import planned_end
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
@@ -30,8 +31,7 @@ _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
-_FEW_STEPS, _MANY_EPOCHS = 10, 100  # steps of an epoch, epochs of a run
-_ENOUGH_EPOCHS = 40
+_FEW_STEPS, _MANY_EPOCHS, _ENOUGH_EPOCHS = 10, 100, 40  # steps of an epoch, epochs of a run
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
@@ -68,7 +68,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     """All warnings about prepared data and the plan to train on it; those about the text come first.
 
     Args:
-        last_step: the step at which training will end, if a forecast exists; None means `training.max_steps`.
+        last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
     figures = text_figures(data)
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(figures, config))
@@ -141,12 +141,13 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     if epoch < _FEW_STEPS:
         help = "a smaller training.batch_tokens makes more steps of the same text"
         yield Advice(f"an epoch has only {epoch:.1f} steps", help)
-    last = training.max_steps if last_step is None else last_step
+    planned, ends_by = planned_end(training, epoch)
+    last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
-    if last > _MANY_EPOCHS * epoch and not ends_sooner:
+    if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
         text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones teach nothing"
-        help = f"training.max_steps={max(1, round(_ENOUGH_EPOCHS * epoch))}, which are {_ENOUGH_EPOCHS} epochs"
-        yield Advice(text, f"{help}, or training.patience=6, which ends training when BLEU no longer rises")
+        help = f"training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6, which ends training when it gains nothing"
+        yield Advice(text, help)
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"

@@ -48,7 +48,7 @@ for command in (
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
-_PRINTING = {"evaluate", "compare", "config", "status", "doctor"}  # commands whose only result is their output
+_PRINTING = {"evaluate", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
@@ -109,14 +109,19 @@ def _report_error(error: MtxError) -> int:
 
 def _usage_error(error: Any) -> UsageError:
     """The parser's error in our words; for a setting written as an option, the help shows its right form."""
-    from mtx.config.messages import nearest
+    from mtx.config.messages import keys_meant
+    from mtx.config.other_names import NOT_THERE
     from mtx.config.schema import key_names
 
     option = getattr(error, "option_name", "")
-    key = option.lstrip("-").split("=")[0].replace("-", "_")
+    name = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
-    if takes_settings and (near := nearest(key, key_names())):
-        return UsageError(f"no option {option}", f"settings are written key=value: {near}=VALUE")
+    if option and takes_settings:
+        if keys := keys_meant(name, key_names()):
+            values = " ".join(f"{key}=VALUE" for key in keys)
+            return UsageError(f"no option {option}", f"settings are written key=value: {values}")
+        if name in NOT_THERE:
+            return UsageError(f"no option {option}", NOT_THERE[name])
     command = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 

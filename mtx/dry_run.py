@@ -60,7 +60,7 @@ def rehearse(config: Config) -> dict[str, Any]:
             trainer.state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
         run, num_bytes = _run(trainer), trainer.space_needed() + num_data
         measured = {"prepare_s": made - started, **measure(trainer, scratch, made)}
-        left = forecast(config.training, trainer.state, measured)
+        left = forecast(config.training, trainer.state, measured, trainer.planned_end())
         last = trainer.state.step + left["steps"]
         report = {
             "src": config.data.src, "tgt": config.data.tgt, "was_prepared": was_prepared,
@@ -84,7 +84,8 @@ def _run(trainer: Trainer) -> dict[str, Any]:
         "device": runtime.device, "precision": runtime.precision, "threads": runtime.threads,
         "micro_steps": trainer.num_micro_steps, "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "pieces": data.tokenizer.num_pieces, "exports": export_note(trainer.config.model),
-        "batch_tokens": training.batch_tokens, "steps_done": trainer.state.step, "max_steps": training.max_steps,
+        "batch_tokens": training.batch_tokens, "steps_done": trainer.state.step, "max_steps": trainer.planned_end()[0],
+        "max_epochs": training.max_epochs,
         "steps_per_epoch": checks.steps_per_epoch(data.train, training.batch_tokens),
     }  # fmt: skip
 
@@ -143,7 +144,8 @@ def _model(report: dict[str, Any]) -> Iterator[str]:
         yield f"  note: {run['exports']}"
     done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
-    yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
+    about = f"about {run['max_steps']:,}" if left["ends_by"] == "max_epochs" else f"{run['max_steps']:,}"
+    yield f"steps:    {about}{done}, with {run['batch_tokens']:,} target tokens each{end}"
     most = "at most " if left["may_end_sooner"] else ""
     epochs = f"the run sees the training text {most}{run['epochs']:,.1f} times"
     yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"

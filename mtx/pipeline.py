@@ -179,10 +179,11 @@ def _announce(trainer: Trainer) -> None:
     config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     tokens = config.training.batch_tokens
-    steps, done = max(0, config.training.max_steps - trainer.state.step), trainer.state.step
+    (last, ends_by), done = trainer.planned_end(), trainer.state.step
+    steps = max(0, last - done)
     epochs = steps / checks.steps_per_epoch(train, tokens)
-    if done > config.training.max_steps:
-        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, config.training.max_steps)
+    if ends_by == "max_steps" and done > last:
+        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
     logger.info(
         "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,
@@ -279,9 +280,9 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
+    training = {"init_from", "tensorboard", *(() if config.training.max_epochs else ("max_epochs",))}  # a later key
     exclude: Any = {
-        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
-        "training": {"init_from", "tensorboard"},
+        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "training": training,
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()

@@ -2,18 +2,19 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, Device, Published, find_protocol
+from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output, require_stdout
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
-from mtx.files.streams import print_json, print_lines
+from mtx.files.streams import print_lines
+from mtx.files.text_files import printable
 from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
-    from mtx.evaluation.comparison import Comparison
+    from mtx.evaluation.comparison_output import Results
     from mtx.evaluation.test_sets import TestSet
 
 _WORSE = 3  # exit code of --fail-if-worse
@@ -25,6 +26,16 @@ class Metric(StrEnum):
     bleu = "bleu"
     chrf = "chrf"
     ter = "ter"
+
+
+class Format(StrEnum):
+    """The forms in which a comparison can be printed."""
+
+    text = "text"
+    markdown = "markdown"
+    latex = "latex"
+    csv = "csv"
+    json = "json"
 
 
 class Test(StrEnum):
@@ -49,37 +60,59 @@ def compare(
         bool, typer.Option("--fail-if-worse", help="Exit with 3 if another is significantly worse than the first.")
     ] = False,
     device: Device = "auto",
-    as_json: AsJson = False,
+    form: Annotated[
+        Format, typer.Option("--format", help="Tables for a page or a paper, or all values for programs.")
+    ] = Format.text,
+    output: Output = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Compare runs, models or files of hypotheses by BLEU, chrF and TER with sacreBLEU's significance tests."""
+    """Compare runs, models or files of hypotheses by BLEU, chrF and TER, each setting over its seeds."""
+    if as_json and form not in (Format.text, Format.json):
+        raise UsageError(f"--json and --format {form.value} exclude each other")
+    if output is None:
+        require_stdout("-o FILE writes a file")
     texts = _texts(systems, src, ref, direction, test)
+    results = _results(systems, texts, metrics, protocol, paired, device)
+    from mtx.evaluation.comparison_output import output_lines
+
+    lines = output_lines(results, "json" if as_json else form.value)
+    if output is None:
+        print_lines(lines)
+    else:
+        with open_output(output) as file:
+            file.write("".join(f"{printable(line)}\n" for line in lines).encode())
+    of_groups = [(m, n) for c in results.test_sets.values() for m in c.metrics for n in range(1, len(c.groups))]
+    if fail_if_worse and any(metric.is_worse(number) for metric, number in of_groups):
+        raise typer.Exit(_WORSE)
+
+
+def _results(
+    systems: list[Path], texts: "list[TestSet]", metrics: list[Metric] | None, protocol: ProtocolName | None,
+    paired: Test, device: str,
+) -> "Results":  # fmt: skip
+    """Translate what is not translated yet, and compare the systems on each test set."""
     from mtx.evaluation import comparison
-    from mtx.evaluation.differing_settings import differing_settings, groups_by_seed
+    from mtx.evaluation.comparison_output import Results
+    from mtx.evaluation.differing_settings import differing_settings, groups_by_seed, groups_of
     from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
+    from mtx.run.status import unfinished
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     translators = {path: load_translator(str(path), device=device) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     published = find_protocol(protocol, tgt)
-    comparisons = {}
+    comparisons, groups = {}, groups_of(systems, [str(path) for path in systems])
     for text in texts:
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(
-            outputs, references, paired.value, metrics or METRICS, tgt, published
+            outputs, references, paired.value, metrics or METRICS, tgt, published, groups
         )
-    keys, groups = differing_settings(systems), groups_by_seed(systems)
-    if as_json:
-        values: dict[str, Any] = {"differing_keys": keys, "same_but_for_seed": groups}
-        print_json({**values, "test_sets": {name: c.as_dict() for name, c in comparisons.items()}})
-    else:
-        _print_keys(keys, [str(path) for path in systems if is_run(path)])
-        for name, result in comparisons.items():
-            _print(name, result, groups)
-    is_worse = [m.is_worse(n) for c in comparisons.values() for m in c.metrics for n in range(1, len(systems))]
-    if fail_if_worse and any(is_worse):
-        raise typer.Exit(_WORSE)
+    runs = [path for path in systems if is_run(path)]
+    states = {str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))}
+    names = [str(run) for run in runs]
+    return Results(names, differing_settings(systems), groups_by_seed(systems), states, comparisons)
 
 
 def _texts(
@@ -98,39 +131,3 @@ def _texts(
     if ref is None:
         return test_sets.test_sets_of_runs(systems, test)
     return [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
-
-
-def _print_keys(keys: dict[str, list[object]], names: list[str]) -> None:
-    if not keys:
-        return
-    print_lines(["what differs:"])
-    for key, values in keys.items():
-        listed = ", ".join(f"{v} ({n})" for v, n in zip(values, names, strict=True))
-        print_lines([f"  {key}: {listed}"])
-
-
-def _print(name: str, result: "Comparison", groups: list[list[int]]) -> None:
-    from mtx.evaluation.comparison import mean_and_deviation
-
-    width = max(map(len, result.names))
-    lines = [f"{name}, {result.num_lines:,} sentences"]
-    for metric in result.metrics:
-        lines += ["", f"{metric.name}  {metric.signature}"]
-        for system, measured in zip(result.names, metric.systems, strict=True):
-            about = "" if measured.ci is None else f"  95%: {measured.mean:.2f} ± {measured.ci:.2f}"
-            chance = "" if measured.p_value is None else f"  p = {measured.p_value:.4f}"
-            lines.append(f"  {system:{width}}  {measured.score:6.2f}{about}{chance}")
-        for group in groups:
-            if len(group) > 1:
-                mean, deviation = mean_and_deviation([metric.systems[number].score for number in group])
-                lines.append(f"  {len(group)} runs that differ in their seeds: {mean:.2f} ± {deviation:.2f}")
-    lines += ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
-    for bucket in result.lengths:
-        scores = "  ".join(f"{score:6.2f}" for score in bucket.bleu)
-        lines.append(f"  {bucket.length:12} {bucket.count:6,} sentences  {scores}")
-    if result.sentences:
-        lines += ["", f"where {result.names[1]} differs most from {result.names[0]}:"]
-    for row in result.sentences:
-        lines.append(f"  line {row.line}: {row.reference}")
-        lines += [f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True)]
-    print_lines(lines)

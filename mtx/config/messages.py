@@ -1,4 +1,4 @@
-"""Messages about a wrong configuration: unknown keys with the most similar one, and pydantic's errors key by key."""
+"""Messages about a wrong configuration: unknown keys with the key that is meant, and pydantic's errors key by key."""
 
 import difflib
 import re
@@ -7,27 +7,58 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mtx.config.other_names import KEYS_FOR, NOT_THERE
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names, leaves
 from mtx.config.yaml_text import kind_of
 
+_NEAR = 0.75  # likeness of names that differ in one letter of four
+
 
 def nearest(name: str, names: list[str]) -> str | None:
-    """The most similar of `names`, compared as a whole and by the part after the last dot; None if none is similar."""
-    short = {other.rpartition(".")[2]: other for other in names}
-    close = difflib.get_close_matches(name, names, 1, 0.6) or [
-        short[match] for match in difflib.get_close_matches(name.rpartition(".")[2], list(short), 1, 0.75)
-    ]
+    """The most similar of `names`; None if none is similar."""
+    close = difflib.get_close_matches(name, names, 1, 0.6)
     return close[0] if close else None
+
+
+def keys_meant(name: str, names: Iterable[str]) -> list[str]:
+    """The keys among `names` that an unknown key means: what other programs call so, else the nearest in spelling.
+
+    Sections do not count, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
+    """
+    keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
+    if keys or _without_section(name) in NOT_THERE:
+        return keys
+    near = [key for key in names if _likeness(_last(name), _last(key)) >= _NEAR or name.partition(".")[0] == key]
+    return sorted(near, key=lambda key: -_likeness(name, key))[:1]
+
+
+def about_unknown(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown key: the key that may be meant, or what mtx has instead; may be empty."""
+    if instead := NOT_THERE.get(_without_section(name)):
+        return f"; {instead}"
+    return did_you_mean(" and ".join(keys_meant(name, names)))
 
 
 def unknown_key(key: str, names: list[str] | None = None) -> str:
     """The message that `key` is not one of `names`, which are by default all keys of the configuration."""
-    return f"{key}: unknown key{did_you_mean(nearest(key, names or key_names()))}"
+    return f"{key}: unknown key{about_unknown(key, names or key_names())}"
 
 
 def did_you_mean(near: str | None) -> str:
     """The end of a message about an unknown name, if there is a similar one."""
     return f", did you mean {near}?" if near else ""
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _without_section(name: str) -> str:
+    return _last(name).lower().replace("-", "_")
+
+
+def _likeness(name: str, key: str) -> float:
+    return difflib.SequenceMatcher(None, key, name).ratio()
 
 
 # What was expected, for each type of pydantic error; limits come from the context of the error.

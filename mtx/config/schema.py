@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from mtx.config import limits
 
+NULL = ("null", "~", "")  # text that means null
 # A local name with such an ending is one file; any other name means two files, one for each language.
 FILE_ENDING = re.compile(r"\.(tsv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
 
@@ -98,7 +99,7 @@ class Section(BaseModel):
         field = cls.model_fields.get(name)
         if field is None or not isinstance(value, str):
             return value
-        is_null = value in ("null", "~", "")
+        is_null = value in NULL
         if get_origin(field.annotation) is tuple:
             items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
             return () if is_null or not items.strip() else tuple(item.strip() for item in items.split(","))
@@ -241,7 +242,14 @@ class TrainingConfig(Section):
         description="model or run directory to start from, with its tokenizer and architecture; use a smaller "
         "training.learning_rate than for a new model, such as 0.0002",
     )
-    max_steps: PositiveInt = Field(100_000, description="number of optimizer updates")
+    max_steps: PositiveInt | None = Field(
+        100_000, description="number of optimizer updates; null: only training.max_epochs counts"
+    )
+    max_epochs: PositiveInt | None = Field(
+        None,
+        description="passes over all training pairs after which training ends; null: only training.max_steps counts. "
+        "With both, training ends at whichever comes first; one alone on the command line replaces the recipe's other",
+    )
     time_limit: Seconds | None = Field(None, gt=0, description="the run ends within it, averaged and scored: 2h, 90m")
     batch_tokens: BatchTokens = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
     micro_batch_tokens: Auto | BatchTokens = Field(
@@ -259,6 +267,13 @@ class TrainingConfig(Section):
     average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (paper 6.1)")
     patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
     tensorboard: Bool = Field(False, description="write metrics for TensorBoard (needs the package tensorboard)")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _let_epochs_count(cls, values: Any) -> Any:
+        """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
+        has_epochs = isinstance(values, Mapping) and values.get("max_epochs") not in (None, *NULL)
+        return {"max_steps": None, **values} if has_epochs else values
 
 
 class DecodingConfig(Section):
@@ -294,6 +309,8 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
         data, training, size = self.data, self.training, self.tokenizer.vocab_size
+        if training.max_steps is None and training.max_epochs is None:
+            raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
         if training.batch_tokens < data.max_tokens:
             tokens = training.batch_tokens
             raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")

@@ -16,8 +16,8 @@ import yaml
 from pydantic import ValidationError
 
 from mtx.config import seal
-from mtx.config.messages import describe_problems, did_you_mean, nearest, unknown_key
-from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
+from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
 from mtx.files.text_files import printable, read_lines
@@ -54,8 +54,9 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     path = find_config(name) if name else None
     is_run = path is not None and path.name == "config.yaml" and path.parent == Path(name or "")
     values, lines = read_yaml(path) if path else ({}, {})
-    file_keys = {key for key, _ in leaves(values)}
     settings = dict(_split_override(argument) for argument in overrides)
+    _replace_other_bound(values, settings)
+    file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
     if is_run and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
@@ -209,8 +210,9 @@ def find_config(name: str) -> Path:
         raise UsageError(
             f"{name}: a section, not a recipe or a key", f"its keys: {', '.join(fields(inner, f'{name}.'))}"
         )
-    near = nearest(name, recipe_names()) or nearest(name, key_names())
-    raise UsageError(f"no recipe named {name!r}{did_you_mean(near)}", "mtx config lists the recipes")
+    near = nearest(name, recipe_names())
+    about = did_you_mean(near) if near else about_unknown(name, key_names())
+    raise UsageError(f"no recipe named {name!r}{about}", "mtx config lists the recipes")
 
 
 def exists(path: Path) -> bool:
@@ -231,7 +233,7 @@ def _split_override(argument: str) -> tuple[str, str]:
 def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if any(name.startswith(f"{key}.") for name in key_names()):
-        if not (key == "data.hub" and value in ("null", "~", "")):  # the one section that may be null
+        if not (key == "data.hub" and value in NULL):  # the one section that may be null
             return f"{key}: is a section, expected {key}.KEY=VALUE"
     elif key not in key_names():
         return unknown_key(key)
@@ -242,6 +244,14 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
         values = values[section]
     values[last] = value
     return None
+
+
+def _replace_other_bound(values: dict[str, Any], settings: dict[str, str]) -> None:
+    """If the command line sets one of max_steps and max_epochs, the file's value of the other no longer counts."""
+    bounds = {name: settings.get(f"training.{name}") for name in ("max_steps", "max_epochs")}
+    for name, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
+        if bounds[name] not in (None, *NULL) and bounds[other] is None and isinstance(values.get("training"), dict):
+            values["training"].pop(other, None)
 
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:

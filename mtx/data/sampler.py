@@ -117,6 +117,10 @@ class BatchSampler:
             epoch, index = epoch + 1, 0
         return np.concatenate(parts)
 
+    def epochs(self, position: SamplerState) -> float:
+        """The number of epochs that are done at `position`, with the part of the one that is not."""
+        return position.epoch + position.index / self._order(position.epoch).num_items
+
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough

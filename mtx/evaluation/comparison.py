@@ -4,19 +4,28 @@ Flow: systems (hypotheses) + references -> `compare` -> `Comparison`. The first 
 translates nothing and reads no runs; `evaluate.system_outputs` provides the hypotheses.
 """
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.errors import DataError
+from mtx.evaluation.differing_settings import Group
 from mtx.evaluation.languages import counts_words, tokenizer_of
-from mtx.evaluation.metrics import bleu, words
+from mtx.evaluation.metrics import bleu, too_short_for_bleu, words
 from mtx.evaluation.protocols import Protocol
-from mtx.evaluation.significance import METRICS, SIGNIFICANCE_LEVEL, MetricComparison, System, TestType, paired_tests
+from mtx.evaluation.significance import (
+    METRICS,
+    SIGNIFICANCE_LEVEL,
+    MetricComparison,
+    System,
+    TestType,
+    significance_tests,
+)
 
 _NUM_BINS, _BIN_WORDS, _BIN_CHARACTERS = 5, 10, 20  # of reference lengths; the last bin has no end
 _NUM_SENTENCES = 5
+_FEW_SEEDS = 3
+_LEAST_P = 0.0001
 
 
 @dataclass(frozen=True)
@@ -49,48 +58,88 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
+        groups: the systems as they are compared: runs that differ only in their seeds are one group.
+        decided_by: the name of the metric that the headline goes by: BLEU, or chrF2 where BLEU says nothing.
         length_unit: words, or characters if the target language writes no spaces.
-        sentences: those on which the second system differs most from the baseline, the largest difference first.
+        sentences: those on which another system differs most from the first, the largest difference first; `other` is
+            this system.
     """
 
     names: list[str]
     num_lines: int
     paired: TestType
+    groups: list[Group]
     metrics: list[MetricComparison]
+    decided_by: str
     length_unit: str
     lengths: list[LengthBin]
     sentences: list[DifferingSentence]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "verdicts": self.verdicts()}
+        return {**asdict(self), "headline": self.headline(), "verdicts": self.verdicts()}
+
+    @property
+    def other(self) -> int:
+        """The system whose sentences are shown beside those of the first."""
+        return _other(self.groups)
+
+    def has_seeds(self) -> bool:
+        """Whether a group has several runs."""
+        return len(self.groups) < len(self.names)
+
+    def has_few_seeds(self) -> bool:
+        """Whether runs are compared over seeds, but of a setting there are too few to notice a small difference."""
+        smallest = min(len(group.members) for group in self.groups)
+        return self.has_seeds() and len(self.groups) > 1 and smallest < _FEW_SEEDS
+
+    def headline(self) -> list[str]:
+        """The verdicts by the metric that decides: a sentence for each group except the first."""
+        return self._verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
 
     def verdicts(self) -> list[str]:
-        """For each system except the baseline, and for each metric, a sentence."""
-        return [self._verdict(metric, index) for index in range(1, len(self.names)) for metric in self.metrics]
+        """For each group except the first, and for each metric, a sentence; runs of one group are never told apart."""
+        return self._verdicts(self.metrics)
+
+    def _verdicts(self, metrics: list[MetricComparison]) -> list[str]:
+        if len(self.groups) > 1:
+            return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
+        if len(self.names) == 1:
+            return []
+        means = (f"{metric.name} {metric.groups[0].mean:.2f} ± {metric.groups[0].deviation:.2f}" for metric in metrics)
+        return [f"the {len(self.names)} runs differ only in their seeds: {', '.join(means)}"]
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
-        baseline, system = self.names[0], self.names[index]
-        p_value, gain = metric.systems[index].p_value, metric.gain(index)
-        assert p_value is not None
+        (baseline, group), score = (self.groups[0], self.groups[index]), metric.groups[index]
+        gain = metric.gain(index)
+        assert score.p_value is not None
         if gain == 0:
-            return f"{system} and {baseline} are equal in {metric.name}"
-        difference = f"{'better' if gain > 0 else 'worse'} than {baseline} by {abs(gain):.2f} {metric.name}"
-        significance = "which may be chance" if p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
+            return f"{group.label} and {baseline.label} are equal in {metric.name}"
+        difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
+        significance = "which may be chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
         test = "paired bootstrap" if self.paired == "bs" else "approximate randomisation"
-        return f"{system} is {difference}, {significance} (p = {p_value:.4f}, {test})"
+        numbers = len(group.members), len(baseline.members)
+        if max(numbers) > 1:
+            test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
+        return f"{group.label} is {difference}, {significance} ({p_text(score.p_value, 'p = ', 'p < ')}, {test})"
+
+
+def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
+    """A p-value with four digits after the point, after a sign of relation."""
+    return f"{equal}{p_value:.4f}" if p_value >= _LEAST_P else f"{less}{_LEAST_P}"
 
 
 def compare(
     systems: Sequence[System], references: list[str], paired: TestType = "bs", metrics: Sequence[str] = METRICS,
-    tgt: str = "", protocol: Protocol | None = None,
+    tgt: str = "", protocol: Protocol | None = None, groups: Sequence[Group] = (),
 ) -> Comparison:  # fmt: skip
-    """Compare systems with the first of them, the baseline.
+    """Compare systems, or groups of them, with the first, the baseline.
 
     Args:
-        paired: the significance test.
+        paired: the significance test between single systems.
         metrics: some of bleu, chrf and ter.
         tgt: target language, which decides BLEU's tokenizer and the unit of lengths.
         protocol: adds BLEU by this published protocol, with the same significance test.
+        groups: from `groups_of`; by default each system is compared by itself.
 
     Raises:
         DataError: if a system has more or fewer lines than there are references, or there are none.
@@ -101,12 +150,23 @@ def compare(
     if not references:
         raise DataError("nothing to compare: no lines")
     tokenizer = tokenizer_of(tgt, references)
+    groups = list(groups) or [Group(system.name, [index]) for index, system in enumerate(systems)]
+    measured = significance_tests(
+        systems, references, paired, metrics, tgt, protocol, [group.members for group in groups]
+    )
+    names = [metric.name for metric in measured]
+    main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
     return Comparison(
-        names=[system.name for system in systems], num_lines=len(references), paired=paired,
-        metrics=paired_tests(systems, references, paired, metrics, tgt, protocol),
-        length_unit="words" if counts_words(tokenizer) else "characters",
-        lengths=_by_length(systems, references, tokenizer), sentences=_differing_sentences(systems, references),
+        names=[system.name for system in systems], num_lines=len(references), paired=paired, groups=groups,
+        metrics=measured, decided_by=main, length_unit="words" if counts_words(tokenizer) else "characters",
+        lengths=_by_length(systems, references, tokenizer),
+        sentences=_differing_sentences(systems, references, _other(groups)),
     )  # fmt: skip
+
+
+def _other(groups: Sequence[Group]) -> int:
+    """The system whose sentences are shown beside those of the first: of another group if there is one."""
+    return groups[1].members[0] if len(groups) > 1 else 1
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
@@ -124,20 +184,15 @@ def _by_length(systems: Sequence[System], references: list[str], tokenizer: str)
     return lengths
 
 
-def _differing_sentences(systems: Sequence[System], references: list[str]) -> list[DifferingSentence]:
+def _differing_sentences(systems: Sequence[System], references: list[str], other: int) -> list[DifferingSentence]:
     from sacrebleu.metrics import CHRF
 
     metric, sentences = CHRF(), []
     for index, reference in enumerate(references):
         hypotheses = [system.hypotheses[index] for system in systems]
-        if len(set(hypotheses[:2])) > 1:
+        if len(systems) > 1 and hypotheses[0] != hypotheses[other]:
             scores = [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis in hypotheses]
-            if scores[0] != scores[1]:
+            if scores[0] != scores[other]:
                 sentences.append(DifferingSentence(index + 1, reference, hypotheses, scores))
-    sentences.sort(key=lambda row: (-abs(row.chrf[1] - row.chrf[0]), row.line))
+    sentences.sort(key=lambda row: (-abs(row.chrf[other] - row.chrf[0]), row.line))
     return sentences[:_NUM_SENTENCES]
-
-
-def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean of the scores of some runs and their sample standard deviation, which is 0 for one run."""
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0

@@ -4,6 +4,7 @@ Flow: paths of systems -> config.yaml of the runs among them -> values for `mtx 
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.config.schema import Config, leaves
@@ -11,13 +12,22 @@ from mtx.run.configuration import load_config
 from mtx.run.contents import is_run
 from mtx.run.layout import RunLayout
 
-LOCATION_KEYS = {
-    "run_dir",
-    "device",
-    "training.tensorboard",
-    "data.licence",
-    "model.licence",
-}  # these change neither what a run learns nor how
+# these change neither what a run learns nor how
+LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "data.licence", "model.licence"}
+_LABEL_KEYS = 3  # settings in the label of a group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Systems that are compared as one: runs of the same settings with different seeds, or a single system.
+
+    Attributes:
+        label: the settings in which the group differs from the others, or the name of its first system.
+        members: indices of systems.
+    """
+
+    label: str
+    members: list[int]
 
 
 def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
@@ -44,6 +54,38 @@ def groups_by_seed(systems: Sequence[Path]) -> list[list[int]]:
         else:
             groups.append([(index, config)])
     return [[index for index, _ in group] for group in groups]
+
+
+def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
+    """All systems in the groups in which they are compared, in the order of their first members.
+
+    Args:
+        names: what the systems are called where a label names no settings.
+    """
+    of_runs = groups_by_seed(systems)
+    labels = {members[0]: _name(names[members[0]], len(members)) for members in of_runs}
+    if any(len(members) > 1 for members in of_runs):
+        differing = _differing_keys([_load(systems[members[0]]) for members in of_runs])
+        differing.pop("seed", None)
+        by_settings = [
+            ", ".join(f"{key}={_text(row[i])}" for key, row in differing.items()) for i in range(len(of_runs))
+        ]
+        if 0 < len(differing) <= _LABEL_KEYS and len({*by_settings}) == len(of_runs):
+            labels = {members[0]: label for members, label in zip(of_runs, by_settings, strict=True)}
+    others = [[index] for index, path in enumerate(systems) if not is_run(path)]
+    return [Group(labels.get(members[0], names[members[0]]), members) for members in sorted([*of_runs, *others])]
+
+
+def _name(first: str, number: int) -> str:
+    more = "" if number == 1 else f" and {number - 1} more seed{'s' * (number > 2)}"
+    return first + more
+
+
+def _text(value: object) -> str:
+    """A value as it is written in a setting."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _load(run: Path) -> Config:

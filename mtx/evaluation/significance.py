@@ -1,21 +1,26 @@
-"""Paired significance tests of systems by sacreBLEU: bootstrap resampling and approximate randomisation.
+"""Scores of systems with significance tests: sacreBLEU's paired ones, and `seed_variance` for runs with several seeds.
 
-Flow: hypotheses of several systems + references -> `paired_tests` -> one `MetricComparison` for each metric. The first
-system is the baseline. sacreBLEU's own seed makes the results reproducible.
+Flow: hypotheses of several systems + references -> `significance_tests` -> one `MetricComparison` for each metric. The
+group of the first system is the baseline. sacreBLEU's own seed makes the results reproducible.
 """
 
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from mtx.errors import UsageError
+from mtx.evaluation import seed_variance
 from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import ter_takes_too_long
 from mtx.evaluation.protocols import Protocol
 
 TestType = Literal["bs", "ar"]  # bootstrap resampling (Koehn 2004), approximate randomisation (Riezler & Maxwell 2005)
 METRICS = ("bleu", "chrf", "ter")
+_NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
 
@@ -34,8 +39,8 @@ class SystemScore:
     Attributes:
         mean: mean over the bootstrap samples; None with approximate randomisation.
         ci: half of the 95% confidence interval around `mean`; None with approximate randomisation.
-        p_value: of the difference to the baseline; None for the baseline itself. It is 1 if both have the same score,
-            for which sacreBLEU's tests would give 0.0001.
+        p_value: of the difference to the first system; None for this one, and where groups of runs are compared
+            instead. It is 1 if both have the same score, for which sacreBLEU's tests would give 0.0001.
     """
 
     score: float
@@ -45,12 +50,31 @@ class SystemScore:
 
 
 @dataclass(frozen=True)
+class GroupScore:
+    """The score of one group by one metric.
+
+    Attributes:
+        mean: over the runs of the group.
+        deviation: sample standard deviation over them; None for a single one.
+        p_value: of the difference to the first group; None for this one.
+    """
+
+    mean: float
+    deviation: float | None
+    p_value: float | None
+
+
+@dataclass(frozen=True)
 class MetricComparison:
-    """One metric of all systems, in their order; `signature` is sacreBLEU's, with seed and number of samples."""
+    """One metric of all systems and of all groups, in their order.
+
+    `signature` is sacreBLEU's, with seed and number of samples.
+    """
 
     name: str
     signature: str
     systems: list[SystemScore]
+    groups: list[GroupScore]
 
     @property
     def is_error(self) -> bool:
@@ -58,46 +82,77 @@ class MetricComparison:
         return self.name == "TER"
 
     def gain(self, index: int) -> float:
-        """How many points a system is better than the baseline."""
-        difference = self.systems[index].score - self.systems[0].score
+        """How many points a group is better than the first one."""
+        difference = self.groups[index].mean - self.groups[0].mean
         return -difference if self.is_error else difference
 
     def is_worse(self, index: int) -> bool:
-        """Whether a system is significantly worse than the baseline."""
-        p_value = self.systems[index].p_value
+        """Whether a group is significantly worse than the first one."""
+        p_value = self.groups[index].p_value
         return p_value is not None and p_value < SIGNIFICANCE_LEVEL and self.gain(index) < 0
 
 
-def paired_tests(
+def significance_tests(
     systems: Sequence[System], references: list[str], paired: TestType, metrics: Sequence[str], tgt: str,
-    protocol: Protocol | None,
+    protocol: Protocol | None, groups: Sequence[list[int]],
 ) -> list[MetricComparison]:  # fmt: skip
-    """The scores of all systems by each metric, tested against the baseline; for the arguments see `compare`."""
+    """The scores by each metric of all systems and groups, tested against the first; for the arguments see `compare`.
+
+    Single systems are compared by sacreBLEU's paired tests, groups of which at least one has several runs by
+    `seed_variance`.
+    """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
     factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
     if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
         metrics = [name for name in metrics if name != "ter"]
     chosen = {name: factories[name]() for name in METRICS if name in metrics}
-    comparisons = _test(systems, references, paired, chosen) if chosen else []
+    comparisons = _test(systems, references, paired, chosen, groups) if chosen else []
     if protocol is not None:
         text = protocol.tokenized(references, [system.hypotheses for system in systems])
         tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]
-        [bleu] = _test(tokenized, text.references, paired, {"bleu": protocol.metric()})
+        [bleu] = _test(tokenized, text.references, paired, {"bleu": protocol.metric()}, groups)
         name, signature = f"{protocol.name} {bleu.name}", text.signature(bleu.signature)
         comparisons.append(replace(bleu, name=name, signature=signature))
     return comparisons
 
 
 def _test(
-    systems: Sequence[System], references: list[str], paired: TestType, metrics: dict[str, Any]
-) -> list[MetricComparison]:
-    from sacrebleu.significance import PairedTest
+    systems: Sequence[System], references: list[str], paired: TestType, metrics: dict[str, Any],
+    groups: Sequence[list[int]],
+) -> list[MetricComparison]:  # fmt: skip
+    singles = [members[0] for members in groups if len(members) == 1]
+    if len(singles) == len(groups):
+        return _paired_tests(systems, references, paired, metrics)
+    comparisons = [_group_test(systems, references, metric, groups) for metric in metrics.values()]
+    if singles[:1] != [0] or len(singles) == 1:
+        return comparisons
+    # the first system and other single ones are compared as if there were no groups
+    pairs = _paired_tests([systems[index] for index in singles], references, paired, metrics)
+    for comparison, pair in zip(comparisons, pairs, strict=True):
+        for index, measured in zip(singles[1:], pair.systems[1:], strict=True):
+            comparison.systems[index] = replace(comparison.systems[index], p_value=measured.p_value)
+            number = [members[0] for members in groups].index(index)
+            comparison.groups[number] = replace(comparison.groups[number], p_value=measured.p_value)
+    return comparisons
 
-    named = [(system.name, system.hypotheses) for system in systems]
-    seed = os.environ.get("SACREBLEU_SEED", "0")  # read by sacreBLEU
+
+def _seed() -> int | None:
+    """The seed of the samples, which the user may set as for sacreBLEU."""
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
     if not (seed.lower() == "none" or (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 32)):
         raise UsageError(f"SACREBLEU_SEED={seed}: expected a whole number below 2^32, or none")
+    return None if seed.lower() == "none" else int(seed)
+
+
+def _paired_tests(
+    systems: Sequence[System], references: list[str], paired: TestType, metrics: dict[str, Any]
+) -> list[MetricComparison]:
+    """sacreBLEU's test of each system against the first."""
+    from sacrebleu.significance import PairedTest
+
+    _seed()  # sacreBLEU reads it too
+    named = [(system.name, system.hypotheses) for system in systems]
     signatures, results = PairedTest(named, metrics, [references], test_type=paired)()
     comparisons = []
     for name in (name for name in results if name != "System"):
@@ -106,8 +161,45 @@ def _test(
         for system, result in zip(systems[1:], others, strict=True):
             is_equal = result.score == baseline.score or system.hypotheses == systems[0].hypotheses
             scores.append(_system_score(result, 1.0 if is_equal else _optional_float(result.p_value)))
-        comparisons.append(MetricComparison(name, str(signatures[name]), scores))
+        groups = [GroupScore(measured.score, None, measured.p_value) for measured in scores]
+        comparisons.append(MetricComparison(name, str(signatures[name]), scores, groups))
     return comparisons
+
+
+def _group_test(
+    systems: Sequence[System], references: list[str], metric: Any, groups: Sequence[list[int]]
+) -> MetricComparison:
+    """The test of each group against the first by `seed_variance`, unless both are single systems.
+
+    The scores and their intervals are those of sacreBLEU's bootstrap: the same samples of the sentences, and the
+    statistics of each sentence from which a metric computes the score of any set of sentences.
+    """
+    from sacrebleu.significance import estimate_ci
+
+    seed, number = _seed(), len(references)
+    samples = np.random.default_rng(seed).choice(number, size=(_NUM_SAMPLES, number), replace=True)
+    counts = np.stack([np.bincount(sample, minlength=number) for sample in samples])
+    resampled, scores = [], list[SystemScore]()
+    for system in systems:
+        of_sentences = np.array(metric._extract_corpus_statistics(system.hypotheses, [references]), dtype=np.float64)
+        whole, *parts = np.concatenate([of_sentences.sum(0, keepdims=True), counts @ of_sentences])
+        resampled.append(np.array([metric._compute_score_from_stats(part.tolist()).score for part in parts]))
+        result = metric._compute_score_from_stats(whole.tolist())
+        mean, half = map(float, estimate_ci(resampled[-1]))
+        scores.append(SystemScore(float(result.score), mean, half, None))
+    signature = metric.get_signature()
+    signature.update("seed", str(seed).lower())
+    signature.update("bs", _NUM_SAMPLES)
+    points = [score.score for score in scores]
+    of_groups = []
+    for members in groups:
+        group = [points[index] for index in members]
+        p_value = None
+        if members is not groups[0] and (len(members) > 1 or len(groups[0]) > 1):
+            p_value = seed_variance.p_value(points, np.stack(resampled), groups[0], members)
+        deviation = statistics.stdev(group) if len(group) > 1 else None
+        of_groups.append(GroupScore(statistics.fmean(group), deviation, p_value))
+    return MetricComparison(str(result.name), str(signature), scores, of_groups)
 
 
 def _system_score(result: Any, p_value: float | None) -> SystemScore:

@@ -3,7 +3,6 @@
 Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model and writes nothing.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,11 +10,9 @@ from pathlib import Path
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.files import durable, text_files
 from mtx.run.configuration import load_config
-from mtx.run.contents import is_finished, is_run, translated_tests
-from mtx.run.events import read_events
+from mtx.run.contents import is_run, translated_tests
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
-
-logger = logging.getLogger(__name__)
+from mtx.run.status import unfinished
 
 _MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
 
@@ -128,6 +125,9 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
     common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
     if name is not None and name not in common:
         raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
+    for run in runs:
+        if not translated_tests(RunLayout(run)) and (state := unfinished(run)):
+            raise UsageError(f"{run}: has translated no test set: it {state}")
     if not common:
         raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
     names = [name] if name else common
@@ -141,9 +141,6 @@ def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) ->
     for directory in directories.values():
         texts = (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
-    for run in runs:
-        if not is_finished(RunLayout(run), read_events(RunLayout(run).metrics)):
-            logger.warning("%s: its training has not ended; these are translations of an earlier step", run)
     first = directories[runs[0]]
     references = _read(first / REFERENCE_TEXT)
     for directory in directories.values():

@@ -4,6 +4,7 @@ Flow: run directories -> `RunSummary`, `TestSetResults` -> values of report.html
 The template holds the words, this module computes the values.
 """
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
@@ -95,8 +96,9 @@ def _run_values(
 def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> Iterable[tuple[str, str]]:
     """The overview of a run: its most important facts."""
     training = run.config.training
-    passed = f", beyond training.max_steps={training.max_steps}" if run.step > training.max_steps else ""
-    out_of = "" if passed else f" of {training.max_steps:,}"
+    last = math.inf if training.max_steps is None else training.max_steps  # training.max_epochs may end it
+    passed = f", beyond training.max_steps={training.max_steps}" if run.step > last else ""
+    out_of = "" if passed or last == math.inf else f" of {last:,}"
     steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{passed}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"

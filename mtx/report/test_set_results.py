@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtx.evaluation.comparison import Comparison, compare
+from mtx.evaluation.differing_settings import groups_of
 from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
@@ -37,7 +38,8 @@ class TestSetResults:
     Attributes:
         traits: of each run.
         worst, middle, best: sentences of the first run by chrF, the most telling ones first.
-        differing: the sentences on which the second run differs most from the first, each in the version of every run.
+        differing: the sentences on which another run (`Comparison.other`) differs most from the first, each in the
+            version of every run.
     """
 
     name: str
@@ -62,7 +64,7 @@ def test_set_results(roots: Sequence[Path], names: Sequence[str]) -> list[TestSe
 def _results(test_set: TestSet, roots: Sequence[Path], names: Sequence[str]) -> TestSetResults:
     outputs, references = system_outputs(test_set, roots, {})
     systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
-    comparison = compare(systems, references, tgt=test_set.tgt)
+    comparison = compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names))
     sentences = [_sentences(test_set, system.hypotheses, references) for system in systems]
     by_chrf = sorted(sentences[0], key=lambda sentence: (round(sentence.chrf, 1), len(sentence.src)))
     return TestSetResults(

@@ -45,7 +45,11 @@ def _is_event(value: Any) -> bool:
     if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
         return False
     needed = ("step", "bleu") if value["event"] == "validation" else ()
-    present = [key for key in ("step", "bleu", "chrf", "left_s", "time") if value.get(key) is not None or key in needed]
+    present = [
+        key
+        for key in ("step", "bleu", "chrf", "left_s", "time", "epochs", "max_steps")
+        if value.get(key) is not None or key in needed
+    ]
     return all(isinstance(value.get(key), int | float) and math.isfinite(value[key]) for key in present) and (
         "step" not in value or value["step"] is not None
     )

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -67,6 +68,9 @@ class Status:
 
     Attributes:
         state: running, finished, stopped (training can go on), prepared, or new.
+        max_steps: the step at which training ends; by training.max_epochs an estimate, None before the first step.
+        max_epochs: training.max_epochs. epochs: those that are done, with the part of the one that is not; None if
+            unknown.
         best_bleu, best_step: of the best validation so far.
         best_metric, best_score: the metric that decides which validation is the best, and its score.
         left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
@@ -76,7 +80,9 @@ class Status:
     run: str
     state: str
     step: int
-    max_steps: int
+    max_steps: int | None
+    max_epochs: int | None
+    epochs: float | None
     best_bleu: float | None
     best_step: int | None
     best_metric: str
@@ -93,17 +99,33 @@ class Status:
         left = format_duration(math.inf if self.left_s is None else self.left_s)
         return [
             f"state:     {self.state}",
-            f"step:      {out_of(self.step, self.max_steps)}",
+            f"step:      {self.progress()}",
             f"best:      {best}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
 
+    def progress(self) -> str:
+        """How far the run has come, such as "970 of 1,100"; its max_steps may have been lowered since."""
+        if self.max_steps is not None and self.step > self.max_steps:
+            return f"{self.step:,}, beyond training.max_steps={self.max_steps}"
+        of_epochs = f" (epoch {self.epochs or 0:.1f} of {self.max_epochs:,})" if self.max_epochs is not None else ""
+        return f"{self.step:,}" + ("" if self.max_steps is None else f" of {self.max_steps:,}") + of_epochs
 
-def out_of(step: int, max_steps: int) -> str:
-    """How far a run has come; its max_steps may have been lowered since."""
-    return f"{step:,} of {max_steps:,}" if step <= max_steps else f"{step:,}, beyond training.max_steps={max_steps}"
+
+def unfinished(root: Path) -> str | None:
+    """What is not done yet of a run, as the end of a sentence with the command that goes on; None if it is finished."""
+    status = read_status(root)
+    command = shlex.join(["mtx", "train", str(root)])
+    match status.state:
+        case "finished":
+            return None
+        case "running":
+            return f"is being worked on, at step {status.progress()}"
+        case "stopped":
+            return f"stopped at step {status.progress()}: {command} goes on"
+    return f"has not been trained yet: {command} does it"
 
 
 def read_status(root: Path) -> Status:
@@ -122,9 +144,13 @@ def read_status(root: Path) -> Status:
     nothing = {"bleu": None, "chrf": None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
-    max_steps, state = load_config(paths).training.max_steps, run_state(paths, events)
+    training, state = load_config(paths).training, run_state(paths, events)
+    epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)
+    max_steps = training.max_steps
+    if training.max_epochs is not None:  # training has estimated the step at which they are done
+        max_steps = next((event["max_steps"] for event in reversed(events) if "max_steps" in event), max_steps)
     return Status(
-        str(root), state.name, step, max_steps, best["bleu"], best["step"], DECIDING_METRICS[key], best[key],
-        None if state.name == "finished" else left,
-        scores, state.reason or None,
+        str(root), state.name, step, max_steps, training.max_epochs, epochs, best["bleu"], best["step"],
+        DECIDING_METRICS[key], best[key],
+        None if state.name == "finished" else left, scores, state.reason or None,
     )  # fmt: skip

@@ -145,20 +145,23 @@ def _num_tokens(store: TokenStore) -> int:
     return int(store.src.lengths.sum()) + int(store.tgt.lengths.sum())
 
 
-def forecast(training: TrainingConfig, state: State, measured: dict[str, Any]) -> dict[str, Any]:
+def forecast(
+    training: TrainingConfig, state: State, measured: dict[str, Any], planned: tuple[int, str]
+) -> dict[str, Any]:  # fmt: skip
     """Forecast the rest of a run from `state`.
 
     Args:
         measured: the result of `measure`, with prepare_s.
+        planned: the step at which training ends by max_steps or max_epochs, and which of the two ends it.
 
     Returns:
         What was measured; the numbers of steps, saves and validations that are left, with the seconds of each kind and
-        of all together; ends_by (max_steps, time_limit, patience); may_end_sooner: by training.patience.
+        of all together; ends_by (max_steps, max_epochs, time_limit, patience); may_end_sooner: by training.patience.
     """
     step_s, save_s, validation_s = (measured[key] for key in ("step_s", "save_s", "validation_s"))
     before_s = measured["prepare_s"] + measured["start_s"]
     done, every, saved_every = state.step, training.validate_every, training.checkpoint_every
-    last, ends_by = max(done, training.max_steps), "max_steps"
+    last, ends_by = max(done, planned[0]), planned[1]
     if measured["ended_by"] is not None:
         last, ends_by = done, measured["ended_by"]
     elif training.time_limit is not None:

@@ -40,6 +40,7 @@ class MetricsLogger:
 
     Args:
         done: steps of earlier starts.
+        max_steps: the step at which training ends, or an estimate, which `step` corrects.
         deferred_errors: receives failures to write, which do not end training.
         ends_at: when a time limit ends training, on the monotonic clock.
         utilisation_per_rate: the share of the device's peak that one target token per second uses, if it is known.
@@ -100,8 +101,19 @@ class MetricsLogger:
         with self._deferred_errors.defer(f"{self._metrics}: an event"):
             self._file.write(text.encode())
 
-    def step(self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int) -> None:
-        """Report one update; `loss` and `nll` are means per target token."""
+    def step(
+        self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int,
+        epochs: float = 0.0, max_steps: int | None = None,
+    ) -> None:  # fmt: skip
+        """Report one update.
+
+        Args:
+            loss, nll: means per target token.
+            epochs: how many are done, with the part of the one that is not.
+            max_steps: a new estimate of the step at which training ends.
+        """
+        if max_steps is not None and max_steps != self._max_steps:
+            self._max_steps = self._bar.total = max_steps
         self._bar.update(1)
         self._tokens += num_tgt_tokens
         now = time.monotonic()
@@ -113,6 +125,7 @@ class MetricsLogger:
         self.event(
             "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
             tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1), **self._utilisation(rate),
+            epochs=round(epochs, 6), **({} if max_steps is None else {"max_steps": max_steps}),
         )  # fmt: skip
         if not self._bar.disable:
             self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}", refresh=False)

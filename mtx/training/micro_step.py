@@ -142,13 +142,19 @@ class HostCopy:
 
 @dataclass(frozen=True)
 class Update:
-    """An update whose figures (see `Trainer.update`) the host has not read yet; `position` is that of its data."""
+    """An update whose figures (see `Trainer.update`) the host has not read yet.
+
+    Attributes:
+        position: where its data begins.
+        epochs: how many are done after it.
+    """
 
     step: int
     position: SamplerState
     learning_rate: float
     num_tgt_tokens: int
     figures: HostCopy
+    epochs: float
 
 
 def non_finite_error(

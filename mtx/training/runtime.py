@@ -19,6 +19,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 
+from mtx.checks import steps_per_epoch
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
@@ -32,6 +33,7 @@ from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
+from mtx.run.planned_end import planned_end
 from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
@@ -84,7 +86,8 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
     precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
-    num_tokens = config.training.max_steps * config.training.batch_tokens
+    training = config.training
+    num_tokens = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))[0] * training.batch_tokens
     compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
     runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
     size = config.training.micro_batch_tokens

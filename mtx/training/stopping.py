@@ -1,4 +1,4 @@
-"""When training ends: after its steps, when it no longer improves, or early enough for the scoring that follows."""
+"""When training ends: after its steps or epochs, when it no longer improves, or early enough for scoring."""
 
 import math
 import time
@@ -33,8 +33,10 @@ class StoppingCriteria:
     def reason(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
         training = self._training
-        if state.step >= training.max_steps:
+        if training.max_steps is not None and state.step >= training.max_steps:
             return "max_steps"
+        if training.max_epochs is not None and state.position.epoch >= training.max_epochs:
+            return "max_epochs"
         if training.patience is not None and state.bad_validations >= training.patience:
             return "patience"
         limit = training.time_limit

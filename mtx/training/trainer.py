@@ -18,7 +18,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from mtx.checks import steps_per_epoch
 from mtx.config.fixed import fixed_settings
+from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
@@ -31,6 +33,7 @@ from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.events import DECIDING_METRICS
 from mtx.run.layout import RunLayout
+from mtx.run.planned_end import planned_end
 from mtx.training import checkpoint
 from mtx.training.async_checkpoint import AsyncCheckpointer
 from mtx.training.checkpoint import State
@@ -112,15 +115,21 @@ class Trainer:
         )
         self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
 
+    def planned_end(self) -> tuple[int, str]:
+        """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
+        train, training, state = self.data.train, self.config.training, self.state
+        per_epoch = steps_per_epoch(train, training.batch_tokens)
+        return planned_end(training, per_epoch, state.step, self.sampler.epochs(state.position))
+
     def space_needed(self) -> int:
         """The largest number of further bytes that this run will occupy at once."""
         training = self.config.training
-        steps_left = max(0, training.max_steps - self.state.step)
+        steps_left = max(0, self.planned_end()[0] - self.state.step)
         num_saves = -(-steps_left // min(training.checkpoint_every, training.validate_every)) + 1
         return checkpoint.space_needed(self.paths, self.model, num_saves, training.average_last)
 
     def run(self, started: float) -> None:
-        """Train until max_steps, the time limit or early stopping.
+        """Train until max_steps, max_epochs, the time limit or early stopping.
 
         Args:
             started: when the command was given, on the monotonic clock; a time limit counts from there.
@@ -161,7 +170,7 @@ class Trainer:
         peak = peak_flops(self.device, self.runtime.precision)
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
         return MetricsLogger(
-            self.paths.metrics, state.step, training.max_steps, self.deferred_errors, self._stopping.ends_at,
+            self.paths.metrics, state.step, self.planned_end()[0], self.deferred_errors, self._stopping.ends_at,
             None if peak is None else flops / peak,
             Hints(training.patience),
             self.paths.tensorboard if training.tensorboard else None,
@@ -175,7 +184,9 @@ class Trainer:
         """
         has_halved = False
         while True:
-            with contextlib.closing(self.load(self.config.training.max_steps - self.state.step)) as loaded:
+            with contextlib.closing(
+                self.load((self.config.training.max_steps or MAX_COUNT) - self.state.step)
+            ) as loaded:
                 shortage: str | None = None
                 while shortage is None:
                     if (reason := self._after_step()) is not None:
@@ -239,7 +250,8 @@ class Trainer:
         figures = self.update(loaded, step, rate)
         if figures is None:
             raise InterruptedTrainingError
-        self._unread.append(Update(step, self.state.position, rate, loaded.num_tgt_tokens, HostCopy(figures)))
+        position, tokens, epochs = self.state.position, loaded.num_tgt_tokens, self.sampler.epochs(loaded.after)
+        self._unread.append(Update(step, position, rate, tokens, HostCopy(figures), epochs))
         self.state = replace(self.state, step=step, position=loaded.after)
         self._report_updates(_MAX_UNREAD)
 
@@ -280,8 +292,10 @@ class Trainer:
             loss, nll, norm = update.figures.values()
             if not all(map(math.isfinite, (loss, nll, norm))):
                 raise non_finite_error(update, loss, norm, self.sampler, self.data.train, self.paths)
-            tokens = update.num_tgt_tokens
-            self.metrics.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens)
+            tokens, epochs = update.num_tgt_tokens, update.epochs
+            by_epochs = self.config.training.max_epochs is not None
+            last = planned_end(self.config.training, 0.0, update.step, epochs)[0] if by_epochs else None
+            self.metrics.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens, epochs, last)
 
     def _validate(self) -> None:
         """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""

@@ -1,5 +1,6 @@
 """`mtx compare` of runs, models and files: its text, its JSON, and the exit code of `--fail-if-worse`."""
 
+import csv
 import json
 import math
 import shutil
@@ -42,9 +43,46 @@ def test_runs_are_compared_with_settings_scores_and_verdicts(runs: list[Path]) -
     assert f"  model.dropout: 0.1 ({runs[0]}), 0.1 ({runs[1]}), 0.3 ({runs[2]})\n" in text
     assert "  seed: 1 (" in text and "run_dir" not in text.split("heldout")[0]
     assert "heldout, 20 sentences" in text and "BLEU  nrefs:1|bs:1000|seed:12345|" in text
-    assert text.count("  2 runs that differ in their seeds: ") == 3
-    assert f"{runs[1]} and {runs[0]} are equal in BLEU" in text
-    assert f"{runs[2]} is worse than {runs[0]} by " in text and "and not by chance" in text
+    verdict, note = text.split("\n")[:2]
+    assert (
+        verdict.startswith("model.dropout=0.3 is worse than model.dropout=0.1 by ") and "and not by chance" in verdict
+    )
+    assert note.startswith("note: with fewer than three runs of a setting")
+    table = text.split("over the seeds:\n")[1].split("\n\n")[0].split("\n")
+    assert table[0].split() == ["runs", "BLEU", "p", "chrF2", "p", "TER", "p"]
+    assert table[1].split()[:5] == ["model.dropout=0.1", "2", text.split(f"{runs[1]} ")[1].split()[0], "±", "0.00"]
+    assert f"{runs[1]} is" not in text and f"{runs[1]} and" not in text, "seed twins are not told apart"
+
+
+def csv_rows(*arguments: object) -> list[dict[str, str]]:
+    return list(csv.DictReader(mtx("compare", *arguments, "--format", "csv").stdout.decode().splitlines()))
+
+
+def test_all_formats_have_the_same_figures(runs: list[Path], tmp_path: Path) -> None:
+    value = json.loads(mtx("compare", *runs, "--format", "json").stdout)
+    [bleu, *_] = value["test_sets"]["heldout"]["metrics"]
+    first, second = bleu["groups"]
+    rows = csv_rows(*runs)
+    assert [(row["kind"], row["name"], row["runs"]) for row in rows[:5]] == [
+        ("group", "model.dropout=0.1", "2"), ("group", "model.dropout=0.3", "1"),
+        *(("system", str(run), "1") for run in runs),
+    ]  # fmt: skip
+    assert (float(rows[0]["score"]), float(rows[0]["deviation"]), rows[0]["p"]) == (first["mean"], 0.0, "")
+    assert (float(rows[1]["score"]), float(rows[1]["p"])) == (second["mean"], second["p_value"])
+    page = mtx("compare", *runs, "--format", "markdown", "-o", tmp_path / "page.md")
+    assert (page.returncode, page.stdout) == (0, b"")
+    markdown = (tmp_path / "page.md").read_text()
+    assert value["verdict"] == [markdown.split("\n")[0]] and f"| {first['mean']:.2f} ± 0.00 |" in markdown
+    row = next(line for line in markdown.split("\n") if line.startswith("| model.dropout=0.3"))
+    assert row.split("|")[2:5] == [f"{' 1':>6} ", f"{second['mean']:13.2f} ", " <0.0001 "]
+    latex = mtx("compare", *runs, "--format", "latex").stdout.decode()
+    assert all(line[:1] in ("%", "\\", "") or line.endswith(r"\\") for line in latex.split("\n"))
+    assert rf"{first['mean']:.2f} $\pm$ 0.00 &" in latex and latex.count(r"\begin{tabular}") == 2
+
+
+def test_the_form_of_the_output_is_one(runs: list[Path], refused: Refused, tmp_path: Path) -> None:
+    refused(2, ["--json and --format csv"], "compare", *runs, "--json", "--format", "csv")
+    refused(2, ["there is no directory"], "compare", *runs, "-o", tmp_path / "none" / "page.md")
 
 
 def test_json_and_the_exit_code_of_a_significantly_worse_run(runs: list[Path]) -> None:
@@ -92,9 +130,10 @@ def test_differing_keys_and_seeds_are_those_of_runs_only(runs: list[Path]) -> No
     result = mtx("compare", runs[0] / "model", runs[0], runs[2], runs[1])
     text = result.stdout.decode()
     assert f"  model.dropout: 0.1 ({runs[0]}), 0.3 ({runs[2]}), 0.1 ({runs[1]})\n" in text, result.stderr.decode()
-    measured = text.split("\nBLEU  ")[1].split("\n\n")[0].split("\n")
-    assert measured[2].split()[:2] == [str(runs[0]), measured[4].split()[1]]
-    assert measured[5] == f"  2 runs that differ in their seeds: {measured[2].split()[1]} ± 0.00"
+    score = text.split("\nBLEU  ")[1].split(f"{runs[0]} ")[1].split()[0]
+    model, twins, other = text.split("over the seeds:\n")[1].split("\n")[1:4]
+    assert model.split()[:2] == [str(runs[0] / "model"), "1"] and other.split()[:2] == ["model.dropout=0.3", "1"]
+    assert twins.split()[:5] == ["model.dropout=0.1", "2", score, "±", "0.00"]
 
 
 def test_models_and_files_are_compared_on_files_in_any_normalization(trained: Path, tmp_path: Path) -> None:
@@ -172,9 +211,21 @@ def test_a_run_compared_with_itself_is_no_second_seed(runs: list[Path]) -> None:
     assert json.loads(again.stdout)["same_but_for_seed"] == [[0, 2], [1]]
 
 
-def test_a_run_that_trained_on_is_compared_with_a_warning(runs: list[Path]) -> None:
-    assert b"its training has not ended" not in mtx("compare", *runs[:2]).stderr
-    with (runs[1] / "metrics.jsonl").open("a") as file:
-        file.write('{"event": "start", "step": 40}\n')
-    told = mtx("compare", *runs[:2]).stderr.decode()
-    assert f"warning: {runs[1]}: its training has not ended; these are translations of an earlier step" in told
+def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: list[Path], refused: Refused) -> None:
+    assert b"stopped" not in mtx("compare", *runs[:2]).stdout
+    spaced = runs[1].rename(runs[1].with_name("second seed"))
+    with (spaced / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "start", "step": 36}\n')
+    state = f"{spaced} stopped at step 36 of 40: mtx train '{spaced}' goes on"
+    told = mtx("compare", runs[0], spaced).stdout.decode()
+    assert f"\nnote: {state}; its translations are those of an earlier step\n" in told
+    shutil.rmtree(spaced / "evaluation")
+    refused(2, [f"{spaced}: has translated no test set: it stopped at step 36 of 40"], "compare", runs[0], spaced)
+
+
+def test_seed_twins_are_never_worse(runs: list[Path]) -> None:
+    """The third run has worse translations; here it is a twin of the first."""
+    set_settings(runs[2], model__dropout=0.1, seed=3)
+    result = mtx("compare", runs[0], runs[2], "--fail-if-worse")
+    assert result.returncode == 0 and result.stdout.startswith(b"the 2 runs differ only in their seeds: BLEU ")
+    assert b" is worse" not in result.stdout and b"chance" not in result.stdout

@@ -62,6 +62,30 @@ def test_stopped_by_signals_saves_and_goes_on_to_the_same_bits(
     assert (run / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
 
 
+def test_epochs_end_at_the_first_step_after_them_however_often_training_stops(
+    run_copy: Path, settings: list[str], tmp_path: Path
+) -> None:
+    """A run of 40 steps goes on to the end of its next epoch: at once, and killed on the way."""
+    killed = Path(shutil.copytree(run_copy, tmp_path / "killed"))
+    epochs = _position(run_copy, 40)["epoch"] + 2
+    whole = mtx("train", run_copy, f"training.max_epochs={epochs}")
+    assert whole.returncode == 0, whole.stderr.decode()
+    steps = [event for event in events(run_copy) if event["event"] == "train"]
+    assert [event["epochs"] >= epochs for event in steps[-2:]] == [False, True]
+    assert steps[-1]["max_steps"] == steps[-1]["step"] and abs(steps[41]["max_steps"] - steps[-1]["step"]) <= 3
+    assert events(run_copy)[-1] | {"time": 0} == {"event": "end", "time": 0, "step": steps[-1]["step"],
+                                                  "reason": "max_epochs"}  # fmt: skip
+    assert end_at_step(killed, 44, signal.SIGKILL, killed, f"training.max_epochs={epochs}")[0] == -signal.SIGKILL
+    stopped = json.loads(mtx("status", killed, "--json").stdout)
+    assert (stopped["state"], stopped["max_epochs"]) == ("stopped", epochs) and stopped["epochs"] < epochs
+    again = mtx("train", killed)
+    assert again.returncode == 0 and again.stdout == whole.stdout, again.stderr.decode()
+    assert (killed / WEIGHTS).read_bytes() == (run_copy / WEIGHTS).read_bytes()
+    told = mtx("train", killed).stderr.decode()
+    assert "this run is finished; a larger training.max_epochs trains on" in told
+    assert f"(epoch {epochs}.0 of {epochs})" in mtx("status", killed).stdout.decode()
+
+
 def test_killed_while_scoring_scores_again(run_copy: Path, trained: Path, settings: list[str]) -> None:
     shutil.rmtree(run_copy / "evaluation")
     (run_copy / "model" / "scores.json").unlink()  # it is written last, into the manifest too

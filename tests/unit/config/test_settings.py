@@ -127,6 +127,35 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
     assert (origins["seed"], origins["training.max_steps"]) == (str(path), "command line")
 
 
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], (20_000, None)),
+        (["training.max_epochs=50"], (None, 50)),
+        (["training.max_epochs=50", "training.max_steps=900"], (900, 50)),
+        (["training.max_epochs=null"], (20_000, None)),
+    ],
+)
+def test_epochs_replace_the_steps_of_a_recipe_unless_both_are_set(
+    overrides: list[str], expected: tuple[int | None, int | None], tmp_path: Path
+) -> None:
+    training = resolve("own-text", overrides).config.training
+    assert (training.max_steps, training.max_epochs) == expected
+    run = write(tmp_path / "config.yaml", dump(resolve("own-text", overrides).config))
+    assert load(run).training == resolve(str(tmp_path), []).config.training == training
+    longer = resolve(str(tmp_path), ["training.max_steps=7"]).config.training
+    assert (longer.max_steps, longer.max_epochs) == (7, None), "the command line replaces the other one of a run too"
+
+
+def test_epochs_alone_in_a_file_are_not_bounded_by_the_default_number_of_steps(tmp_path: Path) -> None:
+    training = resolve(str(write(tmp_path / "c.yaml", "training:\n  max_epochs: 9\n")), []).config.training
+    assert (training.max_steps, training.max_epochs) == (None, 9)
+    both = write(tmp_path / "both.yaml", "training:\n  max_epochs: 9\n  max_steps: 100\n")
+    assert resolve(str(both), []).config.training.max_steps == 100
+    with pytest.raises(UsageError, match=r"training\.max_steps and training\.max_epochs are both null"):
+        resolve(None, ["training.max_steps=null"])
+
+
 def test_replaced_values_are_validated_and_have_their_origin() -> None:
     before = resolve("multi30k-en-de", ["data.dir=d", "data.test=a,b", "training.time_limit=2h"])
     after = replace_values(before, {"model.d_ff": 99, "data.src": "nl"}, "elsewhere")

@@ -3,7 +3,8 @@
 import pytest
 
 from mtx.errors import DataError
-from mtx.evaluation.comparison import Comparison, compare, mean_and_deviation
+from mtx.evaluation.comparison import Comparison, compare
+from mtx.evaluation.differing_settings import Group
 from mtx.evaluation.significance import System
 
 
@@ -40,6 +41,40 @@ def test_unequal_numbers_of_lines_are_refused() -> None:
         compare_texts([], [], [])
 
 
-def test_mean_and_deviation() -> None:
-    assert mean_and_deviation([36.0, 38.0, 40.0]) == (38.0, 2.0)
-    assert mean_and_deviation([36.0]) == (36.0, 0.0)
+def test_runs_of_one_group_are_not_told_apart_and_groups_have_mean_and_deviation() -> None:
+    references = [f"one two three four five {word} seven" for word in "abcdefghij"]
+    right, half = references, [line.replace("seven", "x") for line in references[:5]] + references[5:]
+    systems = [System(name, lines) for name, lines in (("a", right), ("b", half), ("c", ["x"] * 10), ("d", right))]
+    groups = [Group("good", [0, 1]), Group("bad", [2]), Group("other", [3])]
+    comparison = compare(systems, references, "bs", ["bleu"], groups=groups)
+    good, bad, other = comparison.metrics[0].groups
+    a, b, c, d = (measured.score for measured in comparison.metrics[0].systems)
+    assert a == d == pytest.approx(100) and c < b < a
+    assert (good.mean, good.deviation) == (pytest.approx((a + b) / 2), pytest.approx((a - b) / 2**0.5))
+    assert good.p_value is None and (bad.mean, bad.deviation, other.deviation) == (c, None, None)
+    verdicts = comparison.verdicts()
+    assert [verdict.split(" by ")[0] for verdict in verdicts] == ["bad is worse than good", "other is better than good"]
+    assert "1 run against 2, over seeds and sentences" in verdicts[0]
+    assert all(measured.p_value is None for measured in comparison.metrics[0].systems)
+    twins = compare(systems[:2], references, "bs", ["bleu"], groups=groups[:1])
+    assert twins.verdicts() == [f"the 2 runs differ only in their seeds: BLEU {good.mean:.2f} ± {good.deviation:.2f}"]
+
+
+def test_single_systems_are_compared_in_pairs_beside_groups() -> None:
+    references = [f"one two three four five {word} seven" for word in "abcdefghij"]
+    worse = [line.replace("five", "x") for line in references]
+    systems = [System(name, lines) for name, lines in (("a", references), ("b", worse), ("c", worse), ("d", worse))]
+    groups = [Group("a", [0]), Group("b and c", [1, 2]), Group("d", [3])]
+    metric = compare(systems, references, "bs", ["bleu"], groups=groups).metrics[0]
+    alone = compare([systems[0], systems[3]], references, "bs", ["bleu"]).metrics[0]
+    assert metric.systems[3].p_value == metric.groups[2].p_value == alone.systems[1].p_value
+    means = [(measured.mean, measured.ci) for measured in (*metric.systems[::3], *alone.systems)]
+    assert means[:2] == [pytest.approx(values, abs=1e-4) for values in means[2:]], "intervals of the same samples"
+    assert metric.systems[1].p_value is None and metric.groups[1].p_value == pytest.approx(0, abs=1e-6)
+    assert metric.signature == alone.signature
+
+
+def test_chrf_decides_where_bleu_says_nothing() -> None:
+    references = ["one", "two", "three"]
+    assert compare([System("a", references), System("b", references)], references).decided_by == "chrF2"
+    assert compare_texts(["a b c d e"], ["a b c d e"], ["a"]).decided_by == "BLEU"

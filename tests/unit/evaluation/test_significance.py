@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx.evaluation.comparison import compare
-from mtx.evaluation.significance import MetricComparison, System, SystemScore
+from mtx.evaluation.significance import GroupScore, MetricComparison, System
 
 WORDS = [f"wort{number}" for number in range(22)]
 
@@ -93,7 +93,7 @@ def test_an_insignificant_difference_is_called_chance(references: list[str]) -> 
 
 
 def test_a_lower_ter_is_better() -> None:
-    metric = MetricComparison("TER", "", [SystemScore(50, None, None, None), SystemScore(40, None, None, 0.01)])
+    metric = MetricComparison("TER", "", [], [GroupScore(50, None, None), GroupScore(40, None, 0.01)])
     assert metric.gain(1) == 10 and not metric.is_worse(1)
 
 

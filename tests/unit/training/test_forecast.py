@@ -22,7 +22,7 @@ MEASURED = {
 
 def left(done: int = 0, elapsed_s: float = 0.0, **training: Any) -> dict[str, Any]:
     config = TrainingConfig.model_validate({"checkpoint_every": 64, **training})
-    return forecast(config, State(step=done, elapsed_s=elapsed_s), MEASURED)
+    return forecast(config, State(step=done, elapsed_s=elapsed_s), MEASURED, (config.max_steps or 0, "max_steps"))
 
 
 def counts(value: dict[str, Any]) -> tuple[int, int, str]:
@@ -64,7 +64,7 @@ def test_a_time_limit_ends_a_run(elapsed_s: float, limit: str, steps: int, ends_
 @pytest.mark.parametrize("key", ["patience", "time_limit"])
 def test_nothing_is_left_of_a_run_that_has_ended(key: str) -> None:
     training = TrainingConfig.model_validate({"max_steps": 1000, "patience": 3, "time_limit": "100s"})
-    value = forecast(training, State(step=200, elapsed_s=90.0), {**MEASURED, "ended_by": key})
+    value = forecast(training, State(step=200, elapsed_s=90.0), {**MEASURED, "ended_by": key}, (1000, "max_steps"))
     assert counts(value) == (0, 0, key)
 
 

@@ -1,0 +1,166 @@
+"""What `mtx compare` prints of its comparisons: text to read, tables for a page or a paper, or values for programs.
+
+Flow: `Results` -> `output_lines` in one of `FORMATS`. `comparison` computes, `mtx.files.tables` draws.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from mtx.evaluation.comparison import Comparison, p_text
+from mtx.evaluation.significance import GroupScore
+from mtx.files.tables import Style, draw
+
+Format = Literal["text", "markdown", "latex", "csv", "json"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The comparisons of the same systems on one or more test sets.
+
+    Attributes:
+        runs: the names of the runs among the systems.
+        differing_keys: the settings in which these differ, each with its value in every run.
+        same_but_for_seed: groups of systems, by their indices.
+        unfinished: what is not done yet of a run, by its name.
+        test_sets: the comparison on each test set.
+    """
+
+    runs: list[str]
+    differing_keys: dict[str, list[object]]
+    same_but_for_seed: list[list[int]]
+    unfinished: dict[str, str]
+    test_sets: dict[str, Comparison]
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict has to know."""
+        notes = [
+            f"{run} {state}; its translations are those of an earlier step" for run, state in self.unfinished.items()
+        ]
+        has_one_seed = len(self.runs) > 1 and set(self.differing_keys) - {"seed"}
+        if has_one_seed and not any(comparison.has_seeds() for comparison in self.test_sets.values()):
+            seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
+            notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
+        if any(comparison.has_few_seeds() for comparison in self.test_sets.values()):
+            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
+        return notes
+
+    def headlines(self) -> list[str]:
+        """The verdicts in words, with the name of the test set if there are several."""
+        names = {name: f"{name}: " if len(self.test_sets) > 1 else "" for name in self.test_sets}
+        return [f"{names[name]}{line}" for name, result in self.test_sets.items() for line in result.headline()]
+
+
+def output_lines(results: Results, form: Format) -> list[str]:
+    """The results in a format, as lines."""
+    match form:
+        case "json":
+            return [json.dumps(_values(results))]
+        case "csv":
+            return _csv(results)
+        case "text":
+            return list(_text(results))
+    first, *others = _page(results, form)
+    return [*([first] if first else []), *others]
+
+
+def _values(results: Results) -> dict[str, Any]:
+    comparisons = {name: comparison.as_dict() for name, comparison in results.test_sets.items()}
+    values = {key: value for key, value in vars(results).items() if key not in ("runs", "test_sets")}
+    return {**values, "verdict": results.headlines(), "notes": results.notes(), "test_sets": comparisons}
+
+
+def _csv(results: Results) -> list[str]:
+    """One row for each metric of each group and of each system, with all digits."""
+    head = ["test_set", "kind", "name", "runs", "metric", "signature", "score", "deviation", "ci95", "p"]
+    rows = list[list[object]]()
+    for name, result in results.test_sets.items():
+        for metric in result.metrics:
+            of_test = (metric.name, metric.signature)
+            for group, of_group in zip(result.groups, metric.groups, strict=True) if result.has_seeds() else ():
+                scores = (of_group.mean, of_group.deviation, None, of_group.p_value)
+                rows.append([name, "group", group.label, len(group.members), *of_test, *scores])
+            for system, of_system in zip(result.names, metric.systems, strict=True):
+                scores_of_one = (of_system.score, None, of_system.ci, of_system.p_value)
+                rows.append([name, "system", system, 1, *of_test, *scores_of_one])
+    return draw(head, [["" if cell is None else str(cell) for cell in row] for row in rows], "csv")
+
+
+def _group_table(result: Comparison, style: Style) -> list[str]:
+    """A row for each group: its mean and sample standard deviation, and the p-value of the test against the first."""
+    has_seeds = result.has_seeds()
+    head = ["", *(["runs"] if has_seeds else []), *(text for metric in result.metrics for text in (metric.name, "p"))]
+    rows = []
+    for number, group in enumerate(result.groups):
+        cells = [cell for metric in result.metrics for cell in _group_cells(metric.groups[number])]
+        rows.append([group.label, *([str(len(group.members))] if has_seeds else []), *cells])
+    return draw(head, rows, style)
+
+
+def _group_cells(score: GroupScore) -> tuple[str, str]:
+    deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
+    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
+
+
+def _system_table(result: Comparison, style: Style) -> list[str]:
+    """A row for each system: its scores and half of their 95% confidence intervals over sentences."""
+    head = ["", *(text for metric in result.metrics for text in (metric.name, "95%"))]
+    rows = []
+    for number, name in enumerate(result.names):
+        measured = [metric.systems[number] for metric in result.metrics]
+        cells = [(f"{m.score:.2f}", "" if m.ci is None else f"± {m.ci:.2f}") for m in measured]
+        rows.append([name, *(cell for pair in cells for cell in pair)])
+    return draw(head, rows, style)
+
+
+def _page(results: Results, form: Literal["markdown", "latex"]) -> Iterator[str]:
+    """Tables with what belongs to them: as paragraphs of Markdown, or as comments of LaTeX."""
+
+    def words(text: str) -> list[str]:
+        return ["", text] if form == "markdown" else [f"% {text}"]
+
+    for text in (*results.headlines(), *(f"Note: {note}." for note in results.notes())):
+        yield from words(text)
+    for name, result in results.test_sets.items():
+        means = "; mean ± sample standard deviation over the seeds" if result.has_seeds() else ""
+        yield from ["", *words(f"{name}, {result.num_lines:,} sentences{means}")]
+        yield from ["", *_group_table(result, form), "", *_system_table(result, form)]
+        for metric in result.metrics:
+            yield from words(f"{metric.name}: {metric.signature}")
+
+
+def _text(results: Results) -> Iterator[str]:
+    yield from results.headlines()
+    yield from (f"note: {note}" for note in results.notes())
+    if results.differing_keys:
+        yield from ["", "what differs:"]
+    for key, values in results.differing_keys.items():
+        yield f"  {key}: " + ", ".join(f"{v} ({n})" for v, n in zip(values, results.runs, strict=True))
+    for name, result in results.test_sets.items():
+        yield from ["", f"{name}, {result.num_lines:,} sentences"]
+        if result.has_seeds():
+            yield from ["mean ± sample standard deviation over the seeds:"]
+            yield from (f"  {line}" for line in _group_table(result, "text"))
+        yield from _details(result)
+
+
+def _details(result: Comparison) -> Iterator[str]:
+    """All systems, all verdicts, BLEU by sentence length, and sentences on which two systems differ."""
+    width = max(map(len, result.names))
+    for metric in result.metrics:
+        yield from ["", f"{metric.name}  {metric.signature}"]
+        for system, measured in zip(result.names, metric.systems, strict=True):
+            about = "" if measured.ci is None else f"  95%: {measured.mean:.2f} ± {measured.ci:.2f}"
+            chance = "" if measured.p_value is None else f"  p = {measured.p_value:.4f}"
+            yield f"  {system:{width}}  {measured.score:6.2f}{about}{chance}"
+    yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
+    for bucket in result.lengths:
+        scores = "  ".join(f"{score:6.2f}" for score in bucket.bleu)
+        yield f"  {bucket.length:12} {bucket.count:6,} sentences  {scores}"
+    if result.sentences:
+        yield from ["", f"where {result.names[result.other]} differs most from {result.names[0]}:"]
+    for row in result.sentences:
+        yield f"  line {row.line}: {row.reference}"
+        yield from (f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True))
