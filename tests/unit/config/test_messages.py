@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mtx.config.other_names import KEYS_FOR, NOT_THERE
+from mtx.config.schema import key_names
 from mtx.config.settings import load
 from mtx.errors import UsageError
 from tests.unit.config.helpers import problems, write
@@ -57,6 +59,57 @@ def test_a_wrong_override_is_refused_with_what_was_expected(override: str, probl
     assert problems(None, override) == problem
     # a file that is right is not named
     assert problems(write(tmp_path / "c.yaml", "data:\n  valid: v\nmodel:\n  norm: pre\n"), override) == problem
+
+
+BOTH_LAYERS = "model.num_encoder_layers and model.num_decoder_layers"
+
+
+@pytest.mark.parametrize(
+    ("keys", "meant"),
+    [
+        ("lr training.lr optimizer.lr model.LR training.learning-rate", "training.learning_rate"),
+        ("batch_size training.batch-size", "training.batch_tokens"),
+        ("epochs training.epochs num_train_epochs", "training.max_epochs"),
+        ("layers model.layers num_layers", BOTH_LAYERS),
+        ("heads model.heads", "model.num_heads"),
+        ("hidden hidden_size emb embedding_dim model.hidden_dim", "model.d_model"),
+        ("ffn model.ffn_dim", "model.d_ff"),
+        ("bpe vocab vocabulary tokenizer.vocab", "tokenizer.vocab_size"),
+        ("beam decoding.beam num_beams", "decoding.beam_size"),
+        ("early_stopping patience", "training.patience"),
+        ("gpu cuda training.gpu", "device"),
+        ("fp16 bf16 training.amp", "precision"),
+        ("lang languages", "data.src and data.tgt"),
+        ("source data.source", "data.src"), ("target data.target", "data.tgt"),
+        ("dev data.dev data.validation", "data.valid"),
+        ("steps updates training.max_updates", "training.max_steps"),
+        ("clip grad_clip", "training.clip_norm"), ("warmup training.warmup", "training.warmup_steps"),
+        ("save_every", "training.checkpoint_every"), ("eval_every valid_every", "training.validate_every"),
+        ("tied_embeddings", "model.tie"), ("max_len data.max_length", "data.max_tokens"),
+        ("dropout training.dropout", "model.dropout"), ("tensorboard", "training.tensorboard"),
+    ],
+)  # fmt: skip
+def test_what_other_programs_call_a_key_is_understood_with_and_without_a_section(keys: str, meant: str) -> None:
+    for key in keys.split():
+        assert problems(None, f"{key}=1") == f"{key}: unknown key, did you mean {meant}?"
+
+
+def test_what_mtx_does_not_have_is_said_with_what_there_is_instead() -> None:
+    instead = "mtx reports to no such service; training.tensorboard=true writes its figures for TensorBoard"
+    assert problems(None, "wandb=true") == f"wandb: unknown key; {instead}"
+    assert problems(None, "training.num_workers=4").startswith("training.num_workers: unknown key; there is no such")
+
+
+@pytest.mark.parametrize("key", ["training.zzz", "model.xyz", "training.parallel", "tokenizer.qqq", "data.foo"])
+def test_keys_of_a_section_do_not_resemble_each_other_by_the_name_of_the_section(key: str) -> None:
+    assert problems(None, f"{key}=1") == f"{key}: unknown key"
+
+
+def test_the_other_names_belong_to_keys_and_are_none_themselves() -> None:
+    keys = key_names()
+    assert {key for keys_of_name in KEYS_FOR.values() for key in keys_of_name} <= {*keys}
+    assert not {*KEYS_FOR, *NOT_THERE} & {key.rpartition(".")[2] for key in keys}
+    assert not {*KEYS_FOR} & {*NOT_THERE}
 
 
 def test_one_error_reports_all_problems() -> None:
