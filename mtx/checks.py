@@ -146,7 +146,9 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
     if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
         text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones teach nothing"
-        help = f"training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6, which ends training when it gains nothing"
+        help = (
+            f"training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6, which ends training when it gains nothing"
+        )
         yield Advice(text, help)
     if last <= training.warmup_steps:
         help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"

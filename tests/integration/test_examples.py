@@ -10,7 +10,7 @@ from mtx import cli
 from mtx.commands.help import EXAMPLES
 from tests.integration.commands import mtx
 
-# The others train or download, need a published model, or are run by other tests; tests/unit/test_commands_in_docs.py parses all of them.
+# These train or download, need a published model, or are run by other tests; test_commands_in_docs.py parses them all.
 NOT_RUN = (
     "mtx train",
     "mtx prepare",
