@@ -52,9 +52,10 @@ def find_layout(path: Path, first_row: list[str], languages: tuple[str, str], co
     elif named is not None:
         (src, tgt), has_header = named, True
     elif len(first_row) <= 2:
-        (src, tgt), has_header = (0, 1), _names_other_languages(path, first_row, languages)
+        is_other_header = _names_other_languages(path, first_row, languages)
+        return Layout(0, 1, 2, is_other_header)
     else:
-        raise DataError(f"{path}: which two columns? It has {_listed(first_row)}", _help(languages))
+        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(languages))
     if has_header:
         sides = zip(languages, (src, tgt), strict=True)
         _tell(path, ", ".join(f"{side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
@@ -86,13 +87,11 @@ def _is_name(text: str, language: str) -> bool:
 
 
 def _names_other_languages(path: Path, row: list[str], languages: tuple[str, str]) -> bool:
-    """Whether a row names two languages, and not those of data.src and data.tgt; warns if these are known."""
+    """Whether a row names two languages, and not those of data.src and data.tgt; says so, as `find_layout`."""
     keys = [languages_named(_bare(cell)) for cell in row]
     if len(row) < 2 or not all(keys) or keys[0] & keys[1]:
         return False
-    if languages != ("src", "tgt"):
-        names, settings = ", ".join(map(_shown, row)), "data.src={} data.tgt={}".format(*languages)
-        _warn(f"{path}: its first line names other languages ({names}) than {settings}; it is left out")
+    _warn(path, ", ".join(map(_shown, row)), *languages)
     return True
 
 
@@ -118,9 +117,7 @@ def _shown(cell: str) -> str:
 
 def _help(languages: tuple[str, str]) -> str:
     src, tgt = languages
-    return (
-        f"data.columns=1,2 if column 1 is {src} and column 2 is {tgt}; a name in the first line may stand for a number"
-    )
+    return f"data.columns=1,2 if column 1 is {src} and column 2 is {tgt}; a name in the first line serves as well"
 
 
 @functools.cache
@@ -130,5 +127,6 @@ def _tell(path: Path, sides: str) -> None:
 
 
 @functools.cache
-def _warn(message: str) -> None:
-    log.warning(message)
+def _warn(path: Path, names: str, src: str, tgt: str) -> None:
+    text = "%s: its first line is a header and is left out, but it says %s, and data.src=%s data.tgt=%s"
+    log.warning(text, path, names, src, tgt)

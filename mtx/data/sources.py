@@ -45,11 +45,14 @@ def find_corpora(data: DataConfig) -> Corpora:
     if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir)) or 0):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
-    return Corpora(
+    corpora = Corpora(
         train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
         valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
         tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
+    if data.columns and all(len(corpus.files) == 2 for corpus in corpora.all()):
+        raise UsageError("data.columns: each language is a file of its own here, and these have no columns")
+    return corpora
 
 
 def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
