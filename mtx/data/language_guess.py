@@ -8,12 +8,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from mtx.data.languages import KNOWN, key_of, script_of
 
 # Rules of thumb. The words of its own language are 25 to 50% of a text, those of others at most a few per cent.
-_LOOKS_ALIKE, _TIMES = 0.1, 2.0  # likeness; how many times that of another language or text
+_LOOKS_ALIKE, _TIMES = 0.1, 1.5  # likeness; how many times that of another language or text
 _FEW_WORDS = 5  # different frequent words, with fewer of which a text is not of their language: names have de, la, van
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
 _KANA = 0.1  # of Japanese letters; Chinese has none
@@ -39,7 +38,7 @@ class Profile:
     def of(cls, texts: Iterable[str]) -> "Profile":
         """The profile of some sentences; one that repeats itself counts once."""
         different = set(texts)
-        words = Counter(word.strip(_PUNCTUATION) for text in different for word in text.casefold().split())
+        words = Counter(word.strip(_PUNCTUATION) for text in different for word in text.lower().split())
         characters: Counter[str] = Counter()
         for text in different:
             characters.update(text)
@@ -73,14 +72,14 @@ class Profile:
         return number / self.letters.total()
 
     def other_language(self, language: str) -> str | None:
-        """The name of the language that a text looks like, if that is clearly another than the given one."""
+        """The code of the language that a text looks like, if that is clearly another than the given one."""
         own = self.likeness(language)
         if own is None:
             return None
         likeness = {key: self.likeness(key) or 0.0 for key in KNOWN}
         best = max(likeness, key=lambda key: likeness[key])
         is_other = best != key_of(language) and likeness[best] >= max(_LOOKS_ALIKE, _TIMES * own)
-        return KNOWN[best].name if is_other else None
+        return best if is_other else None
 
 
 def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> bool:
@@ -96,8 +95,7 @@ def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> boo
     return bool(known) and all(there >= max(_LOOKS_ALIKE, _TIMES * here) for there, here in known)
 
 
-@lru_cache
 def name_of(language: str) -> str:
-    """The English name of a language if it is known, else its code."""
+    """The English name of a language; empty if it is not in the table."""
     key = key_of(language)
-    return KNOWN[key].name if key in KNOWN else language
+    return KNOWN[key].name if key in KNOWN else ""
