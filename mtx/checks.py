@@ -144,10 +144,11 @@ def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:
     if not is_all:
         order = f"the first must be {data.src}, the second {data.tgt}"
         return f"{order}: exchange the columns or files of {' and '.join(sets)}"
-    columns = ",".join(reversed(data.columns)) or "2,1"
     names = [text.name if isinstance(text, TrainText) else text for text in data.train]
-    is_table = all(map(_TABLE_ENDING.search, names))
-    how = f"data.columns={columns} reads the columns in this order" if is_table else "exchange the files or columns"
+    how = "exchange the files or columns"
+    if all(map(_TABLE_ENDING.search, names)):
+        src, tgt = data.columns or ("1", "2")
+        how = f"data.columns={tgt},{src} exchanges {'these' if data.columns else 'two'} columns"
     return f"{how}; or train the other direction: data.src={data.tgt} data.tgt={data.src}"
 
 

@@ -133,7 +133,7 @@ EXCHANGED = "the sides are exchanged, the en side looks like German, the de side
         ("en-de", "en-de", "en-de", "", ""),
         ("de-en", "de-en", "de-en",
          f"train, valid, test.news: {EXCHANGED}",
-         "data.columns=2,1 reads the columns in this order; or train the other direction: data.src=de data.tgt=en"),
+         "data.columns=2,1 exchanges two columns; or train the other direction: data.src=de data.tgt=en"),
         ("de-en", "en-de", "en-de",
          f"train: {EXCHANGED}",
          "the first must be en, the second de: exchange the columns or files of train"),
