@@ -121,15 +121,15 @@ def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> 
     text = "id;source;target\n" + "".join(f'{number};"{src}";{tgt}\n' for number, (src, tgt) in rows)
     (tmp_path / "my.csv").write_text(text, encoding="utf-8")
     train, languages = f"data.train={tmp_path / 'my.csv'}", ["data.src=en", "data.tgt=fr", "data.max_tokens=256"]
-    arguments = [train, *TINY, *languages, f"run_dir={tmp_path / 'run'}"]
-    advice = {each["text"]: each["help"] for each in dry_run(*arguments, "data.columns=2,3")["warnings"]}
+    arguments = ["prepare", train, *TINY, *languages]
+    exchanged = mtx(*arguments, "data.columns=2,3", f"run_dir={tmp_path / 'run'}").stderr.decode()
     told = "train: the sides are exchanged, the en side looks like French, the fr side looks like English"
-    other_direction = "or train the other direction: data.src=fr data.tgt=en"
-    assert advice[told] == f"data.columns=3,2 exchanges these columns; {other_direction}"
-    result = mtx("prepare", *arguments, "data.columns=3,2")
-    assert result.returncode == 0 and b"exchanged" not in result.stderr
-    assert b"its first line is a header and is left out; en is column 3, 'target'" in result.stderr
-    assert json.loads((tmp_path / "run" / "data" / "report.json").read_text())["read"] == 300
+    help = "data.columns=3,2 exchanges these columns; or train the other direction: data.src=fr data.tgt=en"
+    assert f"warning: {told}\n  help: {help}\n" in exchanged
+    right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
+    assert right.returncode == 0 and b"the sides are" not in right.stderr
+    assert b"its first line is a header and is left out; en is column 3, 'target'" in right.stderr
+    assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
 
 
 def test_words_in_bytes_are_told(tmp_path: Path) -> None:
