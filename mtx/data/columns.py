@@ -1,4 +1,4 @@
-"""Which columns of a table hold the two sides, and is its first row a header? Flow: first row -> `Layout` -> pairs.
+"""Which columns of a table hold the two sides, and is its first row a header? Flow: first rows -> `Layout` -> pairs.
 
 A header names the sides by a language (its code, its name in English, or its own name) or by a word for source and
 target. A table of two columns may do without; one with more needs a header or data.columns.
@@ -37,15 +37,20 @@ class Layout:
         return max(self.src, self.tgt) < len(row) <= self.width
 
 
-def find_layout(path: Path, first_row: list[str], languages: tuple[str, str], columns: tuple[str, ...]) -> Layout:
+def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], columns: tuple[str, ...]) -> Layout:
     """The layout of a table, by data.columns or else by a header; of two columns without one, the first is the source.
 
     Says once in the log which header is left out.
 
+    Args:
+        rows: the first two rows, or the only one. If both name the sides, these are columns of language codes.
+
     Raises:
         DataError: if there are more than two columns and nothing says which; the message lists them.
     """
-    named = _header_sides(first_row, languages)
+    first_row, named = rows[0], _header_sides(rows[0], languages)
+    if named is not None and named == _header_sides(rows[-1], languages) and len(rows) > 1:
+        named = None
     if columns:
         src, tgt = (_index(path, first_row, column, languages) for column in columns)
         has_header = named is not None or not all(map(_NUMBER.fullmatch, columns))

@@ -68,12 +68,12 @@ def read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = 
 def _table_pairs(
     path: Path, rows: Iterator[list[str]], languages: tuple[str, str], columns: tuple[str, ...]
 ) -> Iterator[PairBlock]:
-    first_row = next(rows, None)
-    if first_row is None:
+    first_rows = list(islice(rows, 2))
+    if not first_rows:
         return
-    layout = find_layout(path, first_row, languages, columns)
+    layout = find_layout(path, first_rows, languages, columns)
     start = 2 if layout.has_header else 1
-    rest = rows if layout.has_header else chain([first_row], rows)
+    rest = chain(first_rows[start - 1 :], rows)
     yield from in_blocks((_row_pair(path, number, row, layout) for number, row in enumerate(rest, start)), start)
 
 

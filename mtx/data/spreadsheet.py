@@ -53,16 +53,21 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def csv_separator(lines: list[str]) -> str:
-    """The separator by which most of these rows have the same number of columns, and more than one."""
-    return max(_SEPARATORS, key=lambda separator: _agreement(lines, separator))
+    """The separator by which most of these rows have the same number of columns, and more than one.
+
+    One by which all quotes are right goes first.
+    """
+    return max(_SEPARATORS, key=lambda separator: [_agreement(lines, separator, strict) for strict in (True, False)])
 
 
-def _agreement(lines: list[str], separator: str) -> float:
+def _agreement(lines: list[str], separator: str, strict: bool) -> float:
+    widths: Counter[int] = Counter()
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=strict)
     try:
-        rows = list(csv.reader((f"{line}\n" for line in lines), delimiter=separator))
+        widths.update(len(row) for row in reader if row)
     except csv.Error:
-        return 0.0
-    widths = Counter(len(row) for row in rows if row)
+        if reader.line_num < len(lines):  # else the last row is cut
+            return 0.0
     return max((number for width, number in widths.items() if width > 1), default=0) / max(1, widths.total())
 
 

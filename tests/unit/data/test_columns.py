@@ -114,6 +114,14 @@ def test_columns_are_named_by_a_header_or_by_the_setting(columns: str, form: str
     assert pairs_of(find(train=(str(path),), columns=columns).train[0]) == PAIRS[:2]
 
 
+def test_columns_of_language_codes_are_no_header(tmp_path: Path) -> None:
+    rows = "1\teng\tGo.\tdeu\tGeh.\n", "2\teng\tRun!\tdeu\tLauf!\n"
+    path = write(tmp_path / "t.tsv", "".join(rows))
+    with pytest.raises(DataError, match="which are en and de"):
+        pairs_of(find(train=(str(path),)).train[0])
+    assert pairs_of(find(train=(str(path),), columns="3,5").train[0]) == [("Go.", "Geh."), ("Run!", "Lauf!")]
+
+
 def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: Path) -> None:
     path = write(tmp_path / "t.tsv", "Go.\tGeh.\tCC-BY\nRun!\tLauf!\n")
     assert pairs_of(find(train=(str(path),), columns="2,1").train[0]) == [("Geh.", "Go."), ("Lauf!", "Run!")]
