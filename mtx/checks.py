@@ -10,29 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mtx.config.schema import Config, DataConfig
+from mtx.config.schema import Config, DataConfig, TrainText
+from mtx.data.language_guess import Profile, are_exchanged, name_of
 from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
-from mtx.data.token_store import Side, TokenStore
-from mtx.data.tokenizer import UNK_ID, Tokenizer
+from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
+from mtx.data.token_store import TokenStore
 from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.run.planned_end import planned_end
 
-_MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
 _UNKNOWN_WORDS = 0.02
-_SWAPPED, _MARGIN = 0.02, 5.0  # share of the pairs; nats by which each side looks more like the other language
+_SWAPPED, _MOST = 0.02, 0.5  # shares of the pairs: some, and so many that it is the whole set
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
-_SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
 _FEW_STEPS, _MANY_EPOCHS, _ENOUGH_EPOCHS = 10, 100, 40  # steps of an epoch, epochs of a run
-_BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+_TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
+_GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
 _ABOUT_DROPPED = {
@@ -71,7 +68,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
     figures = text_figures(data)
-    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(figures, config))
+    sides = _sides(data, figures, config)
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *sides)
     return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
 
 
@@ -105,11 +103,27 @@ def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
         yield Advice(f"validation set: {TOO_SHORT}", help)
 
 
-def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice]:
+def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) -> Iterator[Advice]:
+    """Sides that are exchanged, in another language, or do not belong together; the languages tell it best."""
+    languages = config.data.src, config.data.tgt
+    profiles = _profiles(data)
+    exchanged = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
+    if exchanged:
+        looks = zip(languages, map(name_of, reversed(languages)), strict=True)
+        evidence = "".join(f", the {side} side looks like {name}" for side, name in looks if name)
+        help = _how_to_exchange(config.data, exchanged, is_all=len(exchanged) == len(profiles))
+        yield Advice(f"{', '.join(exchanged)}: the sides are exchanged{evidence}", help)
+    yield from _other_languages({name: profiles[name] for name in profiles if name not in exchanged}, languages)
+    opposite = [name for name in profiles if figures[name].swapped >= _MOST]
+    if not exchanged and len(opposite) == len(profiles) - 1 > 1:
+        exchanged = ["train"]
+        help = _how_to_exchange(config.data, exchanged, is_all=False)
+        yield Advice(f"train: the sides look exchanged, compared with {', '.join(opposite)}", help)
     for name, text in figures.items():
-        if text.swapped >= _SWAPPED:
-            order = f"the first must be {config.data.src}, the second {config.data.tgt}"
-            help = f"{order}: see that the columns or files are in order"
+        if text.swapped >= _SWAPPED and not (exchanged and name in opposite):
+            order = f"the first must be {languages[0]}, the second {languages[1]}"
+            where = ", there or in the training text" if name in opposite else ""
+            help = f"{order}: see that the columns or files are in order{where}"
             yield Advice(f"{name}: in {text.swapped:.0%} of the pairs the sides look exchanged", help)
         if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
             correlation = f"correlation of lengths {text.alike:.2f}"
@@ -117,7 +131,40 @@ def _sides(figures: "dict[str, TextFigures]", config: Config) -> Iterator[Advice
             yield Advice(f"{name}: long sentences do not have long translations ({correlation})", help)
 
 
-def _unknown_words(figures: "dict[str, TextFigures]", data: PreparedData, config: Config) -> Iterator[Advice]:
+def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
+    """The profiles of both sides of the training text, and of each set that was not held out of it."""
+    is_part = {"train": False, "valid": data.report["valid"]["held_out"]}
+    is_part |= {f"test.{name}": data.report["tests"][name]["held_out"] for name in data.tests}
+    separate = [(name, store) for name, store in stores_of(data).items() if not is_part[name]]
+    samples = [(name, store.texts(spread(store.num_pairs, _GUESS_PAIRS))) for name, store in separate]
+    return {name: (Profile.of(src), Profile.of(tgt)) for name, (src, tgt) in samples}
+
+
+def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:
+    """What to do about sets whose sides are exchanged; if all are, the direction or one setting is enough."""
+    if not is_all:
+        order = f"the first must be {data.src}, the second {data.tgt}"
+        return f"{order}: exchange the columns or files of {' and '.join(sets)}"
+    names = [text.name if isinstance(text, TrainText) else text for text in data.train]
+    how = "exchange the files or columns"
+    if all(map(_TABLE_ENDING.search, names)):
+        src, tgt = data.columns or ("1", "2")
+        how = f"data.columns={tgt},{src} exchanges {'these' if data.columns else 'two'} columns"
+    return f"{how}; or train the other direction: data.src={data.tgt} data.tgt={data.src}"
+
+
+def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tuple[str, str]) -> Iterator[Advice]:
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for name, sides in profiles.items():
+        for key, language, side in zip(("src", "tgt"), languages, sides, strict=True):
+            if other := side.other_language(language):
+                names.setdefault((key, language, other), []).append(name)
+    for (key, language, other), sets in names.items():
+        help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
+        yield Advice(f"{', '.join(sets)}: the {language} side looks like {name_of(other)}", help)
+
+
+def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: Config) -> Iterator[Advice]:
     languages = (config.data.src, data.valid.src_texts()), (config.data.tgt, data.valid.tgt_texts())
     src_has_words, tgt_has_words = (writes_spaces(*language) for language in languages)
     if config.training.init_from:
@@ -184,104 +231,3 @@ def leaks(held: dict[str, Any]) -> str:
         return "none of its sources is in the training text"
     which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
     return f"{which} a source of it, such as {example(held['leaks']['example'])}"
-
-
-@dataclass(frozen=True)
-class SideFigures:
-    """One language of a set.
-
-    Attributes:
-        pieces_per_word: without `</s>`; words are separated by spaces.
-        unknown_words: share of the words with a piece that is `<unk>` or a single byte.
-        mean_length, max_length: pieces of a sentence, `</s>` included.
-    """
-
-    pieces_per_word: float
-    unknown_words: float
-    mean_length: float
-    max_length: int
-
-
-@dataclass(frozen=True)
-class TextFigures:
-    """Both languages of a set.
-
-    Attributes:
-        swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
-        alike: correlation of the two sides' lengths in pieces; 1 if the lengths of a side hardly vary.
-    """
-
-    pairs: int
-    src: SideFigures
-    tgt: SideFigures
-    swapped: float
-    alike: float
-
-
-def text_figures(data: PreparedData) -> dict[str, TextFigures]:
-    """The figures of each set, by the name of its store: train, valid, test.NAME."""
-    stores = {"train": data.train, "valid": data.valid}
-    stores |= {f"test.{name}": store for name, store in data.tests.items()}
-    src_log, tgt_log = (_log_frequencies(side, data.train) for side in (data.train.src, data.train.tgt))
-    return {name: _figures(store, data.tokenizer, tgt_log - src_log) for name, store in stores.items()}
-
-
-def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float64]) -> TextFigures:
-    """The figures of a set.
-
-    Args:
-        log_odds: for each id, the log of how much likelier it is in the target than in the source of the training text.
-    """
-    rows = spread(store.num_pairs, _MAX_PAIRS)
-    src, tgt = (_side_figures(side, rows, tokenizer) for side in (store.src, store.tgt))
-    src_odds, tgt_odds = (_sums(side, rows, log_odds) for side in (store.src, store.tgt))
-    swapped = float(((src_odds > _MARGIN) & (tgt_odds < -_MARGIN)).mean())
-    src_lengths, tgt_lengths = (side.lengths[rows].astype(np.float64) for side in (store.src, store.tgt))
-    is_even = min(src_lengths.std(), tgt_lengths.std()) < _SPREAD
-    alike = 1.0 if is_even else float(np.corrcoef(src_lengths, tgt_lengths)[0, 1])
-    return TextFigures(store.num_pairs, src, tgt, swapped, alike)
-
-
-def spread(number: int, most: int) -> NDArray[np.int64]:
-    """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
-    size = min(number, most)
-    return np.arange(size) * number // max(size, 1)
-
-
-def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> SideFigures:
-    """The figures of one side; those about words are estimated from the sentences `rows` alone."""
-    pieces = tokenizer.vocabulary()
-    begins_word = np.array([piece.startswith("▁") for piece in pieces])
-    is_unknown = np.array([bool(_BYTE_PIECE.fullmatch(piece)) for piece in pieces])
-    is_unknown[UNK_ID] = True
-    ids, first = _ids(side, rows)
-    is_text = ids < tokenizer.num_pieces  # without tags
-    ids, first = ids[is_text], first[is_text]
-    word = (begins_word[ids] | first).cumsum()
-    num_words = max(1, int(word[-1]) if len(word) else 0)
-    share = len(np.unique(word[is_unknown[ids]])) / num_words
-    return SideFigures(len(ids) / num_words, share, float(side.lengths.mean()), int(side.lengths.max()))
-
-
-def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The ids of these sentences end to end, without `</s>`, and for each id whether a sentence begins with it."""
-    lengths = side.lengths[rows].astype(np.int64) - 1
-    starts = lengths.cumsum() - lengths
-    index = (side.starts[rows] - starts).repeat(lengths) + np.arange(lengths.sum())
-    first = np.zeros(len(index), np.bool_)
-    first[starts[lengths > 0]] = True
-    return side.tokens[index].astype(np.int64), first
-
-
-def _log_frequencies(side: Side, train: TokenStore) -> NDArray[np.float64]:
-    """The log of each id's share of a side of the training text; each id counts once more, so that no share is zero."""
-    counts = np.bincount(_ids(side, spread(train.num_pairs, _MAX_PAIRS))[0], minlength=train.num_ids) + 1
-    shares: NDArray[np.float64] = np.log(counts / counts.sum())
-    return shares
-
-
-def _sums(side: Side, rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each sentence, the sum of the values of its ids."""
-    ids, _ = _ids(side, rows)
-    sentence = np.arange(len(rows)).repeat(side.lengths[rows] - 1)
-    return np.bincount(sentence, values[ids], minlength=len(rows)).astype(np.float64)

@@ -13,6 +13,7 @@ from typing import Any
 from mtx import checks, pipeline
 from mtx.checks import Advice
 from mtx.config.schema import Config
+from mtx.data.text_figures import text_figures
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration
@@ -65,7 +66,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         report = {
             "src": config.data.src, "tgt": config.data.tgt, "was_prepared": was_prepared,
             "data": {key: data.report[key] for key in _OF_DATA},
-            "text": {name: asdict(figures) for name, figures in checks.text_figures(data).items()},
+            "text": {name: asdict(figures) for name, figures in text_figures(data).items()},
             "run": {**run, "epochs": last / run["steps_per_epoch"]},
             "memory": memory(trainer.device, run["parameters"]),
             "disk": {"needed": num_bytes, "free": disk.free_bytes(nearest_directory(paths.root))}, "time": left,

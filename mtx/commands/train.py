@@ -87,10 +87,7 @@ def download(settings: Settings = None) -> None:
     check_address_space()
     from mtx.data.sources import find_corpora
 
-    corpora = find_corpora(data)
-    names = [
-        corpus.name for corpus in (*corpora.train, *([corpora.valid] if corpora.valid else []), *corpora.tests.values())
-    ]
+    names = [corpus.name for corpus in find_corpora(data).all()]
     logger.info("all corpora are available: %s", ", ".join(names))
 
 

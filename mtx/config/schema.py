@@ -17,7 +17,7 @@ from mtx.config import limits
 
 NULL = ("null", "~", "")  # text that means null
 # A local name with such an ending is one file; any other name means two files, one for each language.
-FILE_ENDING = re.compile(r"\.(tsv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
+FILE_ENDING = re.compile(r"\.(tsv|csv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
 
 
 def _read_bool(value: object) -> object:
@@ -60,6 +60,12 @@ def _read_path(value: str) -> str:
     if not is_possible:
         raise ValueError("expected a path that this system can have")
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
+
+
+def _two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
+    if value and (len(value) != 2 or value[0] == value[1] or not all(value)):
+        raise ValueError("expected two different columns, SRC,TGT")
+    return value
 
 
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
@@ -149,6 +155,11 @@ class DataConfig(Section):
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
     test: tuple[PathText, ...] = Field((), description="local names or files; none: a part of the training text")
+    columns: Annotated[tuple[str, ...], AfterValidator(_two_columns)] = Field(
+        (),
+        description="the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by "
+        "name in .jsonl and .parquet; none: found by a header or the names of the languages",
+    )
     max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )

@@ -204,6 +204,9 @@ def find_config(name: str) -> Path:
         if not exists(path) or path.is_dir():
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
+    if exists(path) and path.is_file():
+        help = f"if it is your text: mtx train own-text data.train={name} data.src=en data.tgt=de"
+        raise UsageError(f"{name}: is no configuration, whose name ends in .yaml or has a /", help)
     if "." in name:
         raise UsageError(unknown_key(name), "mtx config lists the recipes; the name of a file ends in .yaml or has a /")
     if inner := section_of(Config.model_fields[name].annotation) if name in Config.model_fields else None:

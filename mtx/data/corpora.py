@@ -71,6 +71,10 @@ class Corpora:
     valid: Corpus | None
     tests: dict[str, Corpus]
 
+    def all(self) -> list[Corpus]:
+        """Every corpus: of training, validation and test text."""
+        return [*self.train, *([self.valid] if self.valid else []), *self.tests.values()]
+
 
 def name_test_sets(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""

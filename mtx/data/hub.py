@@ -34,7 +34,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     corpora = []
     for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):
         name = f"{hub.name} {split}"
-        columns = readers.find_columns(name, dataset.features.arrow_schema, languages)
+        columns = readers.find_columns(name, dataset.features.arrow_schema, languages, data.columns)
         corpora.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
     names = [*data.test[: len(hub.test)], *hub.test[len(data.test) :]]
     tests = zip(name_test_sets(names), corpora[len(corpora) - len(hub.test) :], strict=True)

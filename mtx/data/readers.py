@@ -1,4 +1,4 @@
-"""Reads one corpus as blocks of pairs: from two parallel text files, TSV, JSON lines, Parquet or Arrow tables.
+"""Reads one corpus as blocks of pairs: from two parallel text files, TSV, CSV, JSON lines, Parquet or Arrow tables.
 
 Errors name path:line. Files are found by `sources`, not here. Arrow tables come from Parquet files and from `datasets`.
 """
@@ -14,14 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from mtx.data.columns import Layout, find_layout
 from mtx.data.corpora import PairBlock
-from mtx.data.spreadsheet import columns_of_lines
+from mtx.data.spreadsheet import columns_of_lines, rows_of_csv
 from mtx.errors import DataError
 from mtx.files.text_files import escaped, is_utf8, read_lines, replace_surrogates
 
 BLOCK_PAIRS = 16_384
 ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are not UTF-8, for cleaning to find
 PLAIN_KEYS = ("src", "tgt")  # column names for any two languages
+Keys = tuple[tuple[str, str], ...]
+_KEYS_HELP = "data.columns=SRC,TGT gives the names of the two"
 _LINE_BREAK = re.compile("\r?\n")
 
 
@@ -49,52 +52,67 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         first_line += len(src)
 
 
-def read_tsv(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of a file with src TAB tgt on each line; a first line that names the sides is skipped.
+def read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+    """The pairs of a file with TABs between its columns; `find_layout` says which columns count, and skips a header.
 
     The quotes that a spreadsheet put around cells are taken off, see `spreadsheet`.
     """
-    rows = columns_of_lines(path, read_lines(path, ESCAPE))
-    first_row = next(rows, None)
-    if first_row is None:
+    return _table_pairs(path, columns_of_lines(path, read_lines(path, ESCAPE)), languages, columns)
+
+
+def read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+    """The pairs of a CSV file, as `read_tsv`; a line break in a cell becomes a space, a blank line is an empty pair."""
+    return _table_pairs(path, rows_of_csv(path, read_lines(path, ESCAPE)), languages, columns)
+
+
+def _table_pairs(
+    path: Path, rows: Iterator[list[str]], languages: tuple[str, str], columns: tuple[str, ...]
+) -> Iterator[PairBlock]:
+    first_rows = list(islice(rows, 2))
+    if not first_rows:
         return
-    header = tuple(first_row)
-    if header in (languages[::-1], PLAIN_KEYS[::-1]) and header != languages:
-        raise DataError(f"{path}:1: columns {header[0]} TAB {header[1]}, expected {languages[0]} TAB {languages[1]}")
-    start = 2 if header in (languages, PLAIN_KEYS) else 1
-    rest = chain([first_row], rows) if start == 1 else rows
-    yield from in_blocks((_tsv_pair(path, number, columns) for number, columns in enumerate(rest, start)), start)
+    layout = find_layout(path, first_rows, languages, columns)
+    start = 2 if layout.has_header else 1
+    rest = chain(first_rows[start - 1 :], rows)
+    yield from in_blocks((_row_pair(path, number, row, layout) for number, row in enumerate(rest, start)), start)
 
 
-def _tsv_pair(path: Path, number: int, columns: list[str]) -> tuple[str, str]:
-    if len(columns) != 2:
-        help = "the two sides are separated by one TAB; there is none in this line" if len(columns) == 1 else None
-        if help and '"' in columns[0]:
+def _row_pair(path: Path, number: int, row: list[str], layout: Layout) -> tuple[str, str]:
+    if layout.holds(row):
+        return _one_line(row[layout.src]), _one_line(row[layout.tgt])
+    if not row:
+        return "", ""
+    is_csv, help = ".csv" in path.name.lower(), None
+    if len(row) == 1 and not is_csv:
+        help = "the two sides are separated by one TAB; there is none in this line"
+        if '"' in row[0]:
             help += "; if a cell of a spreadsheet has a line break in it, replace it there by a space"
-        raise DataError(f"{path}:{number}: {len(columns)} column{'s'[: len(columns) > 1]}, expected src TAB tgt", help)
-    return columns[0], columns[1]
+    elif is_csv:
+        help = "the cells are separated by a comma, a semicolon or a TAB; a cell with a separator in it must be quoted"
+    expected = f"{layout.width} as in the first line" if is_csv or layout.width > 2 else "src TAB tgt"
+    raise DataError(f"{path}:{number}: {len(row)} column{'s'[: len(row) > 1]}, expected {expected}", help)
 
 
-def read_jsonl(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of a file with a JSON object on each line; `_expected` says which objects."""
-    lines = enumerate(read_lines(path, ESCAPE), 1)
-    return in_blocks(_json_pair(f"{path}:{number}", line, languages) for number, line in lines)
+def read_jsonl(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+    """The pairs of a file with a JSON object on each line; `_keys` says which keys count."""
+    lines, keys = enumerate(read_lines(path, ESCAPE), 1), _keys(languages, columns)
+    return in_blocks(_json_pair(f"{path}:{number}", line, keys) for number, line in lines)
 
 
-def _json_pair(where: str, line: str, languages: tuple[str, str]) -> tuple[str, str]:
+def _json_pair(where: str, line: str, keys: Keys) -> tuple[str, str]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not a JSON object ({error})") from None
     for fields in (row, row.get("translation")) if isinstance(row, dict) else ():
-        for src, tgt in _keys(languages):
+        for src, tgt in keys:
             if isinstance(fields, dict) and src in fields and tgt in fields:
                 texts = _json_text(where, src, fields[src]), _json_text(where, tgt, fields[tgt])
                 if not is_utf8(line):
                     return texts
                 return replace_surrogates(texts[0]), replace_surrogates(texts[1])  # JSON can spell lone surrogates
     got = f"an object with {_shown(row)}" if isinstance(row, dict) else type(row).__name__
-    raise DataError(f"{where}: {got}, {_expected(languages)}")
+    raise DataError(f"{where}: {got}, {_expected(keys)}", _KEYS_HELP)
 
 
 def _json_text(where: str, key: str, value: object) -> str:
@@ -116,8 +134,10 @@ def _one_line(text: str) -> str:
     return _LINE_BREAK.sub(" ", text) if "\n" in text else text
 
 
-def _keys(languages: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    """The possible names of the two sides; the languages are not among them if both are the same."""
+def _keys(languages: tuple[str, str], columns: tuple[str, ...]) -> Keys:
+    """The possible names of the two sides: data.columns alone, or the languages (if they differ) and src and tgt."""
+    if columns:
+        return ((columns[0], columns[1]),)
     return (languages, PLAIN_KEYS) if languages[0] != languages[1] else (PLAIN_KEYS,)
 
 
@@ -126,35 +146,41 @@ def _shown(names: Iterable[str]) -> str:
     return ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") or "nothing in it"
 
 
-def _expected(languages: tuple[str, str]) -> str:
-    return f"expected {languages[0]} and {languages[1]}, or src and tgt, or translation: {{...}} with either"
+def _expected(keys: Keys) -> str:
+    names = ", or ".join(" and ".join(pair) for pair in keys)
+    return f"expected {names}, or translation: {{...}} with {'either' if len(keys) > 1 else 'them'}"
 
 
-def read_parquet(path: Path, languages: tuple[str, str]) -> Iterator[PairBlock]:
+def read_parquet(path: Path, languages: tuple[str, str], names: tuple[str, ...] = ()) -> Iterator[PairBlock]:
     """The pairs of a Parquet file, by the columns of `find_columns`."""
     try:
         with pq.ParquetFile(path) as file:
-            columns = find_columns(str(path), file.schema_arrow, languages)
+            columns = find_columns(str(path), file.schema_arrow, languages, names)
             batches = file.iter_batches(BLOCK_PAIRS, columns=sorted({column[0] for column in columns}))
             yield from column_blocks(str(path), batches, columns)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: cannot be read as Parquet: {short(error)}") from None
 
 
-def find_columns(where: str, schema: Any, languages: tuple[str, str]) -> list[list[str]]:
+def find_columns(where: str, schema: Any, languages: tuple[str, str], names: tuple[str, ...] = ()) -> list[list[str]]:
     """The column of each side, as a path of names from the outermost field inwards.
 
+    Args:
+        names: data.columns; if there are none, the languages or src and tgt.
+
     Raises:
-        DataError: if no columns are named by the languages or src and tgt; the message lists the columns.
+        DataError: if there are no such columns; the message lists the columns.
     """
     # get_field_index gives -1 if there is no such name, or more than one
     outer = schema.field("translation").type if schema.get_field_index("translation") >= 0 else None
     inner = outer if outer is not None and pa.types.is_struct(outer) else pa.struct([])
     for fields, prefix in ((schema, []), (inner, ["translation"])):
-        for keys in _keys(languages):
+        for keys in _keys(languages, names):
             if all(fields.get_field_index(key) >= 0 for key in keys):
                 return [[*prefix, key] for key in keys]
-    raise DataError(f"{where}: has the columns {_shown(schema.names)}, {_expected(languages)}")
+    raise DataError(
+        f"{where}: has the columns {_shown(schema.names)}, {_expected(_keys(languages, names))}", _KEYS_HELP
+    )
 
 
 def column_blocks(where: str, tables: Iterable[Any], columns: list[list[str]]) -> Iterator[PairBlock]:

@@ -40,9 +40,7 @@ def changed_files(record: Path, data: DataConfig) -> list[Path]:
 def _local_files(data: DataConfig) -> list[Path]:
     if data.generator is not None or (data.hub is not None and data.dir is None):
         return []
-    corpora = find_corpora(data)
-    used = (*corpora.train, *([corpora.valid] if corpora.valid else []), *corpora.tests.values())
-    return [path for corpus in used for path in corpus.files]
+    return [path for corpus in find_corpora(data).all() for path in corpus.files]
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -13,12 +13,14 @@ from typing import NoReturn
 from mtx.config.schema import FILE_ENDING, DataConfig, TrainText
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
-from mtx.data.readers import in_blocks, read_jsonl, read_parquet, read_text, read_tsv
+from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.errors import UsageError
 from mtx.files.text_files import open_binary, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
+
+_READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
 
 
 def find_corpora(data: DataConfig) -> Corpora:
@@ -43,31 +45,39 @@ def find_corpora(data: DataConfig) -> Corpora:
     if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir)) or 0):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
-    return Corpora(
+    corpora = Corpora(
         train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
         valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
         tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
+    if data.columns and all(len(corpus.files) == 2 for corpus in corpora.all()):
+        raise UsageError("data.columns: each language is a file of its own here, and these have no columns")
+    return corpora
 
 
 def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
     """What reads `name`, an entry of data.train, data.valid or data.test (the `key`), and the files that it reads.
 
+    Without one of the usual endings it is two files, or else a single file whose form its first line shows.
+
     Raises:
+        UsageError: if there is no such file, or it holds something else than text.
         DataError: if a text file is in UTF-16 or UTF-32, or its lines end in CR.
     """
     ending = FILE_ENDING.search(name)
-    if ending is None:
-        sides = _find_sides(data, name, key)
+    sides, missing = (None, "") if ending else _find_sides(data, name, key)
+    if sides:
         _check_beginnings(sides)
         return partial(read_text, *sides), sides
-    read = {"tsv": read_tsv, "jsonl": read_jsonl, "parquet": read_parquet}[ending[1].lower()]
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
+    if ending is None:
+        candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path) or 0)]
     path = next((path for path in candidates if _is_file(path)), None)
-    path = path or _refuse(key, name, " or ".join(map(str, candidates)))
-    if read is not read_parquet:
+    path = path or _refuse(key, name, missing or " or ".join(map(str, candidates)))
+    form = ending[1].lower() if ending else _form_of(path, data)
+    if form != "parquet":
         _check_beginnings((path,))
-    return partial(read, path, (data.src, data.tgt)), (path,)
+    return partial(_READERS[form], path, (data.src, data.tgt), data.columns), (path,)
 
 
 def _check_beginnings(files: tuple[Path, ...]) -> None:
@@ -75,8 +85,30 @@ def _check_beginnings(files: tuple[Path, ...]) -> None:
         next(read_lines(file), None)
 
 
-def _find_sides(data: DataConfig, name: str, key: str) -> tuple[Path, Path]:
-    """The two files of a local name. A validation set with one of VALID_NAMES is also found under the other ones."""
+def _form_of(path: Path, data: DataConfig) -> str:
+    """The form of a text file with another ending, such as the .txt that spreadsheets write: by its first line."""
+    line = next(read_lines(path), "")
+    if "\t" in line or not line:
+        return "tsv"
+    if line.startswith("{"):
+        return "jsonl"
+    base = path.with_suffix("") if path.suffix == ".gz" else path
+    help = (
+        "pairs are source TAB target, one a line; if a comma or a semicolon separates them, the name must end in .csv"
+    )
+    if line.startswith("["):
+        help = "JSON is read with one object a line (.jsonl)"
+    elif base.suffix in (f".{data.src}", f".{data.tgt}"):
+        stem = base.with_suffix("")
+        help = f"two files are named by their common part: {stem} for {stem}.{data.src} and {stem}.{data.tgt}"
+    raise UsageError(f"{path}: its first line is no pair: it has no TAB", help)
+
+
+def _find_sides(data: DataConfig, name: str, key: str) -> tuple[tuple[Path, Path] | None, str]:
+    """The two files of a local name, or else which are missing.
+
+    A validation set with one of VALID_NAMES is also found under the other ones.
+    """
     path = Path(data.dir or ".", name)
     aliases = [alias for alias in VALID_NAMES if key == "valid" and path.name in VALID_NAMES and alias != path.name]
     missing = []
@@ -84,10 +116,9 @@ def _find_sides(data: DataConfig, name: str, key: str) -> tuple[Path, Path]:
         plain = [path.parent / f"{stem}.{language}" for language in (data.src, data.tgt)]
         src, tgt = (next((p for p in (side, Path(f"{side}.gz")) if _is_file(p)), None) for side in plain)
         if src and tgt:
-            return src, tgt
+            return (src, tgt), ""
         missing.append([f"{side}[.gz]" for side, file in zip(plain, (src, tgt), strict=True) if file is None])
-    also = f" (nor as {', '.join(aliases)})" if aliases else ""
-    return _refuse(key, name, " and no ".join(missing[0]) + also)
+    return None, " and no ".join(missing[0]) + (f" (nor as {', '.join(aliases)})" if aliases else "")
 
 
 def _mode(path: Path) -> int | None:
@@ -107,13 +138,15 @@ def _is_file(path: Path) -> bool:
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device (a corpus is read more than once)"
         raise UsageError(f"{path}: expected a file, this is {kind}")
-    open_binary(path).close()
+    if not path.name.lower().endswith(".parquet"):  # no text; its reader says what is wrong with it
+        open_binary(path).close()
     return True
 
 
 def _refuse(key: str, name: str, missing: str) -> NoReturn:
     help = (
-        "a name means DIR/NAME.LANG[.gz] of data.dir, data.src, data.tgt; a single file ends in .tsv, .jsonl, .parquet"
+        "a name means DIR/NAME.LANG[.gz] of data.dir, data.src, data.tgt; "
+        "a single file ends in .tsv, .csv, .jsonl, .parquet"
     )
     if key != "train":
         help = f"without data.{key} a part of the training text is held out (data.valid=null); {help}"

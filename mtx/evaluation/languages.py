@@ -1,15 +1,13 @@
-"""Which script does a language, or a text, have, and does it write spaces between words? Flow: code, text -> tokenizer.
+"""Does a language, or a text, write spaces between words? Flow: code, text -> BLEU's tokenizer.
 
-Codes come in many spellings (`zh`, `zho`, `zh-CN`, `zh_Hans`, `cmn`), which langcodes reads. Where a code says nothing
+`mtx.data.languages` reads codes in all spellings (`zh`, `zho`, `zh-CN`, `zh_Hans`, `cmn`). Where a code says nothing
 (`tgt`, a language's name), the letters of the text do.
 """
 
 import re
 from collections.abc import Iterable
-from functools import lru_cache
 
-from langcodes import Language
-from langcodes.tag_parser import LanguageTagError
+from mtx.data.languages import script_of
 
 # ISO 15924 codes of the scripts without spaces between words.
 _CHINESE = ("Hani", "Hans", "Hant", "Hanb", "Bopo")
@@ -20,23 +18,6 @@ _SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3
 _HAN_LETTER = re.compile(f"[{_HAN}]")
 _LETTER_WITHOUT_SPACES = re.compile(f"[{_HAN}{_KANA}{_SOUTH_EAST}]")
 _CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
-
-
-def code_of(language: str) -> str:
-    """The shortest code of a language, without script and region: de for `deu`, `ger`, `de-AT`; else what was given."""
-    try:
-        return Language.get(language).language or language
-    except LanguageTagError:
-        return language
-
-
-@lru_cache
-def script_of(language: str) -> str:
-    """The ISO 15924 code of the script that a language is usually written in; empty if the code is none."""
-    try:
-        return Language.get(language).maximize().script or ""
-    except LanguageTagError:
-        return ""
 
 
 def tokenizer_of(language: str, texts: Iterable[str]) -> str:

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 
 from mtx.errors import DataError, UsageError
 from mtx.files.encodings import likely_encoding, wide_encoding
+from mtx.files.file_kinds import BEGINNING_BYTES, kind_of
 from mtx.files.shell import shell_command
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
@@ -19,32 +20,13 @@ _BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is
 _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
-_SIGNATURE_BYTES = 265  # the longest signature, that of tar, ends here
-# The first bytes of files that are not text. No sentence begins with them.
-_SIGNATURES = {
-    "a zip archive or an office document": rb"PK(\x03\x04|\x05\x06|\x07\x08)",
-    "an office document of the old format": rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-    "a PDF": rb"%PDF-\d",
-    "a tar archive": rb".{257}ustar(\0|  \0)",
-    "a 7z archive": rb"7z\xbc\xaf\x27\x1c",
-    "a rar archive": rb"Rar!\x1a\x07",
-    "compressed by xz": rb"\xfd7zXZ\0",
-    "compressed by bzip2": rb"BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)",
-    "compressed by zstd": rb"\x28\xb5\x2f\xfd",
-    "a PNG image": rb"\x89PNG\r\n\x1a\n",
-    "a JPEG image": rb"\xff\xd8\xff",
-    "a GIF image": rb"GIF8[79]a.{0,6}\0",  # seven bytes follow the name, and the last is nearly always 0
-    "a WebP image": rb"RIFF.{4}WEBPVP8",
-    "a TIFF image": rb"II[*+]\0|MM\0[*+]",
-    "a BMP image": rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}",
-}
 
 
 def open_binary(path: Path) -> IO[bytes]:
     """Open a plain or gzip file or pipe for reading bytes; gzip is recognised by the first two bytes.
 
     Raises:
-        UsageError: if the file is missing, or is an archive, an office document, a PDF or an image.
+        UsageError: if the file is missing or not plain text, see `file_kinds`.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -56,17 +38,15 @@ def open_binary(path: Path) -> IO[bytes]:
     with contextlib.ExitStack() as on_error, _errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        refuse_other_formats(path, stream.peek(_SIGNATURE_BYTES))
+        refuse_other_formats(path, stream.peek(BEGINNING_BYTES))
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
 
 
 def refuse_other_formats(path: Path, beginning: bytes) -> None:
-    """Raise a UsageError if a file begins with the signature of a format that is not text."""
-    for kind, signature in _SIGNATURES.items():
-        if re.match(signature, beginning, re.DOTALL):
-            help = "text is plain UTF-8, one sentence a line; it may be compressed by gzip"
-            raise UsageError(f"{path}: is {kind}, expected plain text", help)
+    """Raise a UsageError if a file begins as one that is not plain text, see `file_kinds`."""
+    if kind := kind_of(beginning, path.name):
+        raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
 
 
 @contextlib.contextmanager
@@ -121,7 +101,7 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
 
 def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
-    beginning = getattr(file, "peek", lambda _: b"")(_SIGNATURE_BYTES)  # waits no longer than reading a line
+    beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
     if encoding := wide_encoding(beginning or b""):
         raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
     first = file.readline(_BEGINNING_BYTES)

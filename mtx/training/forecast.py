@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.checks import spread
 from mtx.config.schema import TrainingConfig
+from mtx.data.text_figures import spread
 from mtx.data.token_store import TokenStore
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions

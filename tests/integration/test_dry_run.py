@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, pairs, start, tree, wait_until, write_tsv
+from tests.unit.data.sentences import sentences
 
 NUMBERS = range(1000, 1400)
 
@@ -112,6 +113,23 @@ def test_what_is_wrong_with_a_text_is_said_after_every_preparation(command: str,
     assert len(told) == 9 and lines[told[-1] + 1].endswith(f"mtx train {run} --dry-run")
     again = mtx(command, *arguments, f"run_dir={run}")
     assert again.returncode == 0 and b"warning" not in again.stderr
+
+
+def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> None:
+    """In a CSV with a header and a third column, so that data.columns can exchange them again."""
+    rows = enumerate(zip(sentences("fr", 300), sentences("en", 300), strict=True))
+    text = "id;source;target\n" + "".join(f'{number};"{src}";{tgt}\n' for number, (src, tgt) in rows)
+    (tmp_path / "my.csv").write_text(text, encoding="utf-8")
+    train, languages = f"data.train={tmp_path / 'my.csv'}", ["data.src=en", "data.tgt=fr", "data.max_tokens=256"]
+    arguments = ["prepare", train, *TINY, *languages]
+    exchanged = mtx(*arguments, "data.columns=2,3", f"run_dir={tmp_path / 'run'}").stderr.decode()
+    told = "train: the sides are exchanged, the en side looks like French, the fr side looks like English"
+    help = "data.columns=3,2 exchanges these columns; or train the other direction: data.src=fr data.tgt=en"
+    assert f"warning: {told}\n  help: {help}\n" in exchanged
+    right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
+    assert right.returncode == 0 and b"the sides are" not in right.stderr
+    assert b"its first line is a header and is left out; en is column 3, 'target'" in right.stderr
+    assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
 
 
 def test_words_in_bytes_are_told(tmp_path: Path) -> None:

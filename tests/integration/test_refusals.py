@@ -225,6 +225,10 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["nowhere", "is not a run directory"], "status", "nowhere")
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")
+    (here / "memory.tmx").write_text("<tmx>")
+    refused(2, ["memory.tmx: is no configuration", "data.train=memory.tmx"], "train", "memory.tmx")
+    refused(2, ["memory.tmx: is a translation memory", "planned"], "prepare", "own-text", "data.train=memory.tmx")
+    (here / "memory.tmx").unlink()
     assert not list(here.iterdir())
 
 

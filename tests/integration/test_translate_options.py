@@ -193,18 +193,29 @@ def test_more_than_there_is_memory_for(  # type: ignore[no-untyped-def]
     assert cli.run(["translate", str(run_copy), str(text), "--beam", "10", "-o", str(tmp_path / "out")]) == 0
 
 
-def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    text, letter, out = tmp_path / "text", tmp_path / "letter.docx", tmp_path / "out"
+@pytest.mark.parametrize(
+    "name, kind, help",
+    [
+        ("letter.docx", "a Word document", "save it as plain text in UTF-8, one sentence a line"),
+        ("memory.tmx", "a translation memory (TMX)", "reading it is planned; until then export"),
+    ],
+)
+def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: str, kind: str, help: str) -> None:  # type: ignore[no-untyped-def]
+    text, letter, out = tmp_path / "text", tmp_path / name, tmp_path / "out"
     text.write_bytes(TEXT)
-    with zipfile.ZipFile(letter, "w") as archive:
-        archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
-    words = [f"{letter}: is a zip archive or an office document", "plain UTF-8, one sentence a line"]
+    letter.write_text('<?xml version="1.0"?>\n<tmx version="1.4">')
+    if name == "letter.docx":
+        with zipfile.ZipFile(letter, "w") as archive:
+            archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
+    words = [f"{letter}: is {kind}, expected plain text", f"help: {help}"]
     refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)
     refused(2, words, "logprob", trained, letter, text, "-o", out)
     refused(2, words, "logprob", trained, text, letter, "-o", out)
     refused(2, words, "evaluate", trained, "--src", letter, "--ref", text)
     refused(2, words, "evaluate", "--hyp", text, "--ref", letter)
+    refused(2, words, "evaluate", "--hyp", letter, "--ref", text)
+    refused(2, words, "compare", text, text, "--ref", letter)
     assert not out.exists()
     through_stdin = mtx("translate", trained, stdin=letter.read_bytes())
     assert through_stdin.returncode == 0

@@ -9,7 +9,9 @@ import pytest
 
 from mtx import checks
 from mtx.config.schema import Config
+from mtx.data.text_figures import spread, text_figures
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from tests.unit.data.sentences import sentences
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
 PIECES = ["</s>", "<unk>", "▁a", "b", "▁", "<0xE1>", "▁c", "<BT>"]
@@ -17,10 +19,16 @@ TOKENIZER: Any = SimpleNamespace(vocabulary=lambda: PIECES, num_pieces=7)
 Ids = list[list[int]]
 
 
-def store(path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words") -> TokenStore:
+def store(
+    path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words", languages: str = ""
+) -> TokenStore:
+    """A store of these ids, with a text that stays the same or with sentences of two languages such as en-de."""
     with StoreWriter(path, len(PIECES), [weight]) as writer:
         number = len(src)
         texts = ["s"] * number, [tgt_text] * number
+        if languages:
+            src_language, tgt_language = languages.split("-")
+            texts = sentences(src_language, number), sentences(tgt_language, number)
         writer.add(store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts))
     return TokenStore.open(path)
 
@@ -120,6 +128,54 @@ def test_sides_that_are_exchanged_shifted_or_of_another_language(tmp_path: Path,
     assert told(prepared(clean, foreign)) == "valid: 100% of the en words are spelled in bytes or unknown"
 
 
+EXCHANGED = "the sides are exchanged, the en side looks like German, the de side looks like English"
+
+
+@pytest.mark.parametrize(
+    "train, valid, test, text, help",
+    [
+        ("en-de", "en-de", "en-de", "", ""),
+        ("de-en", "de-en", "de-en",
+         f"train, valid, test.news: {EXCHANGED}",
+         "data.columns=2,1 exchanges two columns; or train the other direction: data.src=de data.tgt=en"),
+        ("de-en", "en-de", "en-de",
+         f"train: {EXCHANGED}",
+         "the first must be en, the second de: exchange the columns or files of train"),
+        ("en-de", "de-en", "en-de",
+         f"valid: {EXCHANGED}",
+         "the first must be en, the second de: exchange the columns or files of valid"),
+        ("en-fr", "en-fr", "en-de", "train, valid: the de side looks like French",
+         "data.tgt=fr if it is; otherwise see that the right file or column is read"),
+    ],
+)  # fmt: skip
+def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str, help: str, tmp_path: Path) -> None:
+    """Also where the pieces show that a set and the training text are in opposite order, it is said once."""
+    ids = dict(zip(("en", "de", "fr"), (*pairs(600), pairs(600)[1]), strict=True))
+    stores = [
+        store(tmp_path / str(place), *(ids[language] for language in languages.split("-")), languages=languages)
+        for place, languages in enumerate((train, valid, test))
+    ]
+    data = prepared(stores[0], stores[1], tests={"news": held(500)})
+    data.tests = {"news": stores[2]}
+    training = {"batch_tokens": 370, "warmup_steps": 100}
+    config = Config.model_validate({"data": {"src": "en", "tgt": "de", "train": "my.tsv"}, "training": training})
+    advice = [(each.text, each.help) for each in checks.warnings(data, config, 1000)]
+    assert advice == ([(text, help)] if text else [])
+
+
+def test_a_set_that_was_held_out_is_not_named_again(tmp_path: Path) -> None:
+    exchanged = store(tmp_path / "store", *pairs(600), languages="de-en")
+    assert told(prepared(exchanged, exchanged, valid={**held(500), "held_out": True})).startswith("train: the sides")
+
+
+def test_two_sets_in_the_opposite_order_accuse_the_training_text(tmp_path: Path, clean: TokenStore) -> None:
+    """Without a word of the languages: the pieces alone."""
+    exchanged = store(tmp_path / "exchanged.arrow", *reversed(pairs(600)))
+    data = prepared(clean, exchanged, tests={"news": held(500)})
+    data.tests = {"news": exchanged}
+    assert told(data) == "train: the sides look exchanged, compared with valid, test.news"
+
+
 def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:
     train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
     assert checks.steps_per_epoch(train, 16) == 2 * 10 * 4 / 16
@@ -133,25 +189,25 @@ def test_words_pieces_and_what_has_none(tmp_path: Path) -> None:
         [0],
     ]
     four = store(tmp_path / "a.arrow", src, src)
-    side = checks.text_figures(prepared(four, four))["train"].src
+    side = text_figures(prepared(four, four))["train"].src
     assert side.pieces_per_word == pytest.approx(9 / 5)
     assert side.unknown_words == pytest.approx(2 / 5)
     assert (side.mean_length, side.max_length) == (14 / 4, 5)
     empty = store(tmp_path / "b.arrow", [[0]], [[0]])
-    nothing = checks.text_figures(prepared(four, empty))["valid"].src
+    nothing = text_figures(prepared(four, empty))["valid"].src
     assert (nothing.pieces_per_word, nothing.unknown_words) == (0, 0)
 
 
 def test_spread_is_even_and_without_repetition() -> None:
-    assert checks.spread(10, 5).tolist() == [0, 2, 4, 6, 8]
-    assert checks.spread(3, 5).tolist() == [0, 1, 2] and checks.spread(0, 5).tolist() == []
+    assert spread(10, 5).tolist() == [0, 2, 4, 6, 8]
+    assert spread(3, 5).tolist() == [0, 1, 2] and spread(0, 5).tolist() == []
 
 
 def test_exchanged_sides_are_found_and_doubtful_ones_are_not(tmp_path: Path) -> None:
     train = store(tmp_path / "train.arrow", [[2, 2, 2, 0]] * 100, [[6, 6, 6, 0]] * 100)
     rows = [([6, 6, 0], [2, 2, 0]), ([2, 2, 0], [6, 6, 0]), ([6, 6, 0], [6, 6, 0]), ([5, 0], [5, 0])]
     mixed = store(tmp_path / "mixed.arrow", [src for src, _ in rows], [tgt for _, tgt in rows])
-    figures = checks.text_figures(prepared(train, mixed))
+    figures = text_figures(prepared(train, mixed))
     assert figures["valid"].swapped == 0.25 and figures["train"].swapped == 0
 
 
@@ -163,5 +219,5 @@ def test_lengths_of_pairs_that_belong_together_go_together(tmp_path: Path) -> No
     aligned = store(tmp_path / "aligned", src, tgt)
     shifted = store(tmp_path / "shifted", src[1:], tgt[:-1])
     equal = store(tmp_path / "equal", [[2, 0]] * 600, tgt)
-    alike = [checks.text_figures(prepared(aligned, each))["valid"].alike for each in (aligned, shifted, equal)]
+    alike = [text_figures(prepared(aligned, each))["valid"].alike for each in (aligned, shifted, equal)]
     assert alike[0] > 0.9 and abs(alike[1]) < 0.2 and alike[2] == 1

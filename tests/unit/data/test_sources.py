@@ -102,6 +102,43 @@ def test_what_is_missing_is_said_at_once(tmp_path: Path, keys: dict[str, Any], p
     assert ("data.valid=null" in (error.value.help or "")) == ("train" not in keys)
 
 
+def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> None:
+    write(tmp_path / "pairs.txt", "a\tb\n")
+    write(tmp_path / "pairs.json", '{"en": "a", "de": "b"}\n')
+    for corpus in find(tmp_path, train=("pairs.txt", "pairs.json")).train:
+        assert pairs_of(corpus) == [("a", "b")]
+    write_sides(tmp_path, "pairs.txt")  # two files of this name go before it
+    assert pairs_of(find(tmp_path, train=("pairs.txt",)).train[0]) == PAIRS
+
+
+@pytest.mark.parametrize(
+    "name, text, problem, help",
+    [
+        (
+            "memory.tmx",
+            '<?xml version="1.0"?><tmx>',
+            "is a translation memory",
+            "reading it is planned",
+        ),
+        ("m.tsv", '<?xml version="1.0"?><tmx>', "is a translation memory", "reading it is planned"),
+        ("pairs.xlsx", "PK\x03\x04", "is a spreadsheet", 'save it as "CSV UTF-8" (.csv)'),
+        ("pairs.txt", "a,b\n", "its first line is no pair: it has no TAB", "pairs are source TAB target"),
+        ("pairs.json", "[{}]", "its first line is no pair", "JSON is read with one object a line (.jsonl)"),
+        ("train.de", "a\n", "its first line is no pair", "two files are named by their common part: "),
+    ],
+)
+@pytest.mark.parametrize("key", ["train", "valid", "test"])
+def test_a_file_that_is_no_pairs_is_named_and_never_called_missing(
+    tmp_path: Path, key: str, name: str, text: str, problem: str, help: str
+) -> None:
+    path = write(tmp_path / name, text)
+    write(tmp_path / "t.tsv", "a\tb\n")
+    value = str(path) if key == "valid" else (str(path),)
+    with pytest.raises(UsageError) as error:
+        find(**{"train": (str(tmp_path / "t.tsv"),), key: value})
+    assert str(error.value).startswith(f"{path}: {problem}") and (error.value.help or "").startswith(help)
+
+
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, mode: str) -> None:  # root reads every file, whatever its mode
         raise PermissionError(errno.EACCES, "Permission denied")

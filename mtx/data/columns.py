@@ -1,0 +1,137 @@
+"""Which columns of a table hold the two sides, and is its first row a header? Flow: first rows -> `Layout` -> pairs.
+
+A header names the sides by a language (its code, its name in English, or its own name) or by a word for source and
+target. A table of two columns may do without; one with more needs a header or data.columns.
+"""
+
+import functools
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtx.data.languages import key_of, languages_named
+from mtx.errors import DataError
+
+log = logging.getLogger(__name__)
+
+_SOURCE = {"src", "source", "source text", "source segment", "source sentence", "source language", "original"}
+_TARGET = {"tgt", "trg", "target", "target text", "target segment", "target sentence", "target language", "translation"}
+_CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*")
+_NUMBER = re.compile("[1-9][0-9]{0,3}")
+_MOST_SHOWN, _SHOWN_CHARS = 8, 40
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of the two sides, from 0, the number of columns, and whether the first row names them."""
+
+    src: int
+    tgt: int
+    width: int
+    has_header: bool
+
+    def holds(self, row: Sequence[str]) -> bool:
+        """Whether a row has both sides, and not more columns than the first row."""
+        return max(self.src, self.tgt) < len(row) <= self.width
+
+
+def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], columns: tuple[str, ...]) -> Layout:
+    """The layout of a table, by data.columns or else by a header; of two columns without one, the first is the source.
+
+    Says once in the log which header is left out.
+
+    Args:
+        rows: the first two rows, or the only one. If both name the sides, these are columns of language codes.
+
+    Raises:
+        DataError: if there are more than two columns and nothing says which; the message lists them.
+    """
+    first_row, named = rows[0], _header_sides(rows[0], languages)
+    if named is not None and named == _header_sides(rows[-1], languages) and len(rows) > 1:
+        named = None
+    if columns:
+        src, tgt = (_index(path, first_row, column, languages) for column in columns)
+        has_header = named is not None or not all(map(_NUMBER.fullmatch, columns))
+    elif named is not None:
+        (src, tgt), has_header = named, True
+    elif len(first_row) <= 2:
+        is_other_header = _names_other_languages(path, first_row, languages)
+        return Layout(0, 1, 2, is_other_header)
+    else:
+        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(languages))
+    if has_header:
+        sides = zip(languages, (src, tgt), strict=True)
+        _tell(path, ", ".join(f"{side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
+    return Layout(src, tgt, max(len(first_row), 2), has_header)
+
+
+def _header_sides(row: list[str], languages: tuple[str, str]) -> tuple[int, int] | None:
+    """The columns that a row names as source and target; None if it does not, and so is no header."""
+    if tuple(row) == languages:
+        return 0, 1
+    named = [
+        [at for at, cell in enumerate(map(_bare, row)) if cell in words or _is_name(cell, language)]
+        for language, words in zip(languages, (_SOURCE, _TARGET), strict=True)
+    ]
+    (src, *other_src), (tgt, *other_tgt) = (columns or [-1] for columns in named)
+    is_clear = not other_src and not other_tgt and -1 < src != tgt > -1
+    return (src, tgt) if is_clear else None
+
+
+def _bare(cell: str) -> str:
+    """A cell without what stands in brackets: english for `English (US)`."""
+    return cell.partition("(")[0].strip().casefold()
+
+
+def _is_name(text: str, language: str) -> bool:
+    key = key_of(language)
+    is_code = _CODE.fullmatch(text) is not None and key_of(text.replace("_", "-")) == key
+    return is_code or text == language.casefold() or key in languages_named(text)
+
+
+def _names_other_languages(path: Path, row: list[str], languages: tuple[str, str]) -> bool:
+    """Whether a row names two languages, and not those of data.src and data.tgt; says so, as `find_layout`."""
+    keys = [languages_named(_bare(cell)) for cell in row]
+    if len(row) < 2 or not all(keys) or keys[0] & keys[1]:
+        return False
+    _warn(path, ", ".join(map(_shown, row)), *languages)
+    return True
+
+
+def _index(path: Path, row: list[str], column: str, languages: tuple[str, str]) -> int:
+    """The column that an item of data.columns means, a number from 1 or a name in the first row."""
+    if _NUMBER.fullmatch(column) and int(column) <= len(row):
+        return int(column) - 1
+    same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
+    if len(same) != 1:
+        problem = "several columns are called" if same else "there is no column"
+        raise DataError(f"{path}: {problem} {column!r}; it has {_listed(row)}", _help(languages))
+    return same[0]
+
+
+def _listed(row: list[str]) -> str:
+    shown = [f"{number} {_shown(cell)}" for number, cell in enumerate(row[:_MOST_SHOWN], 1)]
+    return f"{len(row)} column{'s'[: len(row) > 1]}: {', '.join(shown)}{', ...' * (len(row) > _MOST_SHOWN)}"
+
+
+def _shown(cell: str) -> str:
+    return repr(cell if len(cell) <= _SHOWN_CHARS else f"{cell[:_SHOWN_CHARS]}...")
+
+
+def _help(languages: tuple[str, str]) -> str:
+    src, tgt = languages
+    return f"data.columns=1,2 if column 1 is {src} and column 2 is {tgt}; a name in the first line serves as well"
+
+
+@functools.cache
+def _tell(path: Path, sides: str) -> None:
+    """Say it once, although the file is read several times."""
+    log.info("%s: its first line is a header and is left out; %s", path, sides)
+
+
+@functools.cache
+def _warn(path: Path, names: str, src: str, tgt: str) -> None:
+    text = "%s: its first line is a header and is left out, but it says %s, and data.src=%s data.tgt=%s"
+    log.warning(text, path, names, src, tgt)

@@ -1,0 +1,86 @@
+"""What kind of file is it, if it is not plain text, and how does one get from it to what mtx reads?
+
+The first bytes decide; the ending of the name only tells apart what begins alike. Flow: the beginning of a file, which
+`text_files` has opened -> `FileKind`, or None for plain text.
+"""
+
+import re
+from dataclasses import dataclass
+
+from mtx.files.encodings import wide_encoding
+
+BEGINNING_BYTES = 1 << 13  # in which the parts of an office document and the first element of XML are named
+
+_TABLE = 'save it as "CSV UTF-8" (.csv), which mtx reads as pairs'
+_DOCUMENT = "save it as plain text in UTF-8, one sentence a line"
+_EXPORT = (
+    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet and save that as "
+    '"CSV UTF-8" (.csv)'
+)
+_PLANNED = f"reading it is planned; until then {_EXPORT}"
+_PACKED = "unpack it; text may be compressed by gzip"
+_PLAIN = "text is plain UTF-8, one sentence a line; it may be compressed by gzip"
+_PART = rb"(?=PK\x03\x04).*?PK\x03\x04.{26}"  # of a zip file: up to the name of some part of it
+_OPEN_DOCUMENT = _PART + rb"mimetypeapplication/vnd\.oasis\.opendocument\."
+# Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
+_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>]*>)\s*)*+"
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file that is not plain text: its name with an article, and what to do with the file."""
+
+    name: str
+    help: str
+
+
+# The first bytes of files that are not plain text; no sentence begins with them. The first that matches counts.
+_SIGNATURES = [
+    (_PART + rb"xl/", "a spreadsheet (Excel)", _TABLE),
+    (_OPEN_DOCUMENT + rb"spreadsheet", "a spreadsheet (OpenDocument)", _TABLE),
+    (_PART + rb"word/", "a Word document", _DOCUMENT),
+    (_PART + rb"ppt/", "a PowerPoint presentation", _DOCUMENT),
+    (_OPEN_DOCUMENT, "a document (OpenDocument)", _DOCUMENT),
+    (_PART + rb"mimetypeapplication/epub", "a book (EPUB)", _DOCUMENT),
+    (rb"PK(\x03\x04|\x05\x06|\x07\x08)", "a zip archive or an office document", _PACKED),
+    (rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an office document of the old format",
+     f"a spreadsheet: {_TABLE}; a text: {_DOCUMENT}"),
+    (rb"\{\\rtf\d", "a text in RTF", _DOCUMENT),
+    (rb"%PDF-\d", "a PDF", _DOCUMENT),
+    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PLANNED),
+    (_PROLOG + rb"<xliff\b[^>]*SdlXliff", "a bilingual file of Trados (SDLXLIFF)", _PLANNED),
+    (_PROLOG + rb"<xliff\b", "a bilingual file (XLIFF)", _PLANNED),
+    (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
+    (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
+    (rb"\s*<\?xml\s", "XML", _DOCUMENT),
+    (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)",
+     "po2csv of the Translate Toolkit makes a CSV of it: data.columns=source,target"),
+    (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
+    (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
+    (rb".{257}ustar(\0|  \0)", "a tar archive", _PACKED),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _PACKED),
+    (rb"Rar!\x1a\x07", "a rar archive", _PACKED),
+    (rb"\xfd7zXZ\0", "compressed by xz", _PACKED),
+    (rb"BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)", "compressed by bzip2", _PACKED),
+    (rb"\x28\xb5\x2f\xfd", "compressed by zstd", _PACKED),
+    (rb"\x89PNG\r\n\x1a\n", "a PNG image", _PLAIN),
+    (rb"\xff\xd8\xff", "a JPEG image", _PLAIN),
+    (rb"GIF8[79]a.{0,6}\0", "a GIF image", _PLAIN),  # seven bytes follow the name, and the last is nearly always 0
+    (rb"RIFF.{4}WEBPVP8", "a WebP image", _PLAIN),
+    (rb"II[*+]\0|MM\0[*+]", "a TIFF image", _PLAIN),
+    (rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}", "a BMP image", _PLAIN),
+]  # fmt: skip
+_OFFICE = ("a zip archive or an office document", "an office document of the old format")
+_SPREADSHEET_ENDING = re.compile(r"\.(xls|xlsx|xlsm|xlsb|ods|numbers)(\.gz)?$", re.IGNORECASE)
+
+
+def kind_of(beginning: bytes, file_name: str) -> FileKind | None:
+    """The kind of a file that begins with these bytes, about BEGINNING_BYTES of them; None for plain text."""
+    beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
+    if encoding := wide_encoding(beginning):
+        beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
+    for signature, name, help in _SIGNATURES:
+        if re.match(signature, beginning, re.DOTALL):
+            is_spreadsheet = name in _OFFICE and _SPREADSHEET_ENDING.search(file_name)
+            return FileKind("a spreadsheet", _TABLE) if is_spreadsheet else FileKind(name, help)
+    return None
