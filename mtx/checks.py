@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.config.schema import Config, DataConfig
+from mtx.data.languages import writes_spaces
 from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
-from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread

@@ -191,13 +191,16 @@ def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info_of(config))
+    info = info_of(config, data.report)
+    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info)
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     """Translate and score the test sets with the written model, and store the scores beside it."""
     runtime, data = trainer.runtime, trainer.data
-    translator = Translator.load(paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens)
+    translator = Translator.load(
+        paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+    )
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config).items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
@@ -215,7 +218,7 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
 def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
     """Write the report if the process that scored the run ended before it could."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
-        translator = Translator.load(paths.model)
+        translator = Translator.load(paths.model, device="cpu", split_sentences=False)
         ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
 
 

@@ -13,9 +13,19 @@ from mtx.files.streams import print_json, print_lines
 from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
-_PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
+_PACKAGES = (
+    "torch",
+    "sentencepiece",
+    "sacrebleu",
+    "sentencex",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "pyarrow",
+    "matplotlib",
+)
 _EXTRAS = {
-    "ctranslate2": "export", "sentencex": "sentences", "sacremoses": "protocols", "tensorboard": "tensorboard",
+    "ctranslate2": "export", "sacremoses": "protocols", "tensorboard": "tensorboard",
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mtx.data.languages import counts_words, tokenizer_of
 from mtx.errors import DataError
-from mtx.evaluation.languages import counts_words, tokenizer_of
 from mtx.evaluation.metrics import bleu, words
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import METRICS, SIGNIFICANCE_LEVEL, MetricComparison, System, TestType, paired_tests

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mtx.data.languages import code_of
 from mtx.errors import UsageError
-from mtx.evaluation.languages import code_of
 
 LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # with published scores
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from mtx.data.languages import tokenizer_of
 from mtx.errors import UsageError
-from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import ter_takes_too_long
 from mtx.evaluation.protocols import Protocol
 

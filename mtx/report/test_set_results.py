@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mtx.data.languages import counts_words, tokenizer_of, writes_spaces
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.languages import counts_words, tokenizer_of, writes_spaces
 from mtx.evaluation.metrics import words
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.word_diff import Words, word_diff

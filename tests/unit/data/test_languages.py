@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtx.data.languages import code_of, script_of, tokenizer_of, writes_spaces
 from mtx.evaluation import metrics
-from mtx.evaluation.languages import code_of, script_of, tokenizer_of, writes_spaces
 
 CODES = {
     "zh": "zh zho chi cmn zh-CN ZH-cn zh_Hans zho_Hant zh-Hant-TW yue zh-yue wuu nan lzh hak gan und-Hani",
