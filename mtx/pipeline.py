@@ -74,7 +74,7 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _warn(checks.changed_text(paths.sources, config.data, is_finished=True))
+            _warn(checks.changed_text(paths.sources, config, is_finished=True))
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
@@ -137,7 +137,7 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     """Like `load_or_prepare`, but if it prepares the data, it also logs warnings about the text and the plan."""
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
-    _warn(checks.changed_text(paths.sources, config.data, False) if was_prepared else checks.warnings(data, config))
+    _warn(checks.changed_text(paths.sources, config, False) if was_prepared else checks.warnings(data, config))
     return data
 
 
@@ -159,7 +159,9 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        text = source_record.describe(config.data)  # before the text is read: what changes meanwhile has changed
+        text = source_record.describe(
+            config.data, config.tokenizer
+        )  # before the text is read: what changes meanwhile has changed
         preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
         durable.write_json(paths.sources, text)
     data = preprocess.load_prepared(paths.data)
@@ -254,8 +256,11 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 
 def _fingerprint(config: Config) -> str:
-    """A hash of the settings that the finished model depends on, without the path of the model to start from."""
-    exclude: Any = {"run_dir": True, "device": True, "data": {"dir"}, "training": {"init_from", "tensorboard"}}
+    """A hash of the settings that the finished model depends on, without the paths of models to start from."""
+    exclude: Any = {
+        "run_dir": True, "device": True, "data": {"dir"}, "tokenizer": {"model"},
+        "training": {"init_from", "tensorboard"},
+    }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 

@@ -61,6 +61,12 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
+def _one_or_two(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(values) > 2:
+        raise ValueError("expected one file for both sides, or two: SOURCE,TARGET")
+    return values
+
+
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
@@ -169,8 +175,13 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
+    model: Annotated[tuple[PathText, ...], AfterValidator(_one_or_two)] = Field(
+        (),
+        description="a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from "
+        "the training text",
+    )
     vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = Field(
-        "auto", description="number of pieces; auto: by corpus size, or that of training.init_from"
+        "auto", description="number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
         "nfc", description="Unicode normalization before splitting"
@@ -283,6 +294,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
         data, training, size = self.data, self.training, self.tokenizer.vocab_size
+        if self.tokenizer.model and training.init_from is not None:
+            raise ValueError(
+                "tokenizer.model: the model of training.init_from has its own tokenizer, leave one of them out"
+            )
         if training.batch_tokens < data.max_tokens:
             tokens = training.batch_tokens
             raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")

@@ -72,7 +72,26 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         in_preset = key.startswith("model.") and key.removeprefix("model.") in PRESETS["base"]
         default = f"preset {config.model.preset}" if in_preset else "default"
         origins[key] = "command line" if key in settings else file_origin if key in file_keys else default
-    return Resolved(config, origins)
+    resolved = Resolved(config, origins)
+    return _with_given_tokenizer(resolved) if config.tokenizer.model else resolved
+
+
+def _with_given_tokenizer(resolved: Resolved) -> Resolved:
+    """Set what the models of `tokenizer.model` decide, against a recipe if the command line names the models.
+
+    Raises:
+        UsageError: if a setting beside `tokenizer.model` contradicts it.
+    """
+    decided = {"tokenizer.vocab_size": "auto", "tokenizer.normalization": "none"}
+    configured = dict(leaves(resolved.config.model_dump()))
+    for key, value in decided.items():
+        has_precedence = resolved.origins[key] in ("command line", resolved.origins["tokenizer.model"])
+        if configured[key] != value and has_precedence:
+            raise UsageError(
+                f"{key}: is {configured[key]}, but tokenizer.model has its own vocabulary and normalization",
+                f"leave {key} out",
+            )
+    return replace_values(resolved, decided, "tokenizer.model")
 
 
 def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:

@@ -29,7 +29,7 @@ from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
-from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files import disk, durable
@@ -120,7 +120,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
 
     Args:
         num_workers: see `Workers`.
-        tokenizer: used unchanged; if it is None, a new one is learned from the training text.
+        tokenizer: used unchanged; None means that of `tokenizer.model`, or a new one from the training text.
 
     Raises:
         UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights make an
@@ -131,8 +131,9 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = find_corpora(config.data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
-        _refuse_missing_tags(tags, tokenizer)
+        _refuse_missing_tags(tags, tokenizer, "tokenizer.model" if config.tokenizer.model else "training.init_from")
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
@@ -152,11 +153,11 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         durable.write_json(directory / REPORT, _report(tallies, sets, tokenizer, num_tokens, share))
 
 
-def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer) -> None:
+def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
     missing = [tag for tag in tags if tag not in tokenizer.tags]
     if missing:
         others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of training.init_from, {others}")
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
 
 
 def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
