@@ -172,6 +172,10 @@ class DataConfig(Section):
         return self
 
 
+# What `tokenizer.model` leaves of the other keys of its section.
+MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
+
+
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
@@ -184,8 +188,22 @@ class TokenizerConfig(Section):
         "auto", description="number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
-        "nfc", description="Unicode normalization before splitting"
+        "nfc", description="Unicode normalization before splitting; with tokenizer.model none but its own"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_model(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and cls._read_value("model", values.get("model", ())):
+            return {**MODELS_DECIDE, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _check_model(self) -> "TokenizerConfig":
+        for name, value in MODELS_DECIDE.items():
+            if self.model and (own := getattr(self, name)) != value:
+                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; leave it out")
+        return self
 
 
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need".

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mtx.config import seal
 from mtx.config.messages import describe_problems, did_you_mean, nearest, unknown_key
-from mtx.config.schema import PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
 from mtx.files.text_files import printable, read_lines
@@ -57,6 +57,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     file_keys = {key for key, _ in leaves(values)}
     settings = dict(_split_override(argument) for argument in overrides)
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
+    file_keys -= {*_give_way_to_models(values, settings)}
     if is_run and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
@@ -72,26 +73,17 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         in_preset = key.startswith("model.") and key.removeprefix("model.") in PRESETS["base"]
         default = f"preset {config.model.preset}" if in_preset else "default"
         origins[key] = "command line" if key in settings else file_origin if key in file_keys else default
-    resolved = Resolved(config, origins)
-    return _with_given_tokenizer(resolved) if config.tokenizer.model else resolved
+    return Resolved(config, origins)
 
 
-def _with_given_tokenizer(resolved: Resolved) -> Resolved:
-    """Set what the models of `tokenizer.model` decide, against a recipe if the command line names the models.
-
-    Raises:
-        UsageError: if a setting beside `tokenizer.model` contradicts it.
-    """
-    decided = {"tokenizer.vocab_size": "auto", "tokenizer.normalization": "none"}
-    configured = dict(leaves(resolved.config.model_dump()))
-    for key, value in decided.items():
-        has_precedence = resolved.origins[key] in ("command line", resolved.origins["tokenizer.model"])
-        if configured[key] != value and has_precedence:
-            raise UsageError(
-                f"{key}: is {configured[key]}, but tokenizer.model has its own vocabulary and normalization",
-                f"leave {key} out",
-            )
-    return replace_values(resolved, decided, "tokenizer.model")
+def _give_way_to_models(values: dict[str, Any], settings: dict[str, str]) -> list[str]:
+    """Take out, and return, the keys of a file that the models of `tokenizer.model` on the command line decide."""
+    if settings.get("tokenizer.model", "") in ("", "null", "~", "[]"):
+        return []
+    own = [name for name in MODELS_DECIDE if name in values["tokenizer"] and f"tokenizer.{name}" not in settings]
+    for name in own:
+        del values["tokenizer"][name]
+    return [f"tokenizer.{name}" for name in own]
 
 
 def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:

@@ -169,7 +169,7 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     side does not have follow those that it has.
 
     Raises:
-        UsageError: if a model has no pieces of text, or one that is called like a symbol of mtx.
+        UsageError: if a piece of text is called like a symbol of mtx.
         DamagedFileError: if a file is not a SentencePiece model, or they are too large.
     """
     vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
@@ -177,8 +177,6 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
         pieces = _text_pieces(_processor(_read_model(path)))
         if reserved := {EOS, UNK, PAD}.intersection(pieces):
             raise UsageError(f"{path}: has {min(reserved)} as a piece of text, which is a symbol of mtx")
-        if not pieces:
-            raise UsageError(f"{path}: has no pieces of text")
         for piece in pieces:
             vocabulary.setdefault(piece, len(vocabulary))
     vocabulary[PAD] = len(vocabulary)
