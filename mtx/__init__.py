@@ -1,0 +1,46 @@
+"""The public interface of mtx in Python, described in docs/api.md. A name is imported when it is first used.
+
+So `import mtx`, and with it the `mtx` command, loads neither torch nor any other library.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mtx.decoding.attention_maps import AttentionMaps
+    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+    from mtx.decoding.options import Sampling
+    from mtx.decoding.scoring import ForcedScore
+    from mtx.decoding.text_translator import Hypothesis
+    from mtx.decoding.translator import Translator
+    from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
+
+    __version__: str
+
+__all__ = [
+    "AttentionMaps", "CTranslate2Translator", "DamagedFileError", "DataError", "ForcedScore", "Hypothesis", "MtxError",
+    "Sampling", "Translator", "UsageError", "__version__",
+]  # fmt: skip
+_MODULES = {
+    "AttentionMaps": "mtx.decoding.attention_maps",
+    "CTranslate2Translator": "mtx.decoding.ctranslate2_engine",
+    "ForcedScore": "mtx.decoding.scoring",
+    "Hypothesis": "mtx.decoding.text_translator",
+    "Sampling": "mtx.decoding.options",
+    "Translator": "mtx.decoding.translator",
+    **dict.fromkeys(("DamagedFileError", "DataError", "MtxError", "UsageError"), "mtx.errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """The public names (PEP 562); "unknown" is the version of a checkout that is not installed."""
+    if name == "__version__":
+        version = importlib.import_module("mtx.run.machine").package_version()
+        return version or "unknown"
+    if name not in _MODULES:
+        raise AttributeError(f"module 'mtx' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -16,7 +16,7 @@ from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
 from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
 from mtx.data.token_store import TokenStore
-from mtx.evaluation.languages import writes_spaces
+from mtx.data.writing_systems import writes_spaces
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.run.planned_end import planned_end
 
@@ -51,9 +51,9 @@ class Advice:
     help: str
 
 
-def changed_text(record: Path, data: DataConfig, is_finished: bool) -> list[Advice]:
-    """A warning if a file of text is another one than that which the run was prepared from, by its sources.json."""
-    if not (paths := changed_files(record, data)):
+def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice]:
+    """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
+    if not (paths := changed_files(record, config.data, config.tokenizer)):
         return []
     others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     state = "is finished" if is_finished else "goes on"
@@ -169,6 +169,8 @@ def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: 
     src_has_words, tgt_has_words = (writes_spaces(*language) for language in languages)
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
+    elif config.tokenizer.model:
+        help = "tokenizer.model does not know this text; name models of these languages, or none"
     else:
         help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
     for name, text in figures.items():

@@ -71,7 +71,7 @@ def rehearse(config: Config) -> dict[str, Any]:
             "memory": memory(trainer.device, run["parameters"]),
             "disk": {"needed": num_bytes, "free": disk.free_bytes(nearest_directory(paths.root))}, "time": left,
         }  # fmt: skip
-        changed = checks.changed_text(paths.sources, config.data, not left["steps"]) if was_prepared else []
+        changed = checks.changed_text(paths.sources, config, not left["steps"]) if was_prepared else []
         advice = [
             *changed, *checks.warnings(data, config, last if left["steps"] else None), *_warnings(report, config),
         ]  # fmt: skip

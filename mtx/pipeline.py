@@ -76,7 +76,7 @@ def train(config: Config) -> Result:
         if _is_finished(paths, config):
             ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
             logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _warn(config, checks.changed_text(paths.sources, config.data, is_finished=True))
+            _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
             _renew_card(config, paths)
             _report_again(config, paths, deferred_errors)
             return finished(paths, deferred_errors)
@@ -141,7 +141,7 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
     if was_prepared:
-        _warn(config, checks.changed_text(paths.sources, config.data, False))
+        _warn(config, checks.changed_text(paths.sources, config, False))
     else:
         _warn(config, checks.warnings(data, config))
     return data
@@ -166,7 +166,9 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
             )
-        text = source_record.describe(config.data)  # before the text is read: what changes meanwhile has changed
+        text = source_record.describe(
+            config.data, config.tokenizer
+        )  # before the text is read: what changes meanwhile has changed
         preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
         durable.write_json(paths.sources, text)
     data = preprocess.load_prepared(paths.data)
@@ -199,13 +201,16 @@ def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
-    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info_of(config))
+    info = info_of(config, data.report)
+    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info)
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     """Translate and score the test sets with the written model, and store the scores beside it."""
     runtime, data = trainer.runtime, trainer.data
-    translator = Translator.load(paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens)
+    translator = Translator.load(
+        paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+    )
     scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config).items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
@@ -243,7 +248,7 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
 def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
     """Write the report if the process that scored the run ended before it could."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
-        translator = Translator.load(paths.model)
+        translator = Translator.load(paths.model, device="cpu", split_sentences=False)
         ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
 
 
@@ -282,7 +287,8 @@ def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     training = {"init_from", "tensorboard", *(() if config.training.max_epochs else ("max_epochs",))}  # a later key
     exclude: Any = {
-        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "training": training,
+        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
+        "training": training,
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()

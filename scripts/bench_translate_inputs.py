@@ -9,7 +9,7 @@ the size of the paper's: it consists of the pieces of the text and those of made
 
 import random
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
 from mtx.files.text_files import read_lines
+from mtx.interop.export import precision_of
 from mtx.interop.export_cache import cached_export, require_model_directory
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
@@ -125,11 +126,10 @@ def _filled_up(src: Sequence[str]) -> Iterator[str]:
 def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports:
     """Writes the exports that the systems read; a system whose export fails gets a reason."""
     exports = Exports(model, scratch / "huggingface", {})
-    names: Mapping[str, str] = {"int8": "int8", "float32": "float32", "fp32": "float32", "float16": "float16"}
     for system in systems:
         try:
             if "ctranslate2" in system:
-                cached_export(model, names[system.rpartition("-")[2]])
+                cached_export(model, precision_of(system.rpartition("-")[2]))
             elif system == "transformers":
                 export_huggingface(storage.load(model), exports.huggingface)
         except MtxError as error:

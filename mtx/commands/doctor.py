@@ -15,9 +15,11 @@ from mtx.files.streams import print_json, print_lines
 from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
 
-_PACKAGES = ("torch", "sentencepiece", "sacrebleu", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib")
+_PACKAGES = (
+    "torch", "sentencepiece", "sacrebleu", "sentencex", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib",
+)  # fmt: skip
 _OPTIONAL = {
-    "ctranslate2": "--to ctranslate2 and --engine ctranslate2", "sentencex": "--split-sentences",
+    "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol", "tensorboard": "training.tensorboard",
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to write; beside MODEL by default.")
     ] = None,
-    precision: Annotated[str, typer.Option(help="float32, float16 or int8; the last two for ctranslate2.")] = "float32",
+    precision: Annotated[str, typer.Option(help="fp32, fp16 or int8; the last two for ctranslate2.")] = "fp32",
     text: Annotated[
         Path | None, typer.Option(help="Lines to compare translations on; the run's validation text by default.")
     ] = None,
@@ -29,7 +29,7 @@ def export(
     check_address_space()
     from mtx.interop import export as exchange
 
-    path = Path(model)
+    path, precision = Path(model), exchange.precision_of(precision)
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
     if can_print(directory):

@@ -48,7 +48,7 @@ def _translator(run: Path) -> "Translator | None":
     from mtx.decoding.translator import Translator
 
     try:
-        return Translator.load(run)
+        return Translator.load(run, device="cpu", split_sentences=False)
     except (DamagedFileError, UsageError) as error:
         logger.warning("%s; the report shows no attention", error)
         return None

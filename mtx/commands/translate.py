@@ -48,10 +48,10 @@ class Precision(StrEnum):
     int8 = "int8"
 
 
-# the precisions of each engine, the default first, with the engine's own name for each
+# the precisions of each engine, the default first
 _PRECISIONS = {
-    Engine.torch: {Precision.fp32: "fp32", Precision.bf16: "bf16"},
-    Engine.ctranslate2: {Precision.int8: "int8", Precision.fp32: "float32", Precision.fp16: "float16"},
+    Engine.torch: (Precision.fp32, Precision.bf16),
+    Engine.ctranslate2: (Precision.int8, Precision.fp32, Precision.fp16),
 }
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default, and never more.")]
 OnePrecision = Annotated[
@@ -73,8 +73,12 @@ def translate(
         Path | None, typer.Option(help="File with the words that each translation must begin with, line by line.")
     ] = None,
     split_sentences: Annotated[
-        bool, typer.Option("--split-sentences", help="Translate the sentences of a line one by one.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--split-sentences/--no-split-sentences",
+            help="Translate the sentences of a line one by one; by default if the model learned from single ones.",
+        ),
+    ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
     ] = None,
@@ -174,11 +178,12 @@ def logprob(
 
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: Precision | None = None, *, device: str = "auto",
-    threads: int | None = None, split_sentences: bool = False, batch_tokens: int = 4096, **options: Any,
+    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int = 4096, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
     Args:
+        split_sentences: see `Translator.load`; scores are those of whole lines.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
     from mtx.decoding.memory_check import ORDINARY, check_beam
@@ -187,7 +192,7 @@ def load_translator(
     names = _PRECISIONS[engine]
     if precision is not None and precision not in names:
         raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(names)}")
-    precision_name = names[precision or next(iter(names))]
+    precision_name = (precision or names[0]).value
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())
@@ -197,26 +202,24 @@ def load_translator(
         from mtx.interop.export_cache import cached_export
 
         path = cached_export(Path(model), precision_name)
-        translator: TextTranslator = CTranslate2Translator.load(path, device=device, threads=threads, **options)
+        translator: TextTranslator = CTranslate2Translator.load(
+            path, device=device, threads=threads, split_sentences=split_sentences, **options
+        )
     else:
         import torch
 
         from mtx.decoding.translator import Translator
-        from mtx.model.device import find_device, keep_freed_memory, num_threads
+        from mtx.model.device import keep_freed_memory, num_threads
 
         threads = threads or num_threads()
         if threads != torch.get_num_threads():
             torch.set_num_threads(threads)
         keep_freed_memory()
         translator = Translator.load(
-            model, device=str(find_device(device)), precision=precision_name, threads=threads,
-            batch_tokens=batch_tokens, **options,
+            model, device=device, precision=precision_name, threads=threads, batch_tokens=batch_tokens,
+            split_sentences=split_sentences, **options,
         )  # fmt: skip
     check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
     values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
     translator.is_checked = any(values) or batch_tokens > ORDINARY["--batch-tokens"]
-    if split_sentences:
-        from mtx.data.sentence_splitter import sentence_splitter
-
-        translator.splitter = sentence_splitter(translator.src)
     return translator

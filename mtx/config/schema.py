@@ -68,6 +68,12 @@ def _two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _one_or_two(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(values) > 2:
+        raise ValueError("expected one file for both sides, or two: SOURCE,TARGET")
+    return values
+
+
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
@@ -182,15 +188,38 @@ class DataConfig(Section):
         return self
 
 
+# What `tokenizer.model` leaves of the other keys of its section.
+MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
+
+
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
+    model: Annotated[tuple[PathText, ...], AfterValidator(_one_or_two)] = Field(
+        (),
+        description="a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from "
+        "the training text",
+    )
     vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = Field(
-        "auto", description="number of pieces; auto: by corpus size, or that of training.init_from"
+        "auto", description="number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"
     )
     normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
-        "nfc", description="Unicode normalization before splitting"
+        "nfc", description="Unicode normalization before splitting; with tokenizer.model none but its own"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_model(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and cls._read_value("model", values.get("model", ())):
+            return {**MODELS_DECIDE, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _check_model(self) -> "TokenizerConfig":
+        for name, value in MODELS_DECIDE.items():
+            if self.model and (own := getattr(self, name)) != value:
+                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; leave it out")
+        return self
 
 
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need".
@@ -322,6 +351,10 @@ class Config(Section):
         data, training, size = self.data, self.training, self.tokenizer.vocab_size
         if training.max_steps is None and training.max_epochs is None:
             raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
+        if self.tokenizer.model and training.init_from is not None:
+            raise ValueError(
+                "tokenizer.model: the model of training.init_from has its own tokenizer, leave one of them out"
+            )
         if training.batch_tokens < data.max_tokens:
             tokens = training.batch_tokens
             raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")

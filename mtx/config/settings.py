@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mtx.config import seal
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
-from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.schema import MODELS_DECIDE, NULL, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
 from mtx.files.text_files import printable, read_lines
@@ -58,6 +58,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     _replace_other_bound(values, settings)
     file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
+    file_keys -= {*_give_way_to_models(values, settings)}
     if is_run and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
@@ -74,6 +75,16 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         default = f"preset {config.model.preset}" if in_preset else "default"
         origins[key] = "command line" if key in settings else file_origin if key in file_keys else default
     return Resolved(config, origins)
+
+
+def _give_way_to_models(values: dict[str, Any], settings: dict[str, str]) -> list[str]:
+    """Take out, and return, the keys of a file that the models of `tokenizer.model` on the command line decide."""
+    if settings.get("tokenizer.model", "") in ("", "null", "~", "[]"):
+        return []
+    own = [name for name in MODELS_DECIDE if name in values["tokenizer"] and f"tokenizer.{name}" not in settings]
+    for name in own:
+        del values["tokenizer"][name]
+    return [f"tokenizer.{name}" for name in own]
 
 
 def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:

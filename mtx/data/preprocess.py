@@ -25,10 +25,11 @@ from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.blocks import TEXT, CleanBlock, PairGroup, clean_block, encode_block, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus
+from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
-from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files import disk, durable
@@ -38,6 +39,7 @@ from mtx.run.layout import REPORT, TRAIN_STORE, VALID_STORE, test_store
 log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
+_SPLIT_LINES = 10_000  # of the training text, in which sentences are counted
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
 _MAX_VALID_BYTES = 1 << 29
 
@@ -118,7 +120,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
 
     Args:
         num_workers: see `Workers`.
-        tokenizer: used unchanged; if it is None, a new one is learned from the training text.
+        tokenizer: used unchanged; None means that of `tokenizer.model`, or a new one from the training text.
 
     Raises:
         UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights make an
@@ -129,8 +131,9 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = find_corpora(config.data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
-        _refuse_missing_tags(tags, tokenizer)
+        _refuse_missing_tags(tags, tokenizer, "tokenizer.model" if config.tokenizer.model else "training.init_from")
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
@@ -141,19 +144,20 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
         tokenizer.save(directory)
-        num_tokens = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
+        num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
-        durable.write_json(directory / REPORT, _report(tallies, sets, tokenizer, *num_tokens))
+        share = multi_sentence_share(lines, config.data.src)
+        durable.write_json(directory / REPORT, _report(tallies, sets, tokenizer, num_tokens, share))
 
 
-def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer) -> None:
+def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
     missing = [tag for tag in tags if tag not in tokenizer.tags]
     if missing:
         others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of training.init_from, {others}")
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
 
 
 def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
@@ -254,9 +258,14 @@ def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str], w
 
 def _encode_train(
     sample: Sample, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, workers: Workers
-) -> tuple[int, int]:
-    """Write the training store without the pairs that are too long; returns the token counts of both sides."""
-    started, num_src_tokens, num_tgt_tokens = perf_counter(), 0, 0
+) -> tuple[tuple[int, int], list[str]]:
+    """Write the training store without the pairs that are too long.
+
+    Returns:
+        The token counts of both sides, and evenly drawn source lines.
+    """
+    started, num_src_tokens, num_tgt_tokens, lines = perf_counter(), 0, 0, list[str]()
+    distance = -(-sample.num_cleaned // _SPLIT_LINES)  # of one drawn line from the next
     weights, tags = [tally.corpus.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
     threads = 1 if workers.are_started else -1
     encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
@@ -269,12 +278,13 @@ def _encode_train(
             tally.kept += block.pairs.num_rows
             num_src_tokens += block.num_src_tokens
             num_tgt_tokens += block.num_tgt_tokens
+            lines += block.pairs["src_text"].take(pa.array(range(0, block.pairs.num_rows, distance))).to_pylist()
             bar.update(block.num_read)
     num_kept = sum(tally.kept for tally in tallies)
     if not num_kept:
         raise _nothing_left(tallies)
     log.info("encoding: %s pairs kept of %s (%.1f s)", f"{num_kept:,}", _counts(tallies), perf_counter() - started)
-    return num_src_tokens, num_tgt_tokens
+    return (num_src_tokens, num_tgt_tokens), lines
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
@@ -293,9 +303,10 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: P
 
 
 def _report(
-    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_src_tokens: int, num_tgt_tokens: int
+    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_tokens: tuple[int, int], share: float
 ) -> dict[str, Any]:
-    """The content of report.json."""
+    """The content of report.json, from the token counts of both sides and the share of lines of several sentences."""
+    num_src_tokens, num_tgt_tokens = num_tokens
     examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
     dropped = _dropped(tallies).most_common()
     return {
@@ -305,6 +316,7 @@ def _report(
         "src_tokens": num_src_tokens,
         "tgt_tokens": num_tgt_tokens,
         "src_tgt_ratio": num_src_tokens / num_tgt_tokens,
+        "multi_sentence_share": share,
         "corpora": [tally.report() for tally in tallies],
         "valid": next(eval_set.report() for eval_set in sets if eval_set.store == VALID_STORE),
         "tests": {eval_set.name: eval_set.report() for eval_set in sets if eval_set.store != VALID_STORE},

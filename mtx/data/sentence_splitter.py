@@ -1,27 +1,84 @@
-"""Splits a line of running text into sentences, with the library sentencex."""
+"""Splits a line of running text into sentences, with the library sentencex and a few rules of our own.
 
-from collections.abc import Callable
+A line that is cut in the wrong place loses more than one that stays whole, so a boundary of the library counts only if
+it looks like one. Languages that end a sentence without a mark, such as Thai, stay whole.
+"""
 
-from mtx.errors import MtxError
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from sentencex import segment
+
+from mtx.data.languages import code_of
 from mtx.files.text_files import replace_surrogates
+
+# A model that was trained on a smaller share of lines with several sentences translates sentences one by one.
+MOSTLY_SINGLE = 0.1
+
+_SPACE = re.compile(r"\s")
+_LETTER = re.compile(r"[^\W\d_](?!\w*;)")  # not one of `&quot;`, as Moses escapes a quotation mark
+_INITIAL = re.compile(r"[^\W\d_]\.")  # `M. Dupont`
+_INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
+# Languages that write an ordinal number with a dot; the library knows this only before the names of months.
+_DOTTED_ORDINALS = {
+    "bs", "cs", "da", "de", "et", "eu", "fi", "fo", "hr", "hu", "is", "lb", "lv", "mk", "nb", "nn", "no", "pl", "sk",
+    "sl", "sr", "tr",
+}  # fmt: skip
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """A function that splits a line into its sentences, without the spaces between them.
 
     Args:
-        language: a code such as en; for a code that the library does not have, its general rules apply.
-
-    Raises:
-        MtxError: if the library is not installed.
+        language: a code such as en; for a language that the library does not have, its general rules apply.
     """
-    try:
-        from sentencex import segment
-    except ImportError:
-        raise MtxError("sentencex is not installed", 'pip install "mtx-translate[sentences]"') from None
+    code = code_of(language)
+    abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS else _INITIAL
 
     def split(text: str) -> list[str]:
-        sentences = [sentence.strip() for sentence in segment(language, replace_surrogates(text))]
-        return [sentence for sentence in sentences if sentence] or [text]
+        text = replace_surrogates(text)
+        parts = segment(code, _SPACE.sub(" ", text))  # the library fails at an initial before another space
+        if len(parts) < 2:
+            return [text]
+        letters = [match.start() for match in _LETTER.finditer(text)]
+        writes_capitals = text != text.lower()
+        sentences, start = list[str](), 0
+        for part, end in zip(parts[:-1], accumulate(map(len, parts)), strict=False):
+            is_sentence = bisect_left(letters, start) < bisect_left(letters, end) < len(letters)  # not `1.`, not `:)`
+            last_word = "".join(part.split()[-1:])
+            is_cut = abbreviation.fullmatch(last_word) or (writes_capitals and text[end].islower())
+            if is_sentence and not is_cut and _may_end(part[-1], text[end]):
+                sentences.append(text[start:end].strip())
+                start = end
+        return [*sentences, text[start:].strip()] if sentences else [text]
 
     return split
+
+
+def multi_sentence_share(lines: Sequence[str], language: str) -> float:
+    """The share of lines with more than one sentence, from 0 to 1."""
+    split = sentence_splitter(language)
+    return sum(len(split(line)) > 1 for line in lines) / max(1, len(lines))
+
+
+def joined_sentences(sentences: Sequence[str]) -> str:
+    """The text of several sentences: with spaces between them, except beside Chinese and Japanese characters."""
+    text = ""
+    for sentence in filter(None, sentences):
+        is_close = not text or _is_ideographic(text[-1]) or _is_ideographic(sentence[0])
+        text += sentence if is_close else f" {sentence}"
+    return text
+
+
+def _may_end(before: str, after: str) -> bool:
+    """Whether a sentence may end between two characters; without a space, `example.com` is a name."""
+    return before.isspace() or not before.isascii() or _is_ideographic(after)
+
+
+def _is_ideographic(character: str) -> bool:
+    """Whether it is a letter or a mark of a script that writes no spaces between sentences."""
+    is_wide = unicodedata.east_asian_width(character) in ("W", "F") and unicodedata.category(character)[0] in "LP"
+    return is_wide and not unicodedata.name(character, "").startswith("HANGUL")

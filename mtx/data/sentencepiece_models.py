@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
-from mtx.errors import DamagedFileError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.files.untrusted import require_file, require_size
 from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
@@ -160,6 +160,35 @@ def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> Sp
         DamagedFileError: if a file is missing or not a SentencePiece model.
     """
     return SplitModel(_read_model(src_path), _read_model(tgt_path), vocabulary)
+
+
+def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
+    """Read the models of the two sides, or one for both, of any program, and give their pieces the ids of mtx.
+
+    Control symbols and unused pieces, which no text becomes, get no id. The pieces of the target side that the source
+    side does not have follow those that it has.
+
+    Raises:
+        UsageError: if a piece of text is called like a symbol of mtx.
+        DamagedFileError: if a file is not a SentencePiece model, or they are too large.
+    """
+    vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
+    for path in dict.fromkeys((src_path, tgt_path)):
+        pieces = _text_pieces(_processor(_read_model(path)))
+        if reserved := {EOS, UNK, PAD}.intersection(pieces):
+            raise UsageError(f"{path}: has {min(reserved)} as a piece of text, which is a symbol of mtx")
+        for piece in pieces:
+            vocabulary.setdefault(piece, len(vocabulary))
+    vocabulary[PAD] = len(vocabulary)
+    return read_split(src_path, tgt_path, check_vocabulary(tgt_path, vocabulary))
+
+
+def _text_pieces(processor: Any) -> list[str]:
+    """The pieces that text can become, in the order of their ids."""
+    no_text = (processor.is_control, processor.is_unknown, processor.is_unused)
+    ids = [token for token in range(processor.get_piece_size()) if not any(is_such(token) for is_such in no_text)]
+    pieces: list[str] = processor.id_to_piece(ids)
+    return pieces
 
 
 def _read_model(path: Path) -> bytes:

@@ -1,5 +1,7 @@
 """Which local files a run was prepared from (sources.json), so that a later start can tell that one has changed.
 
+They are the files of text and the SentencePiece models of `tokenizer.model`.
+
 The record lies beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever and
 however old its files were.
 """
@@ -8,18 +10,23 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import DataConfig
+from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data.sources import find_corpora
+from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import durable
 
 
-def describe(data: DataConfig) -> dict[str, Any]:
-    """The content of sources.json: path, size, time and sha256 of each local file of text that is there now."""
-    return {"files": [_describe(path) for path in _local_files(data)]}
+def describe(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:
+    """The content of sources.json: path, size, time and sha256 of each local file that is there now.
+
+    Raises:
+        UsageError: if one is missing.
+    """
+    return {"files": [_describe(path) for path in _local_files(data, tokenizer)]}
 
 
-def changed_files(record: Path, data: DataConfig) -> list[Path]:
+def changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
     """The files that differ from those in a record; missing ones do not count, nor does a missing record.
 
     A record that cannot be read counts as one that differs.
@@ -30,17 +37,18 @@ def changed_files(record: Path, data: DataConfig) -> list[Path]:
     except (DamagedFileError, KeyError, TypeError):
         return [record]
     try:
-        now = _local_files(data)
+        now = _local_files(data, tokenizer)
     except MtxError:  # one is missing
         now = []
     paths = now if len(now) == len(recorded) else [path for path, _ in recorded]
     return [path for path, (_, entry) in zip(paths, recorded, strict=True) if _differs(path, entry)]
 
 
-def _local_files(data: DataConfig) -> list[Path]:
+def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
+    models = given_models(tokenizer) if tokenizer else []
     if data.generator is not None or (data.hub is not None and data.dir is None):
-        return []
-    return [path for corpus in find_corpora(data).all() for path in corpus.files]
+        return models
+    return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *models]
 
 
 def _describe(path: Path) -> dict[str, Any]:

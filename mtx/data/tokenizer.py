@@ -21,7 +21,15 @@ import sentencepiece
 
 from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data import sentencepiece_models
-from mtx.data.sentencepiece_models import PAD, JointModel, SplitModel, check_vocabulary, read_joint, read_split
+from mtx.data.sentencepiece_models import (
+    PAD,
+    JointModel,
+    SplitModel,
+    check_vocabulary,
+    read_as_one,
+    read_joint,
+    read_split,
+)
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files.durable import read_json, write_bytes, write_json
 from mtx.files.text_files import replace_surrogates
@@ -152,6 +160,25 @@ class Tokenizer:
 
     def _description(self) -> dict[str, Any]:
         return {"normalization": self.normalization, "tags": self.tags, "pieces": self.models.described_pieces()}
+
+
+def given_models(config: TokenizerConfig) -> list[Path]:
+    """The files of `tokenizer.model`, without the links that lead to them; raises UsageError if one is missing."""
+    for name in config.model:
+        if not Path(name).is_file():
+            raise UsageError(f"tokenizer.model {name}: {'is not a file' if Path(name).exists() else 'no such file'}")
+    return [Path(name).resolve() for name in config.model]
+
+
+def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
+    """The tokenizer of `tokenizer.model`, with the models' own normalization; None if the setting is not used.
+
+    Raises:
+        UsageError: if a file is missing, or mtx cannot use its pieces.
+        DamagedFileError: if a file is not a SentencePiece model, or too large.
+    """
+    paths = given_models(config)
+    return Tokenizer(read_as_one(paths[0], paths[-1]), "none", []) if paths else None
 
 
 def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:

@@ -33,6 +33,7 @@ _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _NUM_SEEDS = 1 << 32  # larger seeds wrap around, because CTranslate2 takes 32 bits
 _STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
 
@@ -93,9 +94,9 @@ class CTranslate2Translator(TextTranslator):
 
     @classmethod
     def load(
-        cls, directory: str | Path, *, device: str = "cpu", threads: int | None = None, beam_size: int | None = None,
+        cls, directory: str | Path, *, device: str = "auto", threads: int | None = None, beam_size: int | None = None,
         length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
-        splitter: Splitter | None = None, precision: str | None = None,
+        split_sentences: bool | None = None, precision: str | None = None,
     ) -> "CTranslate2Translator":  # fmt: skip
         """Loads a directory that `mtx export --to ctranslate2` wrote.
 
@@ -103,7 +104,8 @@ class CTranslate2Translator(TextTranslator):
             device: auto, cpu, cuda or cuda:1.
             threads: number of CPU threads; None means all cores that this process may use.
             beam_size, length_penalty: None means the run's configuration.
-            precision: the compute type of CTranslate2; None means that of the directory.
+            split_sentences: see `Translator.load`.
+            precision: fp32, fp16 or int8, for the computation; None means that of the directory.
 
         Raises:
             UsageError: the directory is no export, or this machine lacks the device or the precision.
@@ -127,12 +129,14 @@ class CTranslate2Translator(TextTranslator):
         workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
         if sampling is not None:
             library().set_random_seed(sampling.seed % _NUM_SEEDS)
-        runtime = _open(path, kind, index, precision or "default", workers, threads // workers)
-        return cls(
+        runtime = _open(path, kind, index, precision, workers, threads // workers)
+        translator = cls(
             runtime, described.tokenizer, int(info["max_tokens"]), options, threads=workers,
             num_positions=int(info["num_positions"]), batch_tokens=_BATCH_TOKENS[kind],
-            config=described.config, src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
+            config=described.config, src=str(info["src"]), tgt=str(info["tgt"]),
         )  # fmt: skip
+        translator.choose_splitter(split_sentences, info)
+        return translator
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`.
@@ -273,12 +277,15 @@ def _find_device(name: str) -> tuple[str, int]:
     return kind, int(number or 0)
 
 
-def _open(path: Path, kind: str, index: int, precision: str, workers: int, threads: int) -> Any:
+def _open(path: Path, kind: str, index: int, precision: str | None, workers: int, threads: int) -> Any:
     """Opens the model in CTranslate2, on a CPU with `threads` for each worker."""
+    if precision is not None and precision not in COMPUTE_TYPES:
+        raise UsageError(f"precision {precision}: the engine ctranslate2 has {', '.join(COMPUTE_TYPES)}")
     runtime = library()
     try:
         return runtime.Translator(
-            os.fsencode(path), kind, device_index=index, compute_type=precision,
+            os.fsencode(path), kind, device_index=index,
+            compute_type="default" if precision is None else COMPUTE_TYPES[precision],
             inter_threads=workers, intra_threads=threads,
         )  # fmt: skip
     except ValueError as error:

@@ -1,18 +1,24 @@
 """Translates lines of text with any engine: clean, encode, search, decode, in the order of the input.
 
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
-source that is longer than the model's limit is translated in parts. This module does not need torch; the engines are
-`mtx.decoding.translator` (torch) and `mtx.decoding.ctranslate2_engine`.
+line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
+translated in parts. This module does not need torch; the engines are `mtx.decoding.translator` (torch) and
+`mtx.decoding.ctranslate2_engine`.
 """
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mtx.data.cleaning import clean_text
+from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.errors import DataError
+
+logger = logging.getLogger(__name__)
 
 _FEW_SENTENCES = 64  # for fewer, starting threads takes longer than it saves
 
@@ -39,9 +45,12 @@ class TextTranslator(ABC):
 
     Attributes:
         is_checked: whether a search that needs more memory than is free is refused; see `mtx.decoding.memory_check`.
+        is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
+            logged, and a line with a prefix, which may be that of several sentences, stays whole.
     """
 
     is_checked = False
+    is_automatic = False
 
     def __init__(
         self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_tgt_positions: int | None,
@@ -50,6 +59,18 @@ class TextTranslator(ABC):
         self.tokenizer, self.max_tokens, self.options = tokenizer, max_tokens, options
         self.num_tgt_positions = num_tgt_positions
         self.src, self.tgt, self.splitter = src, tgt, splitter
+        self._has_told = False
+
+    def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
+        """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
+
+        A model without a record, of an earlier version or imported, counts as trained on single sentences, which
+        nearly all parallel text consists of.
+        """
+        knows_single_ones = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
+        is_split = knows_single_ones if split_sentences is None else split_sentences
+        self.splitter = sentence_splitter(self.src) if is_split else None
+        self.is_automatic = split_sentences is None
 
     @abstractmethod
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -61,15 +82,21 @@ class TextTranslator(ABC):
         """
 
     def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
-        """Returns one translation per line, in order; an empty line gives an empty line."""
+        """Returns one translation per line, in order; an empty line gives an empty line.
+
+        Raises:
+            TypeError, ValueError, DataError: see `hypotheses`.
+        """
+        require_lines(lines, "translate", prefixes)
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes)]
 
     def hypotheses(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
     ) -> list[list[Hypothesis]]:
-        """Returns the finished hypotheses of each line: one to beam_size, best first.
+        """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
-        A line translated in parts has one hypothesis: the best of each part joined, with the sum of their scores.
+        Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
+        is the samples of its parts with the same number. Its score is the sum of the scores of the parts.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
@@ -77,24 +104,50 @@ class TextTranslator(ABC):
             name: how messages call a prefix, before its number.
 
         Raises:
+            TypeError: `lines` or `prefixes` is a single str.
+            ValueError: there are not as many prefixes as lines.
             DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
-        parts = self.split(lines)
+        require_lines(lines, "hypotheses", prefixes)
+        parts = self.split(lines, prefixes, first)
         prefix_ids = self._prefix_ids(parts, prefixes, first, name)
         by_part = iter(self._decode_parts([ids for line_parts in parts for ids in line_parts], prefix_ids))
         results = []
         for line_parts in parts:
             hypotheses = [next(by_part) for _ in line_parts]
-            results.append(hypotheses[0] if len(hypotheses) == 1 else [_join([part[0] for part in hypotheses])])
+            results.append(hypotheses[0] if len(hypotheses) == 1 else self._combined(hypotheses))
         return results
 
-    def split(self, lines: Sequence[str]) -> list[list[list[int]]]:
+    def split(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
+    ) -> list[list[list[int]]]:
         """Returns the ids of each line, in parts of at most max_tokens; an empty line has no parts."""
         texts = [clean_text(line) for line in lines]
-        sentences = [self.splitter(text) if self.splitter and text else [text] for text in texts]
+        stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes or [""] * len(texts)]
+        sentences = [
+            self.splitter(text) if self.splitter and text and not is_whole else [text]
+            for text, is_whole in zip(texts, stays_whole, strict=True)
+        ]
+        self._tell_once([len(line_sentences) for line_sentences in sentences], first)
         flat = [sentence for line_sentences in sentences for sentence in line_sentences]
         ids = iter(self.tokenizer.encode(flat, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1))
         return [[part for _ in line_sentences for part in self._parts(next(ids))] for line_sentences in sentences]
+
+    def _tell_once(self, num_sentences: list[int], first: int) -> None:
+        """Logs the first line that is split because of the model, with its number if the first one is `first`."""
+        number = next((number for number, count in enumerate(num_sentences, first) if count > 1), None)
+        if self.is_automatic and number is not None and not self._has_told:
+            self._has_told = True
+            logger.info(
+                "line %d has %d sentences: each is translated by itself, as this model was trained on single sentences "
+                "(--no-split-sentences leaves lines whole)", number, num_sentences[number - first],
+            )  # fmt: skip
+
+    def _combined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
+        """Returns the hypotheses of a line from those of its parts."""
+        if self.options.sampling is not None:
+            return [_join(samples) for samples in zip(*parts, strict=True)]
+        return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 
     def _parts(self, ids: list[int]) -> list[list[int]]:
         body, end, width = ids[:-1], ids[-1:], self.max_tokens - 1
@@ -129,6 +182,48 @@ def check_lengths(sentences: Sequence[list[int]], limit: int | None, name: str, 
             raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
 
 
-def _join(parts: list[Hypothesis]) -> Hypothesis:
-    text = " ".join(part.text for part in parts if part.text)
+def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | None = None) -> None:
+    """Checks the arguments of a method that takes lines, and perhaps as many `others`.
+
+    Raises:
+        TypeError: one of them is a single str or bytes, whose characters would count as lines.
+        ValueError: there are not as many others as lines.
+    """
+    for argument in (lines, others):
+        if isinstance(argument, str | bytes):
+            example = f"{method}([{argument[:20]!r}])[0]"
+            raise TypeError(
+                f"expected a list of lines, got a single {type(argument).__name__}; for one line: {example}"
+            )
+    if others is not None and len(others) != len(lines):
+        raise ValueError(f"there are {len(lines)} lines, but {len(others)} to go with them")
+
+
+def best_combinations(parts: Sequence[list[Hypothesis]], size: int) -> list[list[Hypothesis]]:
+    """Returns the `size` combinations of one hypothesis from each part with the largest sums of scores, best first.
+
+    Args:
+        parts: the hypotheses of each part, best first. So only the first size / n can follow the n-th combination.
+    """
+    best: list[tuple[float, Any]] = [(0.0, None)]  # the sum, and the last hypothesis with what stands before it
+    for part in parts:
+        longer = [
+            (total + hypothesis.score, (hypothesis, before))
+            for number, (total, before) in enumerate(best, start=1)
+            for hypothesis in part[: max(1, size // number)]
+        ]
+        best = sorted(longer, key=lambda combination: -combination[0])[:size]
+    return [_unwound(chain) for _, chain in best]
+
+
+def _unwound(chain: Any) -> list[Hypothesis]:
+    hypotheses = []
+    while chain is not None:
+        hypothesis, chain = chain
+        hypotheses.append(hypothesis)
+    return hypotheses[::-1]
+
+
+def _join(parts: Sequence[Hypothesis]) -> Hypothesis:
+    text = joined_sentences([part.text for part in parts])
     return Hypothesis(text, sum(part.score for part in parts), [piece for part in parts for piece in part.pieces])

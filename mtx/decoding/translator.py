@@ -20,9 +20,9 @@ from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueu
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs
-from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths
+from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
-from mtx.model.device import attention_kernel, available_bytes, num_threads
+from mtx.model.device import attention_kernel, available_bytes, find_device, num_threads
 from mtx.model.inference import IncrementalModel
 from mtx.model.kv_cache import COLUMNS_AT_A_TIME
 from mtx.model.transformer import Transformer
@@ -60,17 +60,26 @@ class Translator(TextTranslator):
 
     @classmethod
     def load(
-        cls, model: str | Path, *, device: str = "cpu", precision: str = "fp32", threads: int | None = None,
+        cls, model: str | Path, *, device: str = "auto", precision: str = "fp32", threads: int | None = None,
         beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
-        sampling: Sampling | None = None, batch_tokens: int = 4096, splitter: Splitter | None = None,
+        sampling: Sampling | None = None, batch_tokens: int = 4096, split_sentences: bool | None = None,
     ) -> "Translator":  # fmt: skip
         """Load a model directory (or the model of a run directory).
 
         Args:
+            device: auto, cpu, cuda, cuda:1 or mps; see `find_device`.
             beam_size, length_penalty: None means the run's configuration.
             max_length: most target tokens; None means the source's number of tokens + 50.
+            split_sentences: whether the sentences of a line are translated one by one; None means if the model was
+                trained on single sentences.
+
+        Raises:
+            UsageError: there is no such model, device or precision.
+            DamagedFileError: a file of the model is missing or damaged.
         """
-        path = Path(model)
+        if precision not in _DTYPES:
+            raise UsageError(f"precision {precision}: the engine torch has {', '.join(_DTYPES)}")
+        place, path = find_device(device), Path(model)
         if not path.is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
         loaded = storage.load(model_directory(path))
@@ -80,11 +89,13 @@ class Translator(TextTranslator):
             float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
         )  # fmt: skip
         config = loaded.model.config
-        loaded.model.kernel = attention_kernel(torch.device(device), precision, config.d_model // config.num_heads)
-        return cls(
-            loaded.model.to(device), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
-            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]), splitter=splitter,
+        loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
+        translator = cls(
+            loaded.model.to(place), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
+            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]),
         )  # fmt: skip
+        translator.choose_splitter(split_sentences, info)
+        return translator
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
@@ -137,8 +148,11 @@ class Translator(TextTranslator):
             names: how messages call a line of `src` and of `tgt`, before its number.
 
         Raises:
+            TypeError: `src` or `tgt` is a single str.
+            ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
+        require_lines(src, "log_probs", tgt)
         src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
         check_lengths(src_ids, self.max_tokens, names[0], first)
         check_lengths(tgt_ids, self.num_tgt_positions, names[1], first)
@@ -153,8 +167,11 @@ class Translator(TextTranslator):
         """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
 
         Raises:
+            TypeError: `src` or `tgt` is a single str.
+            ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
+        require_lines(src, "attention_maps", tgt)
         src_ids = self._ids(src, is_target=False)
         check_lengths(src_ids, self.max_tokens, "line")
         if tgt is None:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation.differing_settings import Group
-from mtx.evaluation.languages import counts_words, tokenizer_of
 from mtx.evaluation.metrics import bleu, too_short_for_bleu, words
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import (

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mtx.data.cleaning import clean_text
+from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.errors import DataError
-from mtx.evaluation.languages import counts_words, tokenizer_of
 from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from mtx.data.writing_systems import tokenizer_of
 from mtx.errors import UsageError
 from mtx.evaluation import seed_variance
-from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import ter_takes_too_long
 from mtx.evaluation.protocols import Protocol
 

@@ -6,7 +6,7 @@ They tell a model that has learned little from one that translates. Flow: source
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtx.evaluation.languages import counts_words, tokenizer_of
+from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.evaluation.metrics import words
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mtx.data.sentencepiece_models import EOS, UNK
-from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
 from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError
@@ -34,7 +34,7 @@ def write_ctranslate2(
     Raises MtxError if CTranslate2 is not installed.
 
     Args:
-        precision: float32, float16 or int8, which quantizes the matrices and leaves the rest in float32.
+        precision: fp32, fp16 or int8, which quantizes the matrices and leaves the rest in fp32.
         source: sha256 of the weights of `loaded`, by which an outdated export is recognised.
         scores: the content of `scores.json` beside the model, for the model card.
     """
@@ -51,7 +51,7 @@ def write_ctranslate2(
     }  # fmt: skip
     spec = model_spec(loaded.model, vocabulary, num_positions)
     spec.validate()
-    spec.optimize(quantization=precision)
+    spec.optimize(quantization=COMPUTE_TYPES[precision])
     with durable.new_directory(directory, replace=True) as new:
         with disk.name_in_errors(new):
             spec.save(str(new))

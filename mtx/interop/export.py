@@ -28,6 +28,7 @@ from mtx.run.layout import CARD, EXPORT_CONFIG, SCORES, RunLayout
 logger = logging.getLogger(__name__)
 
 _NUM_LINES = 200
+_EARLIER_NAMES = {"float32": "fp32", "float16": "fp16"}  # of precisions, until version 0.2
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class ExportResult:
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
-def export(model: Path, to: str, directory: Path, precision: str = "float32", text: Path | None = None) -> ExportResult:
+def export(model: Path, to: str, directory: Path, precision: str = "fp32", text: Path | None = None) -> ExportResult:
     """Write MODEL in another program's format, provided that the export translates like mtx.
 
     Args:
@@ -93,6 +94,11 @@ def export(model: Path, to: str, directory: Path, precision: str = "float32", te
     return ExportResult(str(directory), to, precision, comparison)
 
 
+def precision_of(name: str) -> str:
+    """The precision of this name, which may be that of an earlier version."""
+    return _EARLIER_NAMES.get(name, name)
+
+
 def default_directory(model: Path, to: str, precision: str) -> Path:
     """The directory beside the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
     beside = (_model_and_run(model)[1] or model).resolve()
@@ -102,7 +108,7 @@ def default_directory(model: Path, to: str, precision: str) -> Path:
 def _check_request(to: str, precision: str, directory: Path) -> None:
     if to not in ("ctranslate2", "huggingface"):
         raise UsageError(f"--to {to}: expected ctranslate2 or huggingface")
-    precisions = list(TOLERANCES) if to == "ctranslate2" else ["float32"]
+    precisions = list(TOLERANCES) if to == "ctranslate2" else ["fp32"]
     if precision not in precisions:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
     check_replaceable(directory)

@@ -1,7 +1,7 @@
 """Compares an export with mtx: both translate the same lines, and the results may differ by `TOLERANCES`.
 
-If two scores are equal up to rounding, another program's search may choose the other hypothesis. In float32 this
-changes one or two lines of a hundred, in float16 a few more. int8 changes scores by far more than rounding: every tenth
+If two scores are equal up to rounding, another program's search may choose the other hypothesis. In fp32 this
+changes one or two lines of a hundred, in fp16 a few more. int8 changes scores by far more than rounding: every tenth
 line differs, and neither translation is better. So int8 is judged by BLEU alone, on
 so many lines that no single line moves BLEU more than int8 does.
 """
@@ -38,7 +38,7 @@ class Tolerance(NamedTuple):
 
 
 TOLERANCES = {
-    "float32": Tolerance(0.98, 0.1, 2.0), "float16": Tolerance(0.95, 0.2, 5.0), "int8": Tolerance(0.0, 1.0, 20.0),
+    "fp32": Tolerance(0.98, 0.1, 2.0), "fp16": Tolerance(0.95, 0.2, 5.0), "int8": Tolerance(0.0, 1.0, 20.0),
 }  # fmt: skip
 
 
@@ -73,7 +73,8 @@ def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | N
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
         return _compare_huggingface(root, new, text)
-    ours, theirs = Translator.load(root), CTranslate2Translator.load(new)
+    ours = Translator.load(root, device="cpu", split_sentences=False)
+    theirs = CTranslate2Translator.load(new, device="cpu", split_sentences=False)
     return compare_translations(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
 
 
@@ -103,7 +104,7 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         raise MtxError(
             f"the export differs from mtx by {abs(comparison.bleu_difference):.2f} BLEU on {comparison.num_lines} "
             f"lines, more than the {limit} allowed in {precision}; nothing is written",
-            None if precision == "float32" else "--precision float32",
+            None if precision == "fp32" else "--precision fp32",
         )
 
 
@@ -120,7 +121,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     except UnicodeEncodeError:
         logger.warning("transformers opens only paths in UTF-8, so translations were not compared")
         return None
-    ours = Translator.load(root, beam_size=1)
+    ours = Translator.load(root, device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]

@@ -25,13 +25,14 @@ from mtx.files.untrusted import MAX_JSON_BYTES
 from mtx.model.architecture import parameters
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
-from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, WEIGHTS, RunLayout
+from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, REPORT, WEIGHTS, RunLayout
 from mtx.run.system_memory import total_bytes
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
 _WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
+_OPTIONAL = {"multi_sentence_share": float}  # models of earlier versions and of others have no record of it
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class ModelDescription:
     """A model directory without its weights.
 
     Attributes:
-        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+        info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share.
     """
 
     config: ModelConfig
@@ -84,16 +85,19 @@ def read_run(paths: RunLayout) -> ModelDescription:
 
     Raises:
         UsageError: if the run has no checkpoint.
-        DamagedFileError: if a file of the tokenizer is damaged.
+        DamagedFileError: if a file of the tokenizer or the report on the data is damaged.
     """
     if not checkpoint_steps(paths):
         raise UsageError(
             f"{paths.root}: this run has no model yet", f"to go on with it: {mtx_command('train', paths.root)}"
         )
-    files = Tokenizer.file_names_in(paths.data)
+    report = paths.data / REPORT
+    files = (*Tokenizer.file_names_in(paths.data), *([REPORT] if report.is_file() else []))
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)
-    return ModelDescription(config.model, Tokenizer.load(paths.data), info_of(config))
+    info = info_of(config, durable.read_json(report) if report.is_file() else {})
+    _check_info(report, info)
+    return ModelDescription(config.model, Tokenizer.load(paths.data), info)
 
 
 def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
@@ -108,17 +112,23 @@ def _limits(names: Collection[str]) -> dict[str, int]:
     return {name: MAX_TOKENIZER_BYTES if name.endswith(".model") else MAX_JSON_BYTES for name in names}
 
 
-def info_of(config: Config) -> dict[str, Any]:
-    """The languages and search settings that a model directory stores."""
+def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
+    """The languages and search settings that a model directory stores, and which lines the model was trained on.
+
+    Args:
+        report: the report.json of the run's data; that of an earlier version does not count sentences.
+    """
     data, decoding = config.data, config.decoding
     return {
         "src": data.src, "tgt": data.tgt, "max_tokens": data.max_tokens,
         "beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty,
+        **{key: report[key] for key in _OPTIONAL if key in report},
     }  # fmt: skip
 
 
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:
-    if wrong := [key for key, kind in _INFO.items() if type(info.get(key)) is not kind]:
+    kinds = _INFO | {key: kind for key, kind in _OPTIONAL.items() if key in info}
+    if wrong := [key for key, kind in kinds.items() if type(info.get(key)) is not kind]:
         raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
     is_in_range = {
         "src": LANGUAGE.fullmatch(info["src"]),
@@ -126,6 +136,7 @@ def _check_info(path: Path, info: Mapping[str, Any]) -> None:
         "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
         "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
         "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
+        "multi_sentence_share": 0 <= info.get("multi_sentence_share", 0) <= 1,
     }
     for key, is_valid in is_in_range.items():
         if not is_valid:

@@ -34,7 +34,7 @@ class LoadedModel:
     """A loaded model directory.
 
     Attributes:
-        info: src, tgt, max_tokens, and the run's beam_size and length_penalty.
+        info: see `ModelDescription`.
     """
 
     model: Transformer

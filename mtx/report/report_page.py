@@ -13,12 +13,12 @@ from typing import Any
 from mtx.config import settings
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
+from mtx.data.writing_systems import writes_spaces
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison
 from mtx.evaluation.differing_settings import differing_settings
-from mtx.evaluation.languages import writes_spaces
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.learning_curves import learning_curves

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mtx.data.writing_systems import writes_spaces
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.differing_settings import groups_of
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.languages import writes_spaces
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.evaluation.traits import Traits
 from mtx.report.word_diff import Words, word_diff

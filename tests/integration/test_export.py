@@ -20,8 +20,8 @@ def test_a_run_is_exported_beside_itself_and_proved(run_copy: Path) -> None:
     before = tree(run_copy)
     result = mtx("export", run_copy, "--to", "ctranslate2")
     assert result.returncode == 0, result.stderr.decode()
-    export = run_copy.with_name("copy-ctranslate2-float32")
-    assert result.stdout.decode().startswith(f"{export}  ctranslate2 float32  ")
+    export = run_copy.with_name("copy-ctranslate2-fp32")
+    assert result.stdout.decode().startswith(f"{export}  ctranslate2 fp32  ")
     assert "100.0% identical, BLEU +0.00" in result.stdout.decode()
     durable.verify(export, ("model.bin", "mtx.json", "tokenizer.model", "example.py"))
     assert tree(run_copy) == before
@@ -29,7 +29,7 @@ def test_a_run_is_exported_beside_itself_and_proved(run_copy: Path) -> None:
 
 
 def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Path, tmp_path: Path) -> None:
-    for precision in ("float16", "int8"):
+    for name, precision in (("float16", "fp16"), ("int8", "int8")):  # the first is what earlier versions called it
         result = mtx(
             "export",
             run_copy / "model",
@@ -38,7 +38,7 @@ def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Pat
             "-o",
             tmp_path / "out",
             "--precision",
-            precision,
+            name,
             "--json",
         )
         assert result.returncode == 0, result.stderr.decode()
@@ -58,7 +58,7 @@ def test_a_model_alone_needs_text_for_the_proof(run_copy: Path, tmp_path: Path) 
     (tmp_path / "text").write_text("one two\n\nthree\n")
     given = mtx("export", model, "--to", "ctranslate2", "--text", tmp_path / "text")
     assert given.returncode == 0 and b"2 lines: 100.0% identical, 0.00 BLEU apart" in given.stdout, given.stderr
-    assert b"alone-ctranslate2-float32" in given.stdout
+    assert b"alone-ctranslate2-fp32" in given.stdout
     without = mtx("export", model, "--to", "ctranslate2")
     assert without.returncode == 0 and b"not compared with mtx" in without.stdout
     assert b"warning: " in without.stderr and b"--text FILE" in without.stderr

@@ -69,12 +69,39 @@ def test_prefixes_lengths_and_samples(trained: Path, tmp_path: Path) -> None:
     assert len(set(samples("--top-k", 1)[0])) == 1, "the most probable token alone is greedy search"
 
 
-def test_sentences_of_a_line_are_translated_one_by_one(trained: Path) -> None:
-    pytest.importorskip("sentencex")
-    whole = mtx("translate", trained, "--split-sentences", stdin=b"One two. Three four! " * 30 + b"\n\nsix\n")
-    lines = whole.stdout.decode().split("\n")[:-1]
-    alone = mtx("translate", trained, stdin=b"One two.\nThree four!\nsix\n").stdout.decode().split("\n")
-    assert lines == [" ".join(alone[:2] * 30), "", alone[2]]
+@pytest.mark.parametrize(
+    "engine", [[], ["--engine", "ctranslate2", "--precision", "fp32"]], ids=["torch", "ctranslate2"]
+)
+def test_a_model_of_single_sentences_translates_those_of_a_line_one_by_one(trained: Path, engine: list[str]) -> None:
+    if engine:
+        pytest.importorskip("ctranslate2")
+    assert storage.load(trained / "model").info["multi_sentence_share"] == 0.0
+    text = b"six\n" + b"One two. Three four! " * 30 + b"\n\n"
+    lines = b"One two.\nThree four!\nsix\n"
+    default, asked = (
+        mtx("translate", trained, *engine, stdin=text),
+        mtx("translate", trained, *engine, "--split-sentences", stdin=text),
+    )
+    whole = mtx("translate", trained, *engine, "--no-split-sentences", stdin=lines)
+    alone = whole.stdout.decode().split("\n")
+    assert default.stdout.decode().split("\n") == [alone[2], " ".join(alone[:2] * 30), "", ""]
+    assert (
+        default.stdout == asked.stdout != mtx("translate", trained, *engine, "--no-split-sentences", stdin=text).stdout
+    )
+    assert default.stderr.count(b"line 2 has 60 sentences") == 1 and b"--no-split-sentences" in default.stderr
+    assert b"sentences" not in asked.stderr + mtx("translate", trained, *engine, stdin=lines).stderr
+    assert mtx("translate", trained, *engine, stdin=lines).stdout == whole.stdout
+
+
+def test_a_split_line_has_an_n_best_list_and_a_test_set_is_never_split(trained: Path, tmp_path: Path) -> None:
+    text, reference, hypothesis = tmp_path / "text", tmp_path / "reference", tmp_path / "hypothesis"
+    text.write_bytes(b"One two. Three four.\n")
+    reference.write_bytes(b"eins zwei drei vier\n")
+    assert len(rows(mtx("translate", trained, text, "--n-best", 3).stdout)[0]["hypotheses"]) == 3
+    scored = mtx("evaluate", trained, "--src", text, "--ref", reference)
+    hypothesis.write_bytes(mtx("translate", trained, text, "--no-split-sentences").stdout)
+    by_hand = mtx("evaluate", "--hyp", hypothesis, "--ref", reference)
+    assert scored.stdout.partition(b" ")[2] == by_hand.stdout.partition(b" ")[2] != b"" == scored.stderr
 
 
 @pytest.mark.parametrize("precision, threads", [("fp32", 1), ("bf16", 2)])

@@ -104,6 +104,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a language of a megabyte": (config(src="x" * MEGABYTE), "src is out of range"),
     "max_tokens of 10^12": (config(max_tokens=10**12), "max_tokens is out of range"),
     "a beam of 10^12": (config(beam_size=10**12), "beam_size is out of range"),
+    "a share of 2": (config(multi_sentence_share=2.0), "multi_sentence_share is out of range"),
     "a beam that is true": (config(beam_size=True), "beam_size"),
     "a penalty of 1e308": (config(length_penalty=1e308), "length_penalty is out of range"),
     "a penalty that is no number": (text(MODEL_CONFIG, '"length_penalty": 0.6', '"length_penalty": NaN'), "length_pen"),

@@ -168,6 +168,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "data.train": st.lists(TEXT | PART), "data.valid": TEXT, "data.test": st.lists(TEXT),
     "data.max_tokens": st.integers(8, 4096),
     "data.max_length_ratio": st.floats(1, exclude_min=True, allow_infinity=False),
+    "tokenizer.model": st.lists(TEXT, max_size=3),
     "tokenizer.vocab_size": st.just("auto") | st.integers(270, MAX_PIECES),
     "tokenizer.normalization": st.sampled_from(["nfc", "nmt_nfkc", "none"]),
     "model.preset": st.sampled_from(["tiny", "small", "base", "big"]),

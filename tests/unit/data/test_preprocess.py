@@ -19,6 +19,7 @@ from mtx.data import splits
 from mtx.data.preprocess import PreparedData, load_prepared, prepare
 from mtx.data.token_store import TokenStore
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.model_directory.description import info_of
 from mtx.run.contents import is_prepared
 
 Pair = tuple[str, str]
@@ -412,3 +413,14 @@ def test_utf_16_and_cr_are_refused_before_anything_is_read(tmp_path: Path, key: 
         more: tuple[str, ...] = () if key == "train" else (f"data.{key}={tmp_path / name}",)
         with pytest.raises(DataError, match=rf"{name}: {words}"):
             run(tmp_path, *more, train=("train", str(tmp_path / name)) if key == "train" else ("train",))
+
+
+@pytest.mark.parametrize("ending, share", [(". Yes", 1.0), ("", 0.0)])
+def test_the_share_of_training_lines_with_several_sentences_is_recorded(
+    tmp_path: Path, ending: str, share: float
+) -> None:
+    write(tmp_path / "train", [(f"{src}{ending}", tgt) for src, tgt in pairs(300)])
+    data = run(tmp_path, "tokenizer.vocab_size=320")
+    assert data.report["multi_sentence_share"] == share
+    assert info_of(make_config(tmp_path), data.report)["multi_sentence_share"] == share
+    assert "multi_sentence_share" not in info_of(make_config(tmp_path), {})

@@ -33,7 +33,7 @@ def exports(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> P
     root = tmp_path_factory.mktemp("exports")
     for number, changes in enumerate(VARIANTS):
         write_ctranslate2(
-            lively_bundle(tokenizer, root / f"model-{number}", **changes), root / f"export-{number}", "float32"
+            lively_bundle(tokenizer, root / f"model-{number}", **changes), root / f"export-{number}", "fp32"
         )
     return root
 

@@ -1,5 +1,7 @@
 """N lines in give N lines out, whatever the lines hold and whatever lines stand beside them."""
 
+import itertools
+import logging
 import random
 import threading
 
@@ -7,10 +9,11 @@ import pytest
 import torch
 
 from mtx.config.schema import TokenizerConfig
+from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding.continuous_batching import Request
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.text_translator import Hypothesis
+from mtx.decoding.text_translator import Hypothesis, best_combinations
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
@@ -115,7 +118,7 @@ def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: T
     assert all(1 < len(part) <= MAX_TOKENS and part[-1] == EOS_ID for part in parts)
     assert [i for part in parts for i in part[:-1]] == ids[:-1]
     best = [found[0] for found in translator._decode_parts(parts, [[]] * len(parts))]
-    (got,) = translator.hypotheses([line])[0]
+    got, *_ = translator.hypotheses([line])[0]
     assert got.text == " ".join(h.text for h in best if h.text)
     assert got.score == pytest.approx(sum(h.score for h in best))
     assert got.pieces == [piece for h in best for piece in h.pieces]
@@ -144,6 +147,87 @@ def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, t
     assert split.translate(["abc|de|fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_the_best_combinations_are_those_of_all(size: int) -> None:
+    rng = random.Random(size)
+    parts = [
+        sorted(
+            (Hypothesis(str(n), -rng.randint(0, 9) / 8, []) for n in range(rng.randint(1, 4))), key=lambda h: -h.score
+        )
+        for _ in range(4)
+    ]
+    sums = sorted((sum(h.score for h in line) for line in itertools.product(*parts)), reverse=True)
+    best = best_combinations(parts, size)
+    assert [sum(h.score for h in line) for line in best] == sums[:size]
+    assert best[0] == [part[0] for part in parts]
+    assert len({tuple(h.text for h in line) for line in best}) == len(best)
+
+
+def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
+    translator: Translator, tokenizer: Tokenizer
+) -> None:
+    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|"))
+    (parts,), alone = split.hypotheses(["abc|de"]), translator.hypotheses(["abc", "de"])
+    sums = sorted((a.score + b.score for a, b in itertools.product(*alone)), reverse=True)
+    assert [h.score for h in parts] == pytest.approx(sums[:2]) and parts[0].text != parts[1].text
+    split.options = translator_options = SearchOptions(1, sampling=Sampling(num_samples=3))
+    sampler = Translator(translator.model, tokenizer, MAX_TOKENS, translator_options)
+    drawn = zip(*sampler.hypotheses(["abc", "de"]), strict=True)
+    assert [h.text for h in split.hypotheses(["abc|de"])[0]] == [joined_sentences([h.text for h in s]) for s in drawn]
+
+
+@pytest.mark.parametrize(
+    "share, asked, is_split",
+    [
+        (0.0, None, True),
+        (0.09, None, True),
+        (0.1, None, False),
+        (None, None, True),
+        (0.9, True, True),
+        (0.0, False, False),
+    ],
+)
+def test_lines_are_split_where_the_model_knows_single_sentences(
+    translator: Translator, tokenizer: Tokenizer, share: float | None, asked: bool | None, is_split: bool
+) -> None:
+    automatic = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
+    automatic.choose_splitter(asked, {} if share is None else {"multi_sentence_share": share})
+    assert [len(parts) for parts in automatic.split(["ab cd. Dr. Ab", "ab", ""])] == [2 if is_split else 1, 1, 0]
+
+
+def test_what_the_model_decides_is_told_once(
+    translator: Translator, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "mtx")
+    automatic = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
+    automatic.choose_splitter(None, {})
+    one = ["ab cd.", "Dr. Ab", "", "1. ab"]
+    assert automatic.translate(one) == translator.translate(one) and not caplog.messages
+    alone = automatic.translate(["Ab.", "Cd."])
+    assert automatic.hypotheses(["ab", "Ab. Cd."], first=7)[1][0].text == " ".join(filter(None, alone))
+    automatic.translate(["Ab. Cd."])
+    assert [message.partition(":")[0] for message in caplog.messages] == ["line 8 has 2 sentences"]
+    prefix = ["ha. Ba"]  # it may be that of both sentences
+    assert automatic.hypotheses(["Ab. Cd."], prefix) == translator.hypotheses(["Ab. Cd."], prefix)
+    automatic.choose_splitter(True, {})
+    assert automatic.hypotheses(["Ab. Cd."], prefix) != translator.hypotheses(["Ab. Cd."], prefix)
+
+
+def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
+    wrong = r"expected a list of lines, got a single str; for one line: {}\(\['I work.'\]\)\[0\]"
+    for name in ("translate", "hypotheses", "attention_maps"):
+        with pytest.raises(TypeError, match=wrong.format(name)):
+            getattr(translator, name)("I work.")
+    for arguments in (("I work.", ["a"]), (["a"], "I work.")):
+        with pytest.raises(TypeError, match=wrong.format("log_probs")):
+            translator.log_probs(*arguments)
+    with pytest.raises(TypeError, match="got a single bytes"):
+        translator.translate(["a"], b"I")  # type: ignore[arg-type]
+    for call in (translator.translate, translator.log_probs, translator.attention_maps):
+        with pytest.raises(ValueError, match="there are 2 lines, but 1 to go with them"):
+            call(["a", "b"], ["c"])
 
 
 def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: Tokenizer) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from mtx.data.writing_systems import tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation import metrics
-from mtx.evaluation.languages import tokenizer_of
 from mtx.evaluation.metrics import CorpusScore, Scores
 
 REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]

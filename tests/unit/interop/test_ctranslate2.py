@@ -32,7 +32,7 @@ def tokenizer() -> Tokenizer:
 @pytest.mark.parametrize("changes", VARIANTS)
 def test_forced_scores_are_ours(tokenizer: Tokenizer, tmp_path: Path, changes: dict[str, Any]) -> None:
     loaded = lively_bundle(tokenizer, tmp_path / "model", **changes)
-    write_ctranslate2(loaded, tmp_path / "export", "float32")
+    write_ctranslate2(loaded, tmp_path / "export", "fp32")
     src = random_ids([5, 9, 2, 20, 7], tokenizer.num_ids, 3)
     tgt = random_ids([6, 3, 12, 40, 1], tokenizer.num_ids, 4)
     log_probs = torch.log_softmax(peers.our_logits(loaded.model, src, tgt), -1)
@@ -57,18 +57,18 @@ def test_the_directory_says_what_it_is_and_is_whole(tokenizer: Tokenizer, tmp_pa
     loaded = lively_bundle(tokenizer, tmp_path / "model")
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "old").write_text("old")
-    write_ctranslate2(loaded, tmp_path / "export", "float16", "abc")
+    write_ctranslate2(loaded, tmp_path / "export", "fp16", "abc")
     durable.verify(
         tmp_path / "export", ("model.bin", "config.json", "shared_vocabulary.json", "mtx.json", "example.py")
     )
     described = durable.read_json(tmp_path / "export" / "mtx.json")
-    assert described.items() >= {**INFO, "precision": "float16", "source": "abc", "num_positions": 512}.items()
+    assert described.items() >= {**INFO, "precision": "fp16", "source": "abc", "num_positions": 512}.items()
     assert json.loads((tmp_path / "export" / "shared_vocabulary.json").read_bytes()) == tokenizer.vocabulary()
     sizes = {}
-    for precision in ("float32", "float16", "int8"):
+    for precision in ("fp32", "fp16", "int8"):
         write_ctranslate2(loaded, tmp_path / "export", precision)
         sizes[precision] = (tmp_path / "export" / "model.bin").stat().st_size
-    assert sizes["float32"] > 1.8 * sizes["float16"] and sizes["float32"] > 1.5 * sizes["int8"]  # positions stay whole
+    assert sizes["fp32"] > 1.8 * sizes["fp16"] and sizes["fp32"] > 1.5 * sizes["int8"]  # positions stay whole
 
 
 def test_the_model_card_says_what_the_export_is_and_how_it_was_verified(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_path: Path) -> None:
     from mtx.decoding.translator import Translator
 
-    write_ctranslate2(lively_bundle(tokenizer, tmp_path / "model", **VARIANTS[2]), tmp_path / "export", "float32")
+    write_ctranslate2(lively_bundle(tokenizer, tmp_path / "model", **VARIANTS[2]), tmp_path / "export", "fp32")
     lines = ["ab cde", "", "fgu\u0308 a", " b ", "cab fad gab"]
     result = subprocess.run(
         [sys.executable, "-c", EXAMPLE, str(tmp_path / "export" / "example.py")],

@@ -58,11 +58,11 @@ def test_it_is_made_once_and_then_found_without_torch(model: Path) -> None:
 
 
 def test_it_is_made_again_for_other_weights(model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    before = cached_export(model, "float32")
+    before = cached_export(model, "fp32")
     out = CTranslate2Translator.load(before).translate(LINES)
     lively_bundle(tokenizer, tmp_path / "other", seed=5)
     before.rename(tmp_path / "other" / before.name)
-    after = cached_export(tmp_path / "other", "float32")
+    after = cached_export(tmp_path / "other", "fp32")
     expected = Translator.load(tmp_path / "other").translate(LINES)
     assert CTranslate2Translator.load(after).translate(LINES) == expected != out
 

@@ -25,12 +25,12 @@ def test_shares_and_differences() -> None:
 @pytest.mark.parametrize(
     "precision, comparison, is_refused",
     [
-        ("float32", Comparison(200, 0.98, True, 0.1), False),
-        ("float32", Comparison(200, 0.975, True, 0.0), True),
-        ("float32", Comparison(200, 1.0, True, -0.11), True),
-        ("float16", Comparison(200, 0.95, True, -0.2), False),
-        ("float16", Comparison(200, 0.94, True, 0.0), True),
-        ("float16", Comparison(200, 0.96, False, 5.1), True),
+        ("fp32", Comparison(200, 0.98, True, 0.1), False),
+        ("fp32", Comparison(200, 0.975, True, 0.0), True),
+        ("fp32", Comparison(200, 1.0, True, -0.11), True),
+        ("fp16", Comparison(200, 0.95, True, -0.2), False),
+        ("fp16", Comparison(200, 0.94, True, 0.0), True),
+        ("fp16", Comparison(200, 0.96, False, 5.1), True),
         ("int8", Comparison(200, 0.5, True, -1.0), False),
         ("int8", Comparison(200, 0.5, True, -1.1), True),
         ("int8", Comparison(99, 0.5, True, -9.0), False),

@@ -68,5 +68,5 @@ def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp
     from mtx.interop.ctranslate2 import write_ctranslate2
 
     quota.write_text("3 1\n")
-    write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "float32")
+    write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "fp32")
     assert CTranslate2Translator.load(tmp_path / "export").threads == 3

@@ -1,0 +1,68 @@
+"""A line is split where sentences end, stays as it is where it holds one, and is joined as its language writes."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtx.data.cleaning import clean_text
+from mtx.data.sentence_splitter import joined_sentences, multi_sentence_share, sentence_splitter
+from mtx.files.text_files import replace_surrogates
+
+SPLIT = [
+    ("en", "Dr. Smith went home. He slept.", ["Dr. Smith went home.", "He slept."]),
+    ("en", "Is it? Yes! It is.", ["Is it?", "Yes!", "It is."]),
+    ("en", "a man sleeps. a dog runs.", ["a man sleeps.", "a dog runs."]),
+    ("en", "1. A man sleeps. 2. A dog runs.", ["1. A man sleeps.", "2. A dog runs."]),
+    ("en", "He is 25. She is 30.", ["He is 25.", "She is 30."]),
+    ("de", "Im 19. Jahrhundert. Danach.", ["Im 19. Jahrhundert.", "Danach."]),
+    ("ger", "Das gilt bzw. Das gilt Abs. Drei. Ende.", ["Das gilt bzw. Das gilt Abs.", "Drei.", "Ende."]),
+    ("fr", "Il dort. M. Dupont est là.", ["Il dort.", "M. Dupont est là."]),
+    ("zh", "我是学生。你好!他说:“好。”走了。", ["我是学生。", "你好!", "他说:“好。”", "走了。"]),
+    ("ja", "私は学生です。あなたは?", ["私は学生です。", "あなたは?"]),
+    ("hi", "मैं छात्र हूँ। तुम कौन हो?", ["मैं छात्र हूँ।", "तुम कौन हो?"]),
+    ("src", "One. Two.", ["One.", "Two."]),
+    ("no such language", "One. Two.", ["One.", "Two."]),
+]
+WHOLE = [
+    ("en", "A man in a hat."), ("en", "3. A man sleeps."), ("en", "It was approx. two."), ("en", "One! :)"),
+    ("en", "at 3 p.m. on Jan. 5"), ("en", "See www.Example.Com now"), ("en", "keep clear . &quot;"), ("en", ". . ."),
+    ("en", ""), ("en", "\u3000One."), ("de", "Die 2. Klasse"), ("th", "ฉันเป็นนักเรียน คุณล่ะ"), ("de", "z.B. Äpfel"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("language, line, sentences", SPLIT)
+def test_a_line_of_several_sentences(language: str, line: str, sentences: list[str]) -> None:
+    assert sentence_splitter(language)(line) == sentences
+    assert joined_sentences(sentences) == line
+
+
+@pytest.mark.parametrize("language, line", WHOLE)
+def test_a_line_of_one_sentence(language: str, line: str) -> None:
+    assert sentence_splitter(language)(line) == [line]
+
+
+@given(
+    st.text(st.sampled_from("aB1.!? \xa0\u2004\u3000。।“\"'\ud800:)&;\U0001f600"), max_size=30),
+    st.sampled_from(["en", "de", "my"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_no_text_loses_a_character_or_ends_the_process(text: str, language: str) -> None:
+    """The library panics at an initial, another space than the ASCII one, and a dot."""
+    line = clean_text(text)
+    sentences = sentence_splitter(language)(line)
+    assert "".join("".join(sentences).split()) == "".join(replace_surrogates(line).split())
+
+
+def test_sentences_are_joined_as_they_are_written() -> None:
+    assert joined_sentences(["A.", "", "B."]) == "A. B."
+    assert (
+        joined_sentences(["나는 학생이다.", "너는?", "네 \U0001f600", "좋다"])
+        == "나는 학생이다. 너는? 네 \U0001f600 좋다"
+    )
+    assert joined_sentences(["我是学生。", "Python 好。", "你!", "Ok."]) == "我是学生。Python 好。你! Ok."
+    assert joined_sentences([]) == ""
+
+
+def test_the_share_of_lines_with_several_sentences() -> None:
+    assert multi_sentence_share(["One. Two.", "Dr. Smith", "Four", ""], "en") == 0.25
+    assert multi_sentence_share([], "en") == 0.0

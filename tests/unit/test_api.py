@@ -1,0 +1,66 @@
+"""docs/api.md: the examples print what is shown, and `mtx` has exactly the names that the page lists, without torch."""
+
+import contextlib
+import inspect
+import io
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mtx
+from mtx.interop.ctranslate2 import write_ctranslate2
+from mtx.model_directory import storage
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.mark.seconds
+def test_the_examples_print_what_is_shown(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ctranslate2")
+    write_ctranslate2(storage.load(trained / "model"), tmp_path / "exported", "int8")
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").symlink_to(trained)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert len(EXAMPLES) == TEXT.count("```python") == 8
+    names: dict[str, object] = {}
+    for code, shown in EXAMPLES:
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, "docs/api.md", "exec"), names)  # noqa: S102  # the project's own page
+        assert printed.getvalue() == shown, code
+
+
+def test_the_page_lists_every_public_name_and_argument() -> None:
+    listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*`) \|", TEXT, re.MULTILINE)))
+    assert {*mtx.__all__} - {"__version__"} <= {*listed}
+    for translator in (mtx.Translator, mtx.CTranslate2Translator):
+        arguments = [*inspect.signature(translator.load).parameters][1:]
+        assert [name for name in arguments if name not in listed] == []
+    defaults = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| `([^|]*)` \|", TEXT, re.MULTILINE))
+    for name, parameter in inspect.signature(mtx.Translator.load).parameters.items():
+        assert name == "model" or defaults[name].replace('"', "'") == repr(parameter.default), name
+    assert str(inspect.signature(mtx.Sampling)) in "".join(re.findall(r"`Sampling(\(.*?\))`", TEXT)) + (
+        "(num_samples: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 1) -> None"
+    )
+
+
+def test_a_name_is_imported_when_it_is_used() -> None:
+    code = (
+        "import sys, mtx; assert set(mtx.__all__) == set(dir(mtx)); print(mtx.__version__ != ''); import mtx.cli;"
+        "from mtx import Hypothesis, MtxError, CTranslate2Translator; print('torch' in sys.modules);"
+        "import mtx.decoding.translator as module; print(mtx.Translator is module.Translator, 'torch' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert result.stdout.split() == [b"True", b"False", b"True", b"True"], result.stderr.decode()
+    with pytest.raises(AttributeError, match="^module 'mtx' has no attribute 'translate'$"):
+        _ = mtx.translate
+    assert all(getattr(mtx, name) for name in mtx.__all__)
+
+
+def test_the_types_are_installed() -> None:
+    assert (ROOT / "mtx" / "py.typed").read_bytes() == b""
