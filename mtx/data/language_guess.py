@@ -87,8 +87,6 @@ def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> boo
 
     One language is enough of which something is known; if it is so of both, both must look exchanged.
     """
-    if key_of(languages[0]) == key_of(languages[1]):
-        return False
     sides = ((tgt, src, languages[0]), (src, tgt, languages[1]))
     pairs = [(there.likeness(language), here.likeness(language)) for there, here, language in sides]
     known = [(there, here) for there, here in pairs if there is not None and here is not None]

@@ -5,6 +5,7 @@ TEMPLATES = {
     "fr": "le {0} de la {1} est dans un {2} et il est pour les {0}",
     "de": "der {0} ist in der {1} und die {2} ist nicht mit dem {0} zu sehen",
     "es": "el {0} de la {1} está en un {2} y los {0} se ven con las {1}",
+    "da": "den {0} og en {1} er på vej til det {2} i for af med",
     "ru": "в {0} и на {1} не было, что я как он с этим {2} но к нему",
     "ja": "これは{0}の本です。{1}はどこにありますか",
     "zh": "这是他的书{0}他们在哪里工作学习生活",

@@ -133,10 +133,15 @@ def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: P
         ("", "which are en and de? It has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("1,4", "there is no column '4'; it has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("en,2", "there is no column 'en'; it has 3 columns"),
+        ("", "which are en and de? It has 3 columns: 1 'en', 2 'de', 3 'German'"),
+        ("Same,1", "several columns are called 'Same'; it has 3 columns: 1 'en', 2 'same', 3 'Same'"),
     ],
 )
 def test_columns_that_are_missing_are_listed(columns: str, problem: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "t.tsv", "Go.\tGeh.\tCC-BY\n")
+    row = (
+        "en\tde\tGerman\n" if "German" in problem else "en\tsame\tSame\n" if "Same" in columns else "Go.\tGeh.\tCC-BY\n"
+    )
+    path = write(tmp_path / "t.tsv", row)
     with pytest.raises(DataError) as error:
         pairs_of(find(train=(str(path),), columns=columns).train[0])
     assert str(error.value).startswith(f"{path}: {problem}")

@@ -31,6 +31,11 @@ def test_what_looks_like_no_language_of_the_table_is_not_judged(text: str) -> No
     assert [PROFILES[text].other_language(language) for language in ("en", "yo", "src", "es")] == [None] * 4
 
 
+def test_a_related_language_is_not_called_another() -> None:
+    assert PROFILES["da"].likeness("da") > PROFILES["da"].likeness("nb") > 0.3  # type: ignore[operator]
+    assert PROFILES["da"].other_language("no") is None
+
+
 def test_a_language_without_words_or_script_of_its_own_is_not_judged() -> None:
     assert PROFILES["en"].other_language("yo") is None and PROFILES["en"].likeness("yo") is None
 
