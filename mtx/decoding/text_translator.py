@@ -139,7 +139,7 @@ class TextTranslator(ABC):
         if self.is_automatic and number is not None and not self._has_told:
             self._has_told = True
             logger.info(
-                "line %d has %d sentences: each is translated by itself, as this model was trained on single sentences "
+                "line %d has %d sentences: they are translated one by one, as a model of single sentences needs it "
                 "(--no-split-sentences leaves lines whole)", number, num_sentences[number - first],
             )  # fmt: skip
 
