@@ -103,7 +103,7 @@ def _set_up_logging() -> None:
 
 def _report_error(error: MtxError) -> int:
     texts = [f"error: {error}", *([f"help: {error.help}"] if error.help else [])]
-    streams.show(" ".join(filter(None, map(str.strip, text.splitlines()))) for text in texts)
+    streams.show(" ".join(filter(None, map(str.strip, text.split("\n")))) for text in texts)
     return error.exit_code
 
 

@@ -76,7 +76,7 @@ def test_a_failed_page_is_a_deferred_error_only_at_the_end(
 
 
 @pytest.mark.parametrize("fails, words", [
-    ("drawing", ["report.html could not be drawn: TemplateNotFound: base.css", "MTX_DEBUG=1 mtx report"]),
+    ("drawing", ["report.html could not be drawn: TemplateNotFound: base.css", "mtx report"]),
     ("writing", ["report.html could not be written: the disk is full", "a disk that fails may fail again"]),
 ])  # fmt: skip
 def test_a_page_that_cannot_be_drawn_is_no_failed_disk(
