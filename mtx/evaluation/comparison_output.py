@@ -125,7 +125,7 @@ def _page(results: Results, form: Literal["markdown", "latex"]) -> Iterator[str]
         yield from words(text)
     for name, result in results.test_sets.items():
         means = "; mean ± sample standard deviation over the seeds" if result.has_seeds() else ""
-        yield from ["", *words(f"{name}, {result.num_lines:,} sentences{means}")]
+        yield from words(f"{name}, {result.num_lines:,} sentences{means}")
         yield from ["", *_group_table(result, form), "", *_system_table(result, form)]
         for metric in result.metrics:
             yield from words(f"{metric.name}: {metric.signature}")
