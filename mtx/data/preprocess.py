@@ -278,7 +278,9 @@ def _encode_train(
             tally.kept += block.pairs.num_rows
             num_src_tokens += block.num_src_tokens
             num_tgt_tokens += block.num_tgt_tokens
-            lines += block.pairs["src_text"].take(pa.array(range(0, block.pairs.num_rows, distance))).to_pylist()
+            lines += (
+                block.pairs["src_text"].take(pa.array(range(0, block.pairs.num_rows, distance), pa.int64())).to_pylist()
+            )
             bar.update(block.num_read)
     num_kept = sum(tally.kept for tally in tallies)
     if not num_kept:

@@ -86,15 +86,20 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
     precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
-    training = config.training
-    num_tokens = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))[0] * training.batch_tokens
-    compiled = kernel == "varlen" and repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
+    compiled = kernel == "varlen" and _repays_compiling(config, data)
     runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
     size = config.training.micro_batch_tokens
     size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
     runtime = replace(runtime, micro_batch_tokens=size)
     write_runtime(paths.chosen, runtime)
     return runtime
+
+
+def _repays_compiling(config: Config, data: PreparedData) -> bool:
+    """Whether the run is long enough that compiling its step saves time."""
+    training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
+    last, _ = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))
+    return repays_compiling(last * training.batch_tokens * training_flops(config.model, num_ids, ratio))
 
 
 def write_runtime(path: Path, runtime: RuntimeChoices) -> None:

@@ -130,10 +130,11 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ([], (20_000, None)),
+        ([], (20_000, 40)),
         (["training.max_epochs=50"], (None, 50)),
         (["training.max_epochs=50", "training.max_steps=900"], (900, 50)),
         (["training.max_epochs=null"], (20_000, None)),
+        (["training.max_steps=900"], (900, None)),
     ],
 )
 def test_epochs_replace_the_steps_of_a_recipe_unless_both_are_set(

@@ -14,7 +14,7 @@ from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.directory import open_run
 
-BEGUN = {
+BEGUN = {"tokenizer.normalization": "none", 
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
     "training.max_steps": "100",
 }  # fmt: skip
@@ -25,7 +25,8 @@ FIXED: dict[str, Any] = {
     "data.valid": "v.tsv", "data.test": ("t.tsv",), "data.max_tokens": 64, "data.max_length_ratio": 9.0,
     "data.hub.name": "owner/other", "data.hub.subset": "de-en", "data.hub.revision": "v2", "data.hub.train": "all",
     "data.hub.valid": "dev", "data.hub.test": ("test",),
-    "tokenizer.vocab_size": 8000, "tokenizer.normalization": "none",
+    "data.columns": ("2", "1"), "tokenizer.model": ("other.model",), "tokenizer.vocab_size": 8000,
+    "tokenizer.normalization": "nfc",
     "model.preset": "big", "model.num_encoder_layers": 3, "model.num_decoder_layers": 3, "model.d_model": 256,
     "model.d_ff": 64, "model.num_heads": 4, "model.dropout": 0.2, "model.norm": "pre", "model.activation": "gelu",
     "model.tie": "none", "model.positions": "learned", "model.output_bias": True,
