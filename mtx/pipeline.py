@@ -285,10 +285,10 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
-    training = {"init_from", "tensorboard", *(() if config.training.max_epochs else ("max_epochs",))}  # a later key
+    data = {"dir", "licence", *(() if config.data.columns else ("columns",))}  # a later key, as max_epochs
+    training = {"init_from", "tensorboard", *(() if config.training.max_epochs else ("max_epochs",))}
     exclude: Any = {
-        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
-        "training": training,
+        "run_dir": True, "device": True, "data": data, "model": {"licence"}, "tokenizer": {"model"}, "training": training,
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     return hashlib.sha256(repr(values).encode()).hexdigest()

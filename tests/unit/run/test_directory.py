@@ -14,7 +14,7 @@ from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.directory import open_run
 
-BEGUN = {"tokenizer.normalization": "none", 
+BEGUN = {"tokenizer.normalization": "none",
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
     "training.max_steps": "100",
 }  # fmt: skip
