@@ -283,6 +283,10 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
         return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config, protocol)
 
 
+# Keys that earlier versions did not have. They count only if they are set, so that a finished run stays finished.
+_LATER_KEYS = (("data", "columns"),)
+
+
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     data = {"dir", "licence", *(() if config.data.columns else ("columns",))}  # a later key, as max_epochs
@@ -291,6 +295,9 @@ def _fingerprint(config: Config) -> str:
         "run_dir": True, "device": True, "data": data, "model": {"licence"}, "tokenizer": {"model"}, "training": training,
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
+    for section, name in _LATER_KEYS:
+        if not values[section][name]:
+            del values[section][name]
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
 
