@@ -144,8 +144,8 @@ class TextTranslator(ABC):
             )  # fmt: skip
 
     def _combined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
-        """Returns the hypotheses of a line from those of its parts."""
-        if self.options.sampling is not None:
+        """Returns the hypotheses of a line from those of its parts; an empty one if it has no parts."""
+        if parts and self.options.sampling is not None:
             return [_join(samples) for samples in zip(*parts, strict=True)]
         return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 

@@ -48,10 +48,12 @@ class Echo(TextTranslator):
         assert len(found) == len(lines)
         return found
 
-    def split(self, lines: Sequence[str]) -> list[list[list[int]]]:
-        parts, first = super().split(lines), len(self.num_parts)
+    def split(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
+    ) -> list[list[list[int]]]:
+        parts, start = super().split(lines, prefixes, first), len(self.num_parts)
         self.num_parts += map(len, parts)
-        answers = [answer(number, line).encode() for number, line in enumerate(lines, first)]
+        answers = [answer(number, line).encode() for number, line in enumerate(lines, start)]
         self._answers = [text for text, of_line in zip(answers, parts, strict=True) for _ in of_line]
         return parts
 
