@@ -33,7 +33,7 @@ def blocks(
         yield from ([line] for line in _typed(prompt))
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    lines = text_files.decoded_lines(source, file or Path("stdin"), invalid)
+    lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
         for block in _in_blocks(lines) if is_whole else _as_they_come(lines):
