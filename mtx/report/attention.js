@@ -120,8 +120,9 @@
     // Uses the whole width: sets the size of the words in the overview, or that of the cells in a large map.
     function fit() {
       const [, , rows, columns] = shape();
-      const canvas = part("overview").querySelector("canvas");
       if (!state.isLarge) {
+        const canvas = part("overview").querySelector("canvas");
+        part("overview").classList.remove("is-wordless");
         const cell = Math.min(canvas.clientWidth / columns, canvas.clientHeight / rows);
         part("overview").classList.toggle("is-wordless", cell < SMALLEST_WORD);
         part("overview").style.setProperty("--cell", `${Math.min(cell, 13)}px`);

@@ -10,7 +10,9 @@ from typing import Any
 
 from mtx.report.run_summary import RunSummary
 from mtx.report.svg_chart import AXES, Line, Style, draw_chart, equal_lines
-from mtx.report.training_history import Curve
+from mtx.report.training_history import MAX_POINTS, Curve
+
+_MAX_POINTS_TOGETHER = 2000  # of the curves of all runs in a chart, so that the page stays small
 
 
 def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterable[dict[str, Any]]:
@@ -24,7 +26,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
         name = "validation" if kind == "validation" else "training"
         style: Style = "marked" if kind == "validation" else "line"
         for number, run in enumerate(runs):
-            curve = run.history.curve(kind, key, largest)
+            curve = run.history.curve(kind, key, largest, min(MAX_POINTS, _MAX_POINTS_TOGETHER // len(runs)))
             if curve.steps:
                 label = name if len(runs) == 1 else f"{names[number]}, {name}"
                 colour = number if len(runs) > 1 else int(kind == "validation")
@@ -37,12 +39,12 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
     for title, about, unit, is_log, drawn in (
         ("Loss", "how unsure it is of the right piece", "nats per target token", False,
          [*nll, *(smoothed if len(runs) == 1 else ())]),
-        ("Perplexity", "how many pieces it hesitates between", "pieces", True, perplexity),
+        ("Perplexity", "pieces it hesitates between", "pieces", True, perplexity),
         ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
         ("Validation chrF2", "decides, as the sentences are short", "chrF2", False, lines("validation", "chrf")),
-        ("Learning rate", "how far a step changes the weights", "learning rate", False,
+        ("Learning rate", "how far each step goes", "learning rate", False,
          lines("train", "learning_rate")),
-        ("Gradient norm", "the largest of each interval", "norm before clipping", True,
+        ("Gradient norm", "largest of each interval", "norm before clipping", True,
          lines("train", "grad_norm", largest=True)),
         ("Speed", "without validation and saving", "target tokens per second", False, lines("train", "tgt_tokens_per_s")),
     ):  # fmt: skip

@@ -33,6 +33,7 @@
     });
     if (location.hash !== `#${chosen}`) history.replaceState(null, "", `#${chosen}`);
     window.dispatchEvent(new Event("resize")); // the selected part has a size now
+    window.scrollTo(0, 0);
   }
 
   const isPlain = (event) => !(event.altKey || event.ctrlKey || event.metaKey); // other combinations belong to the browser

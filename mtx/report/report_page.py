@@ -55,7 +55,10 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
     names, first = _short_names(runs), runs[0]
     results = test_set_results(roots, names)
     languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
-    curves, metric = list(learning_curves(runs, names)), DECIDING_METRICS[recorded_metric(first.history.of("validation"))]
+    curves, metric = (
+        list(learning_curves(runs, names)),
+        DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
+    )
     facts = [dict(_facts(run)) for run in runs]
     fact_names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     settings_table, machine = _differing_first(settings_rows(runs)), _differing_first(_machine_rows(runs))

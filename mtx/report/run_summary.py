@@ -61,11 +61,14 @@ class RunSummary:
                 hints.setdefault(event["text"], event)
         return list(hints.values())
 
+
 def settings_rows(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
     """The settings that differ from the defaults in one of the runs, each with its value in every run, as text."""
     default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
     of_runs = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
-    rows = [(key, [values.get(key) for values in of_runs]) for key in dict.fromkeys(key for of in of_runs for key in of)]
+    rows = [
+        (key, [values.get(key) for values in of_runs]) for key in dict.fromkeys(key for of in of_runs for key in of)
+    ]
     return [
         (key, [", ".join(map(str, value)) if isinstance(value, list) else str(value) for value in values])
         for key, values in rows

@@ -10,7 +10,7 @@ from mtx.evaluation.languages import writes_spaces
 from mtx.report.run_summary import RunSummary
 from mtx.report.word_diff import Words, joined, word_diff
 
-_MAX_SAMPLED = 8  # validations whose samples are shown
+_MAX_SAMPLED, _MAX_SAMPLED_OF_MANY = 8, 3  # validations of up to three runs, and of more, whose samples are shown
 
 
 def samples(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
@@ -21,8 +21,10 @@ def samples(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
     hyps: dict[tuple[str, str], dict[int, list[Words | None]]] = {}
     for number, run in enumerate(runs):
         events = run.validations_with_samples()
-        by_character = not writes_spaces(run.config.data.tgt, [s["ref"] for s in events[0]["samples"]] if events else [])
-        count = min(_MAX_SAMPLED, len(events))
+        by_character = not writes_spaces(
+            run.config.data.tgt, [s["ref"] for s in events[0]["samples"]] if events else []
+        )
+        count = min(_MAX_SAMPLED if len(runs) <= 3 else _MAX_SAMPLED_OF_MANY, len(events))
         for event in [events[round(index * (len(events) - 1) / max(1, count - 1))] for index in range(count)]:
             for sample in event["samples"]:
                 steps = hyps.setdefault((sample["src"], sample["ref"]), {})

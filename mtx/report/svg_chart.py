@@ -21,6 +21,7 @@ _LABELS = {"step": "step", "hours": "hours of training"}
 _SHORT_H = 2.0  # a training of fewer hours is shown in minutes
 _WIDTH, _HEIGHT = 4.0, 2.5  # inches; 288 points wide, so that text stays readable on a phone
 _LEFT, _RIGHT, _BOTTOM, _TOP = 0.15, 0.98, 0.17, 0.88  # the plot area, as fractions of the chart
+_MAX_MARKED = 50  # points of a curve that marks its points
 _DASH = 6.0  # points of each colour where curves are equal
 # matplotlib draws with these colours, and `_themed` replaces them by the style sheet's.
 _FG, _LINE = "#010101", "#020202"
@@ -89,7 +90,8 @@ def draw_chart(title: str, lines: Sequence[Line], y_label: str, axis: Axis, log:
             for turn, index in enumerate(group):
                 line = lines[index]
                 x = [scale * value for value in (line.curve.steps if axis == "step" else line.curve.hours)]
-                looks = _STYLES[line.style] | (_taking_turns(line.style, turn, len(group)) if len(group) > 1 else {})
+                looks = {**_STYLES[line.style], **({"marker": None} if len(x) > _MAX_MARKED else {}),
+                         **(_taking_turns(line.style, turn, len(group)) if len(group) > 1 else {})}  # fmt: skip
                 axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **looks)
         if log:
             axes.set_yscale("log")
@@ -132,6 +134,8 @@ def _themed(svg: str, title: str) -> Markup:
     page_colours = {colour: f"var(--s{number})" for number, colour in enumerate(_SERIES, start=1)}
     for colour, page_colour in {_FG: "currentColor", _LINE: "var(--line)", **page_colours}.items():
         svg = svg.replace(colour, page_colour)
-    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)  # hundredths of points are enough
+    svg = re.sub(
+        r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg
+    )  # hundredths of points are enough
     labelled = Markup('<svg role="img" aria-label="{}"').format(title)
     return labelled + Markup(svg.removeprefix("<svg"))

@@ -17,7 +17,7 @@ from mtx.report.word_diff import Words, joined, word_diff
 from mtx.run.contents import translated_tests
 from mtx.run.layout import RunLayout
 
-_MAX_BYTES = 1_100_000  # of a page, for the sentences of all test sets together
+_MAX_BYTES = 1_300_000  # of a page, for the sentences of all test sets together
 _SENTENCE_BYTES, _TEXT_BYTES, _PART_BYTES = 200, 120, 27  # of HTML around a sentence, a text and a part of it, about
 
 
@@ -140,7 +140,9 @@ def _sentences(test_set: TestSet, systems: list[list[str]], references: list[str
     for row in _in_part(order, int(max_bytes / mean)):
         src, reference, *hyps = rows[row]
         diffs = [word_diff(hyp, reference, by_character) for hyp in hyps]
-        in_no_hyp = [(of[0][0], all(differs for _, differs in of)) for of in zip(*(ref for _, ref in diffs), strict=True)]
+        in_no_hyp = [
+            (of[0][0], all(differs for _, differs in of)) for of in zip(*(ref for _, ref in diffs), strict=True)
+        ]
         ref, *parts = (joined(text) for text in (in_no_hyp, *(hyp for hyp, _ in diffs)))
         max_bytes -= _size(rows[row]) + _PART_BYTES * sum(map(len, (ref, *parts)))
         if max_bytes >= 0:

@@ -31,4 +31,6 @@ def joined(words: Words) -> Words:
         (part, differs or (part.isspace() and flags[number] and flags[number + 2]))
         for number, (part, differs) in enumerate(words)
     ]
-    return [("".join(part for part, _ in group), differs) for differs, group in groupby(marked, key=lambda each: each[1])]
+    return [
+        ("".join(part for part, _ in group), differs) for differs, group in groupby(marked, key=lambda each: each[1])
+    ]
