@@ -38,8 +38,8 @@ def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
 def piece_labels(pieces: Sequence[str]) -> list[str]:
     """What each piece of a sentence is called on the axes of a map.
 
-    Byte pieces are called by the character that they make up, and by their place in it: the pieces `<0xC3>` and `<0xBC>`
-    become `ü 1/2` and `ü 2/2`. Bytes that make up no character stay as they are.
+    Byte pieces are called by the character that they make up, and by their place in it: the pieces `<0xC3>` and
+    `<0xBC>` become `ü 1/2` and `ü 2/2`. Bytes that make up no character stay as they are.
     """
     return [
         name if size == 1 else f"{name} {place}/{size}"

@@ -46,7 +46,8 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
          lines("train", "learning_rate")),
         ("Gradient norm", "largest of each interval", "norm before clipping", True,
          lines("train", "grad_norm", largest=True)),
-        ("Speed", "without validation and saving", "target tokens per second", False, lines("train", "tgt_tokens_per_s")),
+        ("Speed", "without validation and saving", "target tokens per second", False,
+         lines("train", "tgt_tokens_per_s")),
     ):  # fmt: skip
         if drawn:
             charts = {axis: draw_chart(title, drawn, unit, axis, is_log) for axis in AXES}

@@ -51,7 +51,8 @@ class TrainingHistory:
     def curve(self, kind: str, key: str, largest: bool = False, max_points: int = MAX_POINTS) -> Curve:
         """The values of `key` in the events of one kind.
 
-        A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest` its maximum.
+        A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest`
+        its maximum.
         """
         rows = [
             (float(event["step"]), hours, float(event[key]))
