@@ -284,15 +284,14 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 
 # Keys that earlier versions did not have. They count only if they are set, so that a finished run stays finished.
-_LATER_KEYS = (("data", "columns"),)
+_LATER_KEYS = (("data", "columns"), ("training", "max_epochs"))
 
 
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
-    data = {"dir", "licence", *(() if config.data.columns else ("columns",))}  # a later key, as max_epochs
-    training = {"init_from", "tensorboard", *(() if config.training.max_epochs else ("max_epochs",))}
     exclude: Any = {
-        "run_dir": True, "device": True, "data": data, "model": {"licence"}, "tokenizer": {"model"}, "training": training,
+        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
+        "training": {"init_from", "tensorboard"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     for section, name in _LATER_KEYS:

@@ -26,8 +26,8 @@ def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for part, name, height in (("overview", "report", 560), ("curves", "curves", 1010)):
-            page = browser.new_page(viewport={"width": 1000, "height": height})
+        for part, name, height in (("overview", "report", 800), ("curves", "curves", 780)):
+            page = browser.new_page(viewport={"width": 1180, "height": height})
             page.goto(f"{(arguments.run / 'report.html').resolve().as_uri()}#{part}")
             page.screenshot(path=str(arguments.directory / f"{name}.png"))
         browser.close()

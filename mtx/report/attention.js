@@ -7,18 +7,19 @@
   const KINDS = {
     cross: {
       rows: "tgt", columns: "src", y: "piece being written", x: "source piece attended to",
-      about: "A row is a piece of the translation being written; it shows how much each source piece counted for it.",
+      about: "Each row is a piece of the translation. It shows how much each piece of the source counted when it was written.",
     },
     encoder: {
       rows: "src", columns: "src", y: "source piece", x: "source piece attended to",
-      about: "A row is a source piece; it shows how much each source piece counted for it.",
+      about: "Each row is a piece of the source. It shows how much each piece of the source counted when it was read.",
     },
     decoder: {
       rows: "tgt", columns: "inputs", y: "piece being written", x: "earlier piece attended to",
-      about: "A row is a piece of the translation being written; it shows how much each piece before it counted. " +
-        "<pad> is what every translation begins from.",
+      about: "Each row is a piece of the translation. It shows how much each piece before it counted when it was " +
+        "written. <pad> is what every translation begins from.",
     },
   };
+  const SMALLEST_WORD = 9; // pixels; smaller cells of the overview have no words beside them
   const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   document.querySelectorAll(".attention").forEach(start);
@@ -38,7 +39,7 @@
       tab.addEventListener("click", () => change({ kind: tab.dataset.kind }));
       tab.addEventListener("keydown", (event) => moveTab(event, tab));
     });
-    fill(part("pair"), pairs.map((pair) => plain(pair.src)));
+    fill(part("pair"), pairs.map((pair) => pair.text[0]));
     part("choice").hidden = pairs.length < 2;
     for (const name of ["pair", "layer", "head"]) {
       part(name).addEventListener("change", () => change({ [name]: Number(part(name).value) }));
@@ -53,6 +54,7 @@
       draw();
     });
     change({});
+    new ResizeObserver(() => fit()).observe(part("panel"));
 
     function change(changes) {
       Object.assign(state, "pair" in changes || "kind" in changes ? { row: null, column: null } : {}, changes);
@@ -64,10 +66,12 @@
         tab.tabIndex = isChosen ? 0 : -1;
         if (isChosen) part("panel").setAttribute("aria-labelledby", tab.id);
       }
-      const { src, tgt } = pairs[state.pair];
-      part("text").replaceChildren(label(plain(src)), " → ", label(plain(tgt)));
+      const [src, tgt] = pairs[state.pair].text;
+      part("text").replaceChildren(label(src), " → ", label(tgt));
       part("about").textContent = KINDS[state.kind].about;
-      part("overview").hidden = state.isLarge;
+      part("hint").textContent = state.isLarge ? "Point at a cell, or use the arrow keys; Escape leads back to all maps."
+        : "Choose a map to enlarge it and to read its weights.";
+      part("all").hidden = state.isLarge;
       part("large").hidden = !state.isLarge;
       fill(part("layer"), numbered(layers));
       fill(part("head"), [...numbered(heads), "average of heads"]);
@@ -98,30 +102,57 @@
         });
         return button;
       });
-      part("overview").style.setProperty("--heads", heads);
-      part("overview").replaceChildren(...buttons);
+      const strip = (axis) => {
+        const words = create("div", { className: `attention-words is-${axis}`, ariaHidden: "true" });
+        words.append(...tokens(axis).map(label));
+        return words;
+      };
+      const kind = KINDS[state.kind];
+      const corner = create("span", { className: "attention-corner", textContent: `${kind.y} ↓` });
+      const above = create("span", { className: "attention-above", textContent: `${kind.x} →` });
+      const lines = numbered(layers).flatMap((_, layer) => [strip("rows"), ...buttons.slice(layer * heads, (layer + 1) * heads)]);
+      const overview = part("overview");
+      for (const [name, value] of Object.entries({ heads, rows, columns })) overview.style.setProperty(`--${name}`, value);
+      overview.replaceChildren(above, corner, ...numbered(heads).map(() => strip("columns")), ...lines);
+      fit();
+    }
+
+    // Uses the whole width: sets the size of the words in the overview, or that of the cells in a large map.
+    function fit() {
+      const [, , rows, columns] = shape();
+      if (!state.isLarge) {
+        const canvas = part("overview").querySelector("canvas");
+        part("overview").classList.remove("is-wordless");
+        const cell = Math.min(canvas.clientWidth / columns, canvas.clientHeight / rows);
+        part("overview").classList.toggle("is-wordless", cell < SMALLEST_WORD);
+        part("overview").style.setProperty("--cell", `${Math.min(cell, 13)}px`);
+        return;
+      }
+      const room = part("scroll").clientWidth - part("rows").offsetWidth - part("y").offsetWidth - 24;
+      const height = Math.max(14, Math.min(32, Math.floor(640 / rows)));
+      const width = Math.max(14, Math.min(96, Math.floor(room / columns)));
+      const sizes = { "--cell-x": width, "--cell-y": height, "--label": Math.min(14, width - 2, height - 2) };
+      for (const [name, value] of Object.entries(sizes)) part("map").style.setProperty(name, `${value}px`);
     }
 
     function drawLarge() {
       const [, , rows, columns] = shape();
       const kind = KINDS[state.kind];
-      const cell = Math.max(14, Math.min(32, Math.floor(640 / Math.max(rows, columns))));
-      part("map").style.setProperty("--cell", `${cell}px`);
-      part("map").style.setProperty("--label", `${Math.min(14, cell - 2)}px`);
       part("map").setAttribute("aria-label", `${title()}: rows are ${kind.y}, columns ${kind.x}; arrow keys move`);
       part("x").textContent = `${kind.x} →`;
       part("y").textContent = `← ${kind.y}`;
       part("rows").replaceChildren(...tokens("rows").map(label));
       part("columns").replaceChildren(...tokens("columns").map(label));
       paint(part("canvas"), weights(state.layer, state.head), rows, columns, scale);
-      part("canvas").style.width = `${columns * cell}px`;
-      part("canvas").style.height = `${rows * cell}px`;
+      part("canvas").style.width = `calc(${columns} * var(--cell-x))`;
+      part("canvas").style.height = `calc(${rows} * var(--cell-y))`;
+      fit();
       if (state.row === null) unpoint();
       else point(state.row, state.column);
     }
 
     function unpoint() {
-      part("row").hidden = part("column").hidden = true;
+      part("row").hidden = part("column").hidden = part("cell").hidden = true;
       part("status").textContent = title();
     }
 
@@ -133,9 +164,9 @@
         part(axis).querySelector(".is-current")?.classList.remove("is-current");
         part(axis).children[index].classList.add("is-current");
       }
-      part("row").hidden = part("column").hidden = false;
-      part("row").style.top = `calc(var(--cell) * ${state.row})`;
-      part("column").style.left = `calc(var(--cell) * ${state.column})`;
+      part("row").hidden = part("column").hidden = part("cell").hidden = false;
+      part("row").style.top = part("cell").style.top = `calc(var(--cell-y) * ${state.row})`;
+      part("column").style.left = part("cell").style.left = `calc(var(--cell-x) * ${state.column})`;
       const value = weights(state.layer, state.head)[state.row * columns + state.column];
       const [from, to] = [tokens("rows")[state.row], tokens("columns")[state.column]];
       part("status").replaceChildren(
@@ -176,7 +207,7 @@
       const [, heads] = shape();
       const index = state.layer * heads + Math.min(state.head, heads - 1);
       change({ isLarge: false });
-      part("overview").children[index].focus();
+      part("overview").querySelectorAll("button")[index].focus();
     }
 
     function shape() {
@@ -255,12 +286,5 @@
 
   function numbered(count) {
     return Array.from({ length: count }, (_, index) => String(index + 1));
-  }
-
-  // Joins pieces into a line of text.
-  function plain(pieces) {
-    const text = pieces.filter((piece) => piece !== "</s>").join("").replaceAll("▁", " ").trim();
-    const decode = (bytes) => new TextDecoder().decode(Uint8Array.from(bytes.match(/[0-9A-F]{2}/g), (hex) => parseInt(hex, 16)));
-    return text.replace(/(<0x[0-9A-F]{2}>)+/g, decode); // byte pieces spell characters that are not in the vocabulary
   }
 })();

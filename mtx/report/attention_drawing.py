@@ -5,6 +5,7 @@ viewer is in attention_page.py.
 """
 
 import io
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.figure import Figure
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
 from mtx.errors import UsageError
-from mtx.report.attention_page import printable_piece
+from mtx.report.attention_page import piece_labels, text_of
 
 _AXES = {  # kind of attention: label of the columns, label of the rows
     "cross": ("source piece attended to", "piece being written"),
@@ -26,15 +27,22 @@ _DPI, _MAX_PIXELS = 150, 8000
 
 
 def draw_overview(maps: AttentionMaps) -> bytes:
-    """All layers and heads of the three kinds of attention, without pieces."""
+    """All layers and heads of the three kinds of attention, without pieces, under the sentence and its translation."""
     with style.context("default"):  # a matplotlibrc in the current directory has no effect
         width = min(1.6 * maps.cross.shape[1], 24.0)
         heights = [width * _height(getattr(maps, kind)) for kind in _AXES]
-        figure = _figure(width + 1.5, sum(heights) + 2)
-        parts: Any = figure.subfigures(len(_AXES), height_ratios=heights)
+        sentences = [fill(text_of(pieces), int(9 * (width + 2.5))) for pieces in (maps.src_tokens, maps.tgt_tokens)]
+        title = "\n".join(sentences)
+        figure = _figure(width + 2.5, sum(heights) + 3 + 0.25 * title.count("\n"))
+        figure.suptitle(title, parse_math=False)
+        parts: Any = figure.subfigures(len(_AXES), height_ratios=[height + 0.8 for height in heights])
         for part, kind in zip(parts, _AXES, strict=True):
-            part.suptitle(f"{kind.capitalize()} attention")
-            _draw_heads(part.subplots(), getattr(maps, kind))
+            axes = part.subplots()
+            image = _draw_heads(axes, getattr(maps, kind))
+            part.suptitle(f"{kind.capitalize()} attention", fontweight="bold")
+            axes.set_xlabel(f"{_AXES[kind][0]} \N{RIGHTWARDS ARROW}")
+            axes.set_ylabel(f"\N{LEFTWARDS ARROW} {_AXES[kind][1]}")
+            part.colorbar(image, ax=axes, shrink=0.8, label="weight")
         return _png(figure)
 
 
@@ -60,8 +68,8 @@ def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
         image = axes.imshow(weights[layer - 1, head - 1], **_COLOURS)
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
-        axes.set_xticks(range(len(columns)), map(printable_piece, columns), rotation=90, parse_math=False)
-        axes.set_yticks(range(len(rows)), map(printable_piece, rows), parse_math=False)
+        axes.set_xticks(range(len(columns)), piece_labels(columns), rotation=90, parse_math=False)
+        axes.set_yticks(range(len(rows)), piece_labels(rows), parse_math=False)
         axes.set_xlabel(_AXES[kind][0])
         axes.set_ylabel(_AXES[kind][1])
         axes.set_title(f"{kind.capitalize()} attention, layer {layer}, head {head}")
@@ -78,8 +86,12 @@ def _height(weights: Weights) -> float:
     return float(min(max(num_rows / num_columns, 0.25), 4.0) * num_layers / num_heads)
 
 
-def _draw_heads(axes: Any, weights: Weights) -> None:
-    """Draw the maps [L, H, T, S] as one image with gaps, one row for each layer; many images would be much slower."""
+def _draw_heads(axes: Any, weights: Weights) -> Any:
+    """Draw the maps [L, H, T, S] as one image with gaps, one row for each layer; many images would be much slower.
+
+    Returns:
+        matplotlib's image, for a colour scale.
+    """
     num_layers, num_heads, num_rows, num_columns = weights.shape
     down, across = (
         num_rows + 1 + num_rows // 12,
@@ -87,13 +99,14 @@ def _draw_heads(axes: Any, weights: Weights) -> None:
     )  # from map to map
     padded = np.pad(weights, ((0, 0), (0, 0), (0, down - num_rows), (0, across - num_columns)), constant_values=np.nan)
     mosaic = padded.transpose(0, 2, 1, 3).reshape(num_layers * down, num_heads * across)
-    axes.imshow(mosaic[: num_rows - down, : num_columns - across], aspect="auto", **_COLOURS)
+    image = axes.imshow(mosaic[: num_rows - down, : num_columns - across], aspect="auto", **_COLOURS)
     axes.set_xticks([across * n + (num_columns - 1) / 2 for n in range(num_heads)])
     axes.set_xticklabels([f"head {n + 1}" for n in range(num_heads)])
     axes.set_yticks([down * n + (num_rows - 1) / 2 for n in range(num_layers)])
     axes.set_yticklabels([f"layer {n + 1}" for n in range(num_layers)])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+    return image
 
 
 def _figure(width: float, height: float) -> Figure:

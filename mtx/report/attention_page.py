@@ -5,12 +5,15 @@ stored as base64 of little-endian float32, so the page shows the model's exact w
 """
 
 import base64
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps, Weights
 from mtx.files.text_files import printable
 from mtx.report.page import render
+
+_BYTE = re.compile("<0x([0-9A-F]{2})>")  # a piece of SentencePiece for a byte of a character that has no piece
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
@@ -22,13 +25,52 @@ def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
     """The argument of attention.html's macro: for each sentence pair its pieces, and shape and data of each kind."""
     return [
         {
-            "src": list(map(printable_piece, pair.src_tokens)),
-            "tgt": list(map(printable_piece, pair.tgt_tokens)),
-            "inputs": list(map(printable_piece, pair.tgt_inputs)),
+            "text": [text_of(pair.src_tokens), text_of(pair.tgt_tokens)],
+            "src": piece_labels(pair.src_tokens),
+            "tgt": piece_labels(pair.tgt_tokens),
+            "inputs": piece_labels(pair.tgt_inputs),
             "kinds": {kind: _encoded(getattr(pair, kind)) for kind in ("cross", "encoder", "decoder")},
         }
         for pair in maps
     ]
+
+
+def piece_labels(pieces: Sequence[str]) -> list[str]:
+    """What each piece of a sentence is called on the axes of a map.
+
+    Byte pieces are called by the character that they make up, and by their place in it: the pieces `<0xC3>` and
+    `<0xBC>` become `ü 1/2` and `ü 2/2`. Bytes that make up no character stay as they are.
+    """
+    return [
+        name if size == 1 else f"{name} {place}/{size}"
+        for name, size in _characters(pieces)
+        for place in range(1, size + 1)
+    ]
+
+
+def text_of(pieces: Sequence[str]) -> str:
+    """The pieces of a sentence as a line of text."""
+    return "".join(name for name, _ in _characters(pieces) if name != "</s>").replace("▁", " ").strip()
+
+
+def _characters(pieces: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The pieces as they are shown; byte pieces that make up a character become one, with their number."""
+    start = 0
+    while start < len(pieces):
+        sizes = (size for size in range(1, 5) if _decoded(pieces[start : start + size]))
+        size = next(sizes, 1)
+        yield _decoded(pieces[start : start + size]) or printable_piece(pieces[start]), size
+        start += size
+
+
+def _decoded(pieces: Sequence[str]) -> str:
+    """The character that byte pieces make up together; empty if they make up none."""
+    codes = [match[1] for match in map(_BYTE.fullmatch, pieces) if match]
+    try:
+        text = bytes.fromhex("".join(codes)).decode()
+    except UnicodeDecodeError:
+        return ""
+    return printable_piece(text) if len(codes) == len(pieces) and len(text) == 1 else ""
 
 
 def printable_piece(piece: str) -> str:

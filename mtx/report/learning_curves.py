@@ -9,8 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 from mtx.report.run_summary import RunSummary
-from mtx.report.svg_chart import AXES, Line, Style, draw_chart
-from mtx.report.training_history import Curve
+from mtx.report.svg_chart import AXES, Line, Style, draw_chart, equal_lines
+from mtx.report.training_history import MAX_POINTS, Curve
+
+_MAX_POINTS_TOGETHER = 2000  # of the curves of all runs in a chart, so that the page stays small
 
 
 def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterable[dict[str, Any]]:
@@ -24,7 +26,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
         name = "validation" if kind == "validation" else "training"
         style: Style = "marked" if kind == "validation" else "line"
         for number, run in enumerate(runs):
-            curve = run.history.curve(kind, key, largest)
+            curve = run.history.curve(kind, key, largest, min(MAX_POINTS, _MAX_POINTS_TOGETHER // len(runs)))
             if curve.steps:
                 label = name if len(runs) == 1 else f"{names[number]}, {name}"
                 colour = number if len(runs) > 1 else int(kind == "validation")
@@ -33,19 +35,18 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
 
     nll = [*lines("train", "nll"), *lines("validation", "nll")]
     perplexity = [Line(line.name, _exponential(line.curve), line.colour, line.style) for line in nll]
-    loss = [Line(f"{line.name}, with label smoothing", line.curve, 2 if len(runs) == 1 else line.colour, "dotted")
-            for line in lines("train", "loss")]  # fmt: skip
+    smoothed = [Line(f"{line.name}, with label smoothing", line.curve, 2, "dotted") for line in lines("train", "loss")]
     for title, about, unit, is_log, drawn in (
-        ("Loss", "negative log-likelihood (nll) of the right piece, should fall; training minimises it with label "
-         "smoothing", "nats per target token", False, [*loss, *nll]),
-        ("Perplexity", "between how many pieces the model hesitates; should fall", "perplexity", True, perplexity),
-        ("Validation BLEU", "by greedy search; should rise", "BLEU", False, lines("validation", "bleu")),
-        ("Validation chrF2", "by greedy search; should rise; it decides, because the references are too short for BLEU",
-         "chrF2", False, lines("validation", "chrf")),
-        ("Learning rate", "how large the steps are", "learning rate", False, lines("train", "learning_rate")),
-        ("Gradient norm", "the largest of each interval, before clipping; a lasting rise is a warning",
-         "gradient norm", True, lines("train", "grad_norm", largest=True)),
-        ("Speed", "without the time for validation and saving", "target tokens per second", False,
+        ("Loss", "how unsure it is of the right piece", "nats per target token", False,
+         [*nll, *(smoothed if len(runs) == 1 else ())]),
+        ("Perplexity", "pieces it hesitates between", "pieces", True, perplexity),
+        ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
+        ("Validation chrF2", "decides, as the sentences are short", "chrF2", False, lines("validation", "chrf")),
+        ("Learning rate", "how far each step goes", "learning rate", False,
+         lines("train", "learning_rate")),
+        ("Gradient norm", "largest of each interval", "norm before clipping", True,
+         lines("train", "grad_norm", largest=True)),
+        ("Speed", "without validation and saving", "target tokens per second", False,
          lines("train", "tgt_tokens_per_s")),
     ):  # fmt: skip
         if drawn:
@@ -53,8 +54,18 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
             axes = {axis: {k: v for k, v in vars(chart).items() if k != "svg"} for axis, chart in charts.items()}
             curve_values = [{"name": line.name, **asdict(line.curve)} for line in drawn]
             # report.js reads the values under the pointer from `data`.
-            yield {"title": title, "about": about, "lines": drawn, "charts": charts,
+            yield {"title": title, "about": about, "lines": drawn, "charts": charts, "same": _same_curves(drawn, names),
                    "data": {"axes": axes, "lines": curve_values}}  # fmt: skip
+
+
+def _same_curves(lines: Sequence[Line], names: Sequence[str]) -> list[str]:
+    """Which runs have the same curve, in words."""
+    words, has_both = [], len({line.style for line in lines}) > 1
+    for group in (group for group in equal_lines(lines, "step") if len(group) > 1):
+        kind = (" in validation" if lines[group[0]].style == "marked" else " in training") if has_both else ""
+        same = "all runs" if len(group) == len(names) else " and ".join(names[lines[index].colour] for index in group)
+        words.append(f"The same for {same}{kind}.")
+    return words
 
 
 def _exponential(curve: Curve) -> Curve:

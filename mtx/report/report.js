@@ -1,4 +1,5 @@
-// The tabs of the report, the x axis of its charts, and the values under the pointer. Without it all parts are shown in order.
+// The tabs of the report, the x axis of its charts, the values under the pointer, and the filters of sentences. Without
+// it all parts are shown in order.
 (() => {
   "use strict";
   document.documentElement.classList.add("scripted");
@@ -32,6 +33,7 @@
     });
     if (location.hash !== `#${chosen}`) history.replaceState(null, "", `#${chosen}`);
     window.dispatchEvent(new Event("resize")); // the selected part has a size now
+    window.scrollTo(0, 0);
   }
 
   const isPlain = (event) => !(event.altKey || event.ctrlKey || event.metaKey); // other combinations belong to the browser
@@ -111,5 +113,62 @@
     const clear = () => { place = -1; cursor.hidden = true; readout.textContent = "\u00a0"; };
     plot.addEventListener("pointerleave", clear);
     chart.addEventListener("blur", clear);
+  });
+
+  // The filters of sentences, one form for each test set. The page holds all sentences; a few of them are shown at a time.
+  const AT_A_TIME = 20;
+  const ORDERS = {
+    gap: (a, b) => spread(b) - spread(a),
+    second: (a, b) => b.chrf[1] - b.chrf[0] - (a.chrf[1] - a.chrf[0]),
+    first: (a, b) => b.chrf[0] - b.chrf[1] - (a.chrf[0] - a.chrf[1]),
+    worst: (a, b) => a.chrf[0] - b.chrf[0],
+    best: (a, b) => b.chrf[0] - a.chrf[0],
+    longest: (a, b) => b.length - a.length,
+    line: () => 0,
+  };
+  const spread = ({ chrf }) => Math.max(...chrf) - Math.min(...chrf);
+
+  document.querySelectorAll(".filters").forEach((form) => {
+    const list = form.nextElementSibling;
+    const more = list.nextElementSibling;
+    const sentences = [...list.children].map((element) => {
+      const [src, ref, ...hyps] = [...element.querySelectorAll("bdi[lang]")].map((each) => each.textContent);
+      return {
+        element,
+        line: Number(element.dataset.line),
+        length: Number(element.dataset.length),
+        chrf: element.dataset.chrf.split(" ").map(Number),
+        text: [src, ref, ...hyps].join("\n").toLocaleLowerCase(),
+        differs: new Set(hyps.length > 1 ? hyps : [ref, ...hyps]).size > 1,
+      };
+    }).sort((a, b) => a.line - b.line);
+    let room = AT_A_TIME;
+
+    const update = () => {
+      const { order, lengths, text, differing } = form.elements;
+      const [shortest, longest] = lengths.value.split(" ").map((each) => Number(each) || Infinity);
+      const words = text.value.toLocaleLowerCase().split(/\s+/);
+      const selected = sentences.filter((each) =>
+        (!lengths.value || (Math.max(each.length, 1) >= shortest && each.length <= longest)) &&
+        (!differing.checked || each.differs) && words.every((word) => each.text.includes(word)));
+      selected.sort(ORDERS[order.value]);
+      list.replaceChildren(...selected.map((each, at) => Object.assign(each.element, { hidden: at >= room })));
+      more.hidden = selected.length <= room;
+      form.querySelector("output").textContent = `${Math.min(room, selected.length)} of ${selected.length} shown`;
+    };
+    form.addEventListener("submit", (event) => event.preventDefault());
+    form.addEventListener("input", () => {
+      room = AT_A_TIME;
+      update();
+    });
+    more.addEventListener("click", () => {
+      const before = room;
+      room += AT_A_TIME;
+      update();
+      list.children[before].tabIndex = -1;
+      list.children[before].focus({ preventScroll: true }); // the button may be gone
+    });
+    form.hidden = false;
+    update();
   });
 })();

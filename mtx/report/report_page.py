@@ -13,28 +13,30 @@ from typing import Any
 from mtx.config import settings
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
-from mtx.data.writing_systems import writes_spaces
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison
 from mtx.evaluation.differing_settings import differing_settings
+from mtx.evaluation.significance import MetricComparison
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.learning_curves import learning_curves
 from mtx.report.page import render
-from mtx.report.run_summary import RunSummary, read_run
+from mtx.report.run_summary import RunSummary, read_run, settings_rows
+from mtx.report.samples import samples
 from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
 from mtx.report.usability import usability
-from mtx.report.word_diff import word_diff
+from mtx.run.events import DECIDING_METRICS, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
-_MAX_WEIGHTS = 300_000  # of all attention maps together; they take 1.6 MB of the page
-_MAX_SAMPLED = 8  # validations whose samples are shown
+_MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
 _MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "compile", "micro_batch_tokens", "mtx", "torch",
                  "python", "platform")  # fmt: skip
+_HEADS = {"kept": "kept", "read": "read", "held_out": "held out", "weight": "weight"}
+_FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do, or say nothing about the result
 Row = tuple[Any, ...]
 
 
@@ -48,19 +50,33 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         UsageError: if a directory is no run, or there are more runs than colours for them.
         DataError: if two runs have different test sets of the same name.
     """
-    if len(roots) > NUM_COLOURS // 2:
-        raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS // 2}")
+    if len(roots) > NUM_COLOURS:
+        raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS}")
     runs = [read_run(root) for root in roots]
     names, first = _short_names(runs), runs[0]
     results = test_set_results(roots, names)
     languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
-    differing = [(key, *map(str, values)) for key, values in differing_settings(roots).items()]
+    curves, metric = (
+        list(learning_curves(runs, names)),
+        DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
+    )
+    facts = [dict(_facts(run)) for run in runs]
+    fact_names = list(dict.fromkeys(name for of_run in facts for name in of_run))
+    settings_table, machine = _differing_first(settings_rows(runs)), _differing_first(_machine_rows(runs))
     return render(
         "report.html", title=f"{' and '.join(languages)}: {', '.join(names)}", names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.",
-        runs=[_run_values(number, run, names[number], results, first) for number, run in enumerate(runs)],
-        charts=list(learning_curves(runs, names)), test_sets=[_test_set_values(result, first) for result in results],
-        differing=[*differing, *_other_differences(runs)], finished=first.is_finished,
+        runs=[_run_values(number, run, names[number], facts[number], first) for number, run in enumerate(runs)],
+        fact_names=fact_names,
+        fact_rows=[(name, *(of.get(key, "") for key in fact_names)) for name, of in zip(names, facts, strict=True)],
+        charts=curves, validation_chart=next((c for c in curves if c["title"] == f"Validation {metric}"), None),
+        samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
+        headlines=list(_headlines(results, first, metric)),
+        differing=[(key, *map(str, values)) for key, values in differing_settings(roots).items()],
+        other_differences=[key for key, *_ in machine[0][: machine[1]] if key not in _FOLLOWS],
+        finished=first.is_finished,
+        settings=settings_table[0], settings_differ=range(settings_table[1]),
+        machine=machine[0], machine_differ=range(machine[1]),
         attention_data=viewer_data(_sample_maps(first, translator) if translator else []),
     )  # fmt: skip
 
@@ -71,29 +87,48 @@ def _short_names(runs: Sequence[RunSummary]) -> list[str]:
     return names if len({*names}) == len(names) else [run.name for run in runs]
 
 
-def _other_differences(runs: Sequence[RunSummary]) -> Iterable[Row]:
-    """What differs besides the settings: machine, versions, hashes of code and data; long values are cut."""
+def _differing_first(rows: Iterable[tuple[str, list[str]]]) -> tuple[list[Row], int]:
+    """Rows of a table with the runs as columns, first those in which the runs differ, and how many these are."""
+    differing: list[Row] = []
+    equal: list[Row] = []
+    for key, values in rows:
+        (differing if len({*values}) > 1 else equal).append((key, *values))
+    return differing + equal, len(differing)
+
+
+def _machine_rows(runs: Sequence[RunSummary]) -> Iterable[tuple[str, list[str]]]:
+    """Machine, versions, and the hashes of code, configuration and data of each run."""
     facts = [{**dict(_machine(run)), "data, sha256": _data_hash(run)} for run in runs]
     for key in dict.fromkeys(key for of_run in facts for key in of_run):
-        values = [of_run.get(key, "unknown") for of_run in facts]
-        if len({*values}) > 1 and key not in ("config, sha256", "starts", "seed"):
-            yield (key, *(value[: 12 if "sha256" in key else 40] for value in values))
+        yield key, [of_run.get(key, "unknown") for of_run in facts]
 
 
-def _run_values(
-    number: int, run: RunSummary, name: str, results: Sequence[TestSetResults], first: RunSummary
-) -> dict[str, Any]:
-    data_hash = _data_hash(run)
+def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str], first: RunSummary) -> dict[str, Any]:
     return {
-        "name": name, "colour": number + 1, "facts": list(_facts(number, run, results)),
-        "hints": run.hints(), "samples": _samples(run), "data": _data_values(run),
-        "same_data": bool(number and data_hash == _data_hash(first) != "unknown"),
-        "src": run.config.data.src, "tgt": run.config.data.tgt, "machine": list(_machine(run)),
-        "changed_settings": run.changed_settings(), "config_text": settings.as_yaml(run.config),
+        "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
+        "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
+        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
 
 
-def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> Iterable[tuple[str, str]]:
+def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) -> Iterable[dict[str, str]]:
+    """The score of a run on each test set, or that of its best validation if there is none."""
+    for result in results:
+        main, *others = _metrics(result.comparison, metric)
+        row = main["rows"][0]
+        interval = f"95% interval {row['interval']}" if row["interval"] else ""
+        more = [f"{other['name']} {other['rows'][0]['score']}" for other in others]
+        outdated = "" if run.is_finished else "of the model when training ended before"
+        yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
+               "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
+    key = next(key for key, name in DECIDING_METRICS.items() if name == metric)
+    best = max(run.history.of("validation"), key=lambda event: float(event.get(key, 0)), default=None)
+    if not results and best:
+        yield {"score": f"{best.get(key, 0):.2f}", "metric": metric, "on": "on the", "name": "validation set",
+               "about": f"at step {best['step']:,}, by greedy search; the test sets are scored at the end"}  # fmt: skip
+
+
+def _facts(run: RunSummary) -> Iterable[tuple[str, str]]:
     """The overview of a run: its most important facts."""
     training = run.config.training
     last = math.inf if training.max_steps is None else training.max_steps  # training.max_epochs may end it
@@ -105,11 +140,6 @@ def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> I
     if run.is_finished and (judgement := usability(run)) is not None:
         yield "Is it usable?", f"{judgement.text[:1].upper()}{judgement.text[1:]}."
     yield "Is it still improving?", progress(run.history)
-    for result in results:
-        bleu = result.comparison.metrics[0].systems[number]
-        interval = "" if bleu.ci is None else f", 95% confidence ± {bleu.ci:.2f}"
-        outdated = "" if run.is_finished else "; of the model when training ended before"
-        yield f"BLEU on {result.name}", f"{bleu.score:.2f}{interval}{outdated}"
     if report := run.data_report:
         corpora = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
         counts = {name: value["leaks"]["train_pairs"] for name, value in report["tests"].items()}
@@ -121,47 +151,31 @@ def _facts(number: int, run: RunSummary, results: Sequence[TestSetResults]) -> I
         yield "Does the training text hold test sentences?", "; ".join(leaks)
 
 
-def _samples(run: RunSummary) -> list[dict[str, Any]]:
-    """The samples of evenly spaced validations, with marks on the words that the reference lacks."""
-    events = run.validations_with_samples()
-    references = [sample["ref"] for sample in events[0]["samples"]] if events else []
-    by_character = not writes_spaces(run.config.data.tgt, references)
-    count = min(_MAX_SAMPLED, len(events))
-    validations = [events[round(number * (len(events) - 1) / max(1, count - 1))] for number in range(count)]
-    return [
-        {
-            "src": sample["src"], "ref": sample["ref"],
-            "hyps": [
-                (event["step"], word_diff(event["samples"][row]["hyp"], sample["ref"], by_character)[0])
-                for event in validations if row < len(event["samples"])
-            ],
-        }
-        for row, sample in enumerate(validations[0]["samples"] if validations else [])
-    ]  # fmt: skip
-
-
 def _data_values(run: RunSummary) -> dict[str, Any]:
     """The tables on the training data; empty before the data is prepared."""
     report = run.data_report
     if not report:
         return {}
     held_out = f"; {report['held_out']:,} held out for validation and test" if report["held_out"] else ""
+    columns = ["kept", "read", *(key for key, usual in (("held_out", 0), ("weight", 1.0))
+                                 if any(corpus[key] != usual for corpus in report["corpora"]))]  # fmt: skip
     src_tokens, tgt_tokens = report["src_tokens"], report["tgt_tokens"]
     return {
         "facts": [
             ("Pairs", f"{report['kept']:,} trained on, of {report['read']:,} read{held_out}"),
             ("Pieces", f"{src_tokens:,} source, {tgt_tokens:,} target; {report['pieces']:,} different ones"),
             ("Text from", _origin(run.config.data)),
-            ("Data, sha256", _data_hash(run)),
         ],
+        "hash": _data_hash(run),
+        "corpora_head": ["corpus", *(_HEADS[key] for key in columns), "dropped"],
         "corpora": [
-            (*(corpus[key] for key in ("name", "weight", "read", "kept", "held_out")),
+            (corpus["name"], *(corpus[key] for key in columns),
              ", ".join(f"{count:,} {reason}" for reason, count in corpus["dropped"].items()) or "none")
             for corpus in report["corpora"]
         ],
         "dropped": [(reason, drop["pairs"], *_example(drop["example"])) for reason, drop in report["dropped"].items()],
         "sets": [
-            (name, value["pairs"], "held out" if value["held_out"] else "its own text", value["leaks"]["train_pairs"],
+            (name, value["pairs"], value["leaks"]["train_pairs"], "held out" if value["held_out"] else "its own text",
              " / ".join(_example(value["leaks"]["example"])))
             for name, value in {"validation": report["valid"], **report["tests"]}.items()
         ],
@@ -196,11 +210,13 @@ def _machine(run: RunSummary) -> Iterable[tuple[str, str]]:
             yield f"{key}, sha256", str(run.provenance[key])
 
 
-def _test_set_values(results: TestSetResults, first: RunSummary) -> dict[str, Any]:
+def _test_set_values(results: TestSetResults, first: RunSummary, metric: str) -> dict[str, Any]:
     comparison = results.comparison
+    headline = comparison.headline()
     return {
         "src": first.config.data.src, "tgt": first.config.data.tgt, "results": results, "comparison": comparison,
-        "verdicts": comparison.verdicts(), "scores": list(_score_rows(comparison)),
+        "verdicts": headline, "other_verdicts": [v for v in comparison.verdicts() if v not in headline],
+        "metrics": _metrics(comparison, metric),
         "traits": [
             (name, traits.exact, traits.empty, traits.repeating, f"{traits.length_ratio:.2f}")
             for name, traits in zip(comparison.names, results.traits, strict=True)
@@ -209,13 +225,28 @@ def _test_set_values(results: TestSetResults, first: RunSummary) -> dict[str, An
     }  # fmt: skip
 
 
-def _score_rows(comparison: Comparison) -> Iterable[Row]:
-    for metric in comparison.metrics:
-        for name, system in zip(comparison.names, metric.systems, strict=True):
-            interval = "" if system.mean is None else f"{system.mean:.2f} ± {system.ci:.2f}"
-            row = (metric.name, name, f"{system.score:.2f}", interval)
-            p_value = "" if system.p_value is None else f"{system.p_value:.4f}"
-            yield (*row, p_value) if len(comparison.names) > 1 else row
+def _metrics(comparison: Comparison, first: str) -> list[dict[str, Any]]:
+    """The scores of all systems by each metric, beginning with the metric `first`, if it was computed."""
+    return [_metric(metric) for metric in sorted(comparison.metrics, key=lambda metric: metric.name != first)]
+
+
+def _metric(metric: MetricComparison) -> dict[str, Any]:
+    """The scores of all systems by one metric, with intervals as numbers and as percentages of their common scale."""
+    ranges = [(s.score, s.score) if s.mean is None or s.ci is None else (s.mean - s.ci, s.mean + s.ci)
+              for s in metric.systems]  # fmt: skip
+    low = math.floor(min(low for low, _ in ranges))
+    high = max(math.ceil(max(high for _, high in ranges)), low + 1)
+
+    def place(value: float) -> str:
+        return f"{100 * (value - low) / (high - low):.1f}"
+
+    rows = [
+        {"score": f"{system.score:.2f}", "p": "" if system.p_value is None else f"{system.p_value:.4f}",
+         "interval": "" if system.ci is None else f"{start:.1f} to {end:.1f}",
+         "from": place(start), "to": place(end), "at": place(system.score)}
+        for system, (start, end) in zip(metric.systems, ranges, strict=True)
+    ]  # fmt: skip
+    return {"name": metric.name, "is_error": metric.is_error, "low": low, "high": high, "rows": rows}
 
 
 def _sample_maps(run: RunSummary, translator: Translator) -> list[AttentionMaps]:

@@ -3,7 +3,7 @@
 Flow: run directory -> `read_run` -> `RunSummary` -> `learning_curves.py`, `report_page.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,14 +61,19 @@ class RunSummary:
                 hints.setdefault(event["text"], event)
         return list(hints.values())
 
-    def changed_settings(self) -> list[tuple[str, str]]:
-        """The settings that differ from the defaults, as text."""
-        default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
-        return [
-            (key, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
-            for key, value in leaves(self.config.model_dump(mode="json"))
-            if value != default.get(key) and key not in LOCATION_KEYS
-        ]
+
+def settings_rows(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
+    """The settings that differ from the defaults in one of the runs, each with its value in every run, as text."""
+    default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
+    of_runs = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
+    rows = [
+        (key, [values.get(key) for values in of_runs]) for key in dict.fromkeys(key for of in of_runs for key in of)
+    ]
+    return [
+        (key, [", ".join(map(str, value)) if isinstance(value, list) else str(value) for value in values])
+        for key, values in rows
+        if key not in LOCATION_KEYS and any(value != default.get(key) for value in values)
+    ]
 
 
 def read_run(root: Path) -> RunSummary:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mtx.run.events import DECIDING_METRICS, recorded_metric
 
-_MAX_POINTS = 400
+MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
 MIN_GAIN = 0.5  # points of BLEU or chrF2 in the last third of the steps that make more training worthwhile
 Event = dict[str, Any]
@@ -48,10 +48,11 @@ class TrainingHistory:
         """Hours of training so far."""
         return self.events[-1][1] if self.events else 0.0
 
-    def curve(self, kind: str, key: str, largest: bool = False) -> Curve:
+    def curve(self, kind: str, key: str, largest: bool = False, max_points: int = MAX_POINTS) -> Curve:
         """The values of `key` in the events of one kind.
 
-        A long curve is thinned: each point is the mean over an interval of steps, or with `largest` its maximum.
+        A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest`
+        its maximum.
         """
         rows = [
             (float(event["step"]), hours, float(event[key]))
@@ -59,8 +60,8 @@ class TrainingHistory:
             if event["event"] == kind and _is_number(event.get(key))
         ]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-        if len(table) > _MAX_POINTS:
-            parts = np.array_split(table, _MAX_POINTS)
+        if len(table) > max_points:
+            parts = np.array_split(table, max_points)
             table = np.array([part.mean(axis=0) for part in parts])
             if largest:
                 table[:, 2] = [part[:, 2].max() for part in parts]

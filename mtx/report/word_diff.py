@@ -2,6 +2,7 @@
 
 import re
 from difflib import SequenceMatcher
+from itertools import groupby
 
 _TOKEN, _CHARACTER = re.compile(r"\w+|[^\w\s]|\s+"), re.compile(r"\S|\s+")
 Words = list[tuple[str, bool]]  # words, punctuation and spaces, each with whether the other text lacks it at this place
@@ -21,3 +22,15 @@ def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Wo
         for text, flags in zip(parts, map(iter, differs), strict=True)
     )
     return hyp_words, ref_words
+
+
+def joined(words: Words) -> Words:
+    """The same text in as few parts as possible; a space between two words that differ counts as different."""
+    flags = [False, *(differs for _, differs in words), False]
+    marked = [
+        (part, differs or (part.isspace() and flags[number] and flags[number + 2]))
+        for number, (part, differs) in enumerate(words)
+    ]
+    return [
+        ("".join(part for part, _ in group), differs) for differs, group in groupby(marked, key=lambda each: each[1])
+    ]

@@ -69,6 +69,33 @@ def test_the_overview_shows_every_layer_and_head(open_page: Open, path: Path) ->
     assert tops[0] == tops[HEADS - 1] < tops[HEADS], "a row for each layer"
 
 
+def test_the_overview_has_words_on_its_axes_and_says_what_to_do(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    assert "Choose a map to enlarge it" in page.locator(".attention-about").inner_text()
+    assert page.locator(".attention-above").inner_text().startswith("source piece attended to")
+    assert page.locator(".attention-corner").inner_text().startswith("piece being written")
+    rows = page.locator(".is-rows").first
+    assert rows.locator("bdi").all_inner_texts() == list(TGT)
+    assert page.locator(".attention-words.is-columns").count() == HEADS
+    canvas = page.locator(".attention-small canvas").first.bounding_box()
+    for row, word in enumerate(rows.locator("bdi").all()):
+        box = word.bounding_box()
+        middle = canvas["y"] + (row + 0.5) * canvas["height"] / len(TGT)
+        assert box["y"] + box["height"] / 2 == pytest.approx(middle, abs=3), "a word stands beside its row"
+
+
+def test_the_whole_width_is_used(open_page: Open, path: Path) -> None:
+    page = open_page(path, viewport={"width": 1280, "height": 900})
+    right = page.locator(".attention").evaluate("each => each.getBoundingClientRect().right")
+    last = page.locator(".attention-small").nth(HEADS - 1).bounding_box()
+    assert last["x"] + last["width"] == pytest.approx(right, abs=5)
+    open_large(page, "layer 1 head 1")
+    narrow = page.locator("[data-part=canvas]").bounding_box()
+    assert narrow["width"] == pytest.approx(96 * len(SRC), abs=1), "cells are at most 96 pixels wide"
+    page.set_viewport_size({"width": 600, "height": 900})
+    page.wait_for_function("document.querySelector('[data-part=canvas]').getBoundingClientRect().right < 600")
+
+
 def test_tabs_by_mouse_and_keyboard(open_page: Open, path: Path) -> None:
     page = open_page(path)
     tabs = {name: page.get_by_role("tab", name=name) for name in ("Cross", "Encoder", "Decoder")}
@@ -99,13 +126,16 @@ def test_pointing_tells_the_weight(open_page: Open, path: Path) -> None:
     assert page.locator("[data-part=x]").inner_text().startswith("source piece attended to")
     assert "piece being written" in page.locator("[data-part=y]").inner_text()
     box = page.locator("[data-part=canvas]").bounding_box()
-    cell = box["width"] / len(SRC)
-    page.mouse.move(box["x"] + 3.5 * cell, box["y"] + 1.5 * cell)
+    cell = box["height"] / len(TGT)
+    page.mouse.move(box["x"] + 3.5 * box["width"] / len(SRC), box["y"] + 1.5 * cell)
     assert status(page) == f"from ‘▁Mann’ to ‘{HOSTILE}’: {MAPS[0].cross[1, 2, 1, 3]:.3f}"
     assert page.locator(".is-current").all_text_contents() == [HOSTILE, "▁Mann"]
     band = page.locator("[data-part=row]").bounding_box()
     assert band["y"] == pytest.approx(box["y"] + cell, abs=1) and band["width"] == pytest.approx(box["width"], abs=1)
-    assert page.locator("script").count() == 2, "the page's own and its data"
+    frame = page.locator("[data-part=cell]").bounding_box()
+    assert frame["x"] == pytest.approx(box["x"] + 3 * box["width"] / len(SRC), abs=1)
+    assert frame["y"] == pytest.approx(box["y"] + cell, abs=1) and frame["height"] == pytest.approx(cell, abs=1)
+    assert page.locator("script").count() == 3, "the page's own two and its data"
 
 
 def test_keys_move_the_cell_and_lead_back(open_page: Open, path: Path) -> None:
@@ -169,6 +199,7 @@ def test_a_phone_never_scrolls_sideways(open_page: Open, tmp_path: Path) -> None
     assert page.evaluate(width) <= 360
     scroll = page.locator("[data-part=scroll]")
     assert scroll.evaluate("box => box.scrollWidth > box.clientWidth")
+    page.wait_for_function("document.querySelector('[data-part=scroll]').matches('.more-right.more-below')")
     for _ in range(len(SRC) * 9 - 1):
         page.keyboard.press("ArrowRight")
     assert scroll.evaluate("box => box.scrollLeft") > 100 and page.evaluate(width) <= 360

@@ -1,12 +1,16 @@
 """The report of a run in a browser: tabs, charts, attention; by mouse, by keyboard, in both schemes, on a phone."""
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mtx.files import durable
+from mtx.report.report_page import report_page
 from tests.browser.conftest import Open
+from tests.integration.commands import set_settings
 
 PARTS = ["Overview", "Curves", "Samples", "Attention", "Scores", "Sentences", "Data", "Settings"]
 
@@ -14,6 +18,24 @@ PARTS = ["Overview", "Curves", "Samples", "Attention", "Scores", "Sentences", "D
 @pytest.fixture
 def path(trained: Path) -> Path:
     return trained / "report.html"
+
+
+@pytest.fixture(scope="module")
+def both(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A report of the run and of a copy with a test set of 45 sentences, the copy with half of them translated well."""
+    folder = tmp_path_factory.mktemp("both")
+    runs = [Path(shutil.copytree(trained, folder / name)) for name in ("one", "two")]
+    set_settings(runs[1], model__dropout=0.3)
+    for number, run in enumerate(runs):
+        for name, line in (("src", "s{}{}"), ("ref", "r{} of the test{}"), ("hyp", "{}")):
+            texts = [line.format(n, " and more words" * (n % 20)) for n in range(45)]
+            hyps = [f"r{n} of a test" if n % 2 and number else f"r{n} the" for n in range(45)]
+            path = run / "evaluation" / "heldout" / f"{name}.txt"
+            path.write_text("".join(f"{text}\n" for text in (hyps if name == "hyp" else texts)))
+        durable.write_manifest(run / "evaluation" / "heldout")
+    path = folder / "both.html"
+    path.write_text(report_page(runs), encoding="utf-8")
+    return path
 
 
 def visible(page: Any) -> list[str]:
@@ -43,18 +65,18 @@ def test_tabs_by_mouse_by_keyboard_and_by_address(open_page: Open, path: Path) -
 def test_charts_change_their_axis_and_tell_the_value_under_the_pointer(open_page: Open, path: Path) -> None:
     page = open_page(path)
     tab(page, "Curves").click()
-    assert page.locator(".drawing svg").count() == 12
+    assert page.locator("#part-curves .drawing svg").count() == 12
     shown = [drawing for drawing in page.locator(".drawing").all() if drawing.is_visible()]
     assert [drawing.get_attribute("data-axis") for drawing in shown] == ["step"] * 6
-    loss = page.locator(".chart").first
+    loss = page.locator(".charts .chart").first
     box = loss.locator(".plot").bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.96, box["y"] + box["height"] / 2)
     text = loss.locator(".readout").inner_text()
     assert text.startswith("step 40, ") and "training, with label smoothing " in text and "(step" not in text
     page.mouse.move(box["x"] + box["width"] * 0.19, box["y"] + box["height"] / 2)
-    assert re.match(r"step 1, .* validation [\d.]+ \(step 20\)$", loss.locator(".readout").inner_text())
+    assert re.match(r"step 1, .* validation [\d.]+ \(step 20\), ", loss.locator(".readout").inner_text())
     cursor = loss.locator(".cursor").bounding_box()
-    assert abs(cursor["x"] - box["x"] - box["width"] * 0.21) < 0.02 * box["width"]
+    assert abs(cursor["x"] - box["x"] - box["width"] * 0.19) < 0.02 * box["width"]
     page.mouse.move(0, 0)
     assert loss.locator(".readout").inner_text().strip() == "" and not loss.locator(".cursor").is_visible()
     page.get_by_label("time").check()
@@ -117,3 +139,67 @@ def test_a_phone_scrolls_no_part_sideways(open_page: Open, path: Path) -> None:
 def test_without_scripts_everything_is_there_in_order(open_page: Open, path: Path) -> None:
     page = open_page(path, java_script_enabled=False)
     assert visible(page) == PARTS
+
+
+def shown(page: Any) -> list[int]:
+    """The line numbers of the sentences that are shown under Sentences."""
+    articles = page.locator("#part-sentences article:not([hidden])")
+    return [int(line) for line in articles.evaluate_all("all => all.map((each) => each.dataset.line)")]
+
+
+def test_sentences_can_be_filtered_and_those_that_differ_come_first(open_page: Open, both: Path) -> None:
+    page = open_page(both)
+    tab(page, "Sentences").click()
+    page.get_by_label("only where they differ").check()
+    output = page.locator(".filters output")
+    assert len(shown(page)) == 20 and output.inner_text() == "20 of 22 shown"
+    page.get_by_role("button", name="Show more").click()
+    assert sorted(shown(page)) == list(range(2, 45, 2)) and output.inner_text() == "22 of 22 shown"
+    assert page.get_by_role("button", name="Show more").is_hidden()
+    page.get_by_label("With the words").fill("R2 tes")
+    assert sorted(shown(page)) == [22, 24, 26, 28, 30]
+    page.get_by_label("Length").select_option("1 to 10 words")
+    assert shown(page) == [22]
+    page.get_by_label("only where they differ").uncheck()
+    page.get_by_label("With the words").fill("")
+    page.get_by_label("Order").select_option("as in the test set")
+    assert shown(page) == [1, 2, 3, 21, 22, 23, 41, 42, 43]
+    page.get_by_label("Order").select_option("where two is better")
+    assert {*shown(page)[:3]} == {2, 22, 42}
+
+
+def test_texts_have_one_left_edge_and_runs_stand_side_by_side(open_page: Open, both: Path) -> None:
+    page = open_page(both)
+    lefts = "all => [...new Set(all.map((each) => Math.round(each.getBoundingClientRect().left)))]"
+    tab(page, "Sentences").click()
+    assert len(page.locator("#part-sentences article:not([hidden]) p > :nth-child(2)").evaluate_all(lefts)) == 1
+    tab(page, "Samples").click()
+    assert len(page.locator("#part-samples .hyp").evaluate_all(lefts)) == 2, "a column for each run"
+    page.set_viewport_size({"width": 360, "height": 740})
+    texts = page.locator("#part-samples article p:not(.names) > bdi, #part-samples .hyp")
+    assert len(texts.evaluate_all(lefts)) == 1
+
+
+def test_charts_of_a_row_are_aligned_and_share_a_legend(open_page: Open, both: Path) -> None:
+    page = open_page(both, viewport={"width": 1280, "height": 900})
+    tab(page, "Curves").click()
+    tops = [round(plot.bounding_box()["y"]) for plot in page.locator(".charts .plot").all()]
+    assert tops[:3] == [tops[0]] * 3 and tops[3:6] == [tops[3]] * 3 and tops[0] < tops[3]
+    heights = page.locator(".charts figcaption").evaluate_all("all => all.map((each) => each.clientHeight)")
+    assert max(heights) < 30, "captions have one line"
+    legend = page.locator("#part-curves .legend")
+    assert legend.count() == 1 and legend.inner_text().split() == ["one", "two", "training", "validation"]
+
+
+def test_a_phone_shows_p_and_fades_what_is_cut(open_page: Open, both: Path) -> None:
+    page = open_page(both, viewport={"width": 360, "height": 740})
+    assert page.locator(".tabs").evaluate("list => list.matches('.more-right:not(.more-left)')")
+    tab(page, "Scores").click()
+    page.wait_for_function("document.querySelector('.tabs').matches('.more-left')")
+    for cell in page.locator("#part-scores .scores").locator("td.number, td.interval").all():
+        box = cell.bounding_box()
+        assert box["x"] + box["width"] <= 360
+    tab(page, "Settings").click()
+    for box in page.locator("#part-settings > .scroll").all():
+        is_cut = box.evaluate("each => each.scrollWidth > each.clientWidth + 2")
+        assert box.evaluate("each => each.matches('.more-right')") == is_cut

@@ -28,18 +28,18 @@ class Page(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.parts: dict[str, str] = {}
-        self._part, self._inside = "", ""
+        self._part, self._inside, self._space = "", "", " "
         self.feed(path.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         self.elements.append((tag, dict(attrs)))
-        self._inside = tag
+        self._inside, self._space = tag, "" if tag == "wbr" else " "
         if tag == "section" and "part" in (dict(attrs).get("class") or "").split():
             self._part = str(dict(attrs)["id"]).removeprefix("part-")
 
     def handle_data(self, data: str) -> None:
         if self._inside not in ("script", "style"):
-            self.parts[self._part] = self.parts.get(self._part, "") + " " + data
+            self.parts[self._part] = self.parts.get(self._part, "") + self._space + data
 
     def handle_endtag(self, tag: str) -> None:
         self._inside = ""
@@ -59,13 +59,15 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
     for sample, later in zip(first["samples"], last["samples"], strict=True):
         assert sample["src"] in page.text("samples") and sample["ref"] in page.text("samples")
         assert f"step 40 {later['hyp']}".strip() in page.text("samples")
-    assert "95% confidence" in page.text("scores") and "nrefs:1|bs:1000|seed:12345|case:mixed" in page.text("scores")
+    assert "95% interval" in page.text("scores") and "nrefs:1|bs:1000|seed:12345|case:mixed" in page.text("scores")
     assert "words sentences run 1 to 10 20 " in page.text("scores")
     source = (trained / "evaluation" / "heldout" / "src.txt").read_text().split("\n")[0]
     assert source in page.text("sentences")
     assert "held out" in page.text("data") and "sha256" in page.text("data")
     assert "torch" in page.text("settings") and "batch_tokens: 256" in page.text("settings")
-    assert sum(tag == "svg" for tag, _ in page.elements) == 12
+    assert sum(tag == "svg" for tag, _ in page.elements) == 14, (
+        "six charts and one in the overview, over steps and time"
+    )
     assert any("attention" in (attrs.get("class") or "").split() for _, attrs in page.elements)
 
 
@@ -105,14 +107,20 @@ def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: P
     page = Page(tmp_path / "both.html")
     assert "What differs between the runs setting run other model.dropout 0.1 0.3" in page.text("overview")
     assert "is better than" in page.text("overview") and "not by chance" in page.text("overview")
-    assert "run, training" in page.text("curves") and "other, validation" in page.text("curves")
-    assert "Where other differs most from run" in page.text("sentences")
+    assert page.text("overview").startswith("Overview Which is better on heldout ? other is better than run by ")
+    assert page.text("curves").startswith("Curves run other training validation Draw over")
+    assert "The same for all runs." in page.text("curves")
+    assert page.text("sentences").startswith("Where the runs differ") and "where other is better" in page.text(
+        "sentences"
+    )
+    assert "setting run other model.dropout 0.1 0.3" in page.text("settings")
+    assert any(attrs.get("class") == "marked" for _, attrs in page.elements)
 
 
 def test_wrong_requests_are_refused(refused: Refused, trained: Path, tmp_path: Path) -> None:
     refused(2, ["is not a run directory"], "report", tmp_path)
     refused(2, ["there is no directory"], "report", trained, "-o", tmp_path / "no" / "report.html")
-    refused(2, ["at most 4"], "report", *[trained] * 5)
+    refused(2, ["at most 10"], "report", *[trained] * 11)
 
 
 def test_killed_training_leaves_a_report(settings: list[str], tmp_path: Path) -> None:
@@ -219,7 +227,7 @@ def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:
     text, page = (run / "report.html").read_text(encoding="utf-8"), Page(run / "report.html")
     assert {tag for tag, _ in page.elements} & {"img", "b", "iframe", "object", "link"} == set()
     scripts = [attrs for tag, attrs in page.elements if tag == "script" and attrs.get("type") != "application/json"]
-    assert len(scripts) == 2 and not any("src" in attrs for attrs in scripts)
+    assert len(scripts) == 3 and not any("src" in attrs for attrs in scripts)
     assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
     assert "\x1b" not in text and "\u202e" not in text
     assert SHOWN in page.text("sentences")

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from mtx.report.svg_chart import AXES, Line, draw_chart
+from mtx.report.svg_chart import AXES, Line, draw_chart, equal_lines
 from mtx.report.training_history import Curve
 
 
@@ -34,3 +34,20 @@ def test_a_long_training_is_shown_in_hours() -> None:
     assert ">hours of training</text>" in str(chart.svg) and chart.largest == pytest.approx(5.25)
     short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
     assert short.largest == pytest.approx(0.525), "the data stays in hours"
+
+
+def test_all_numbers_have_one_format() -> None:
+    chart = draw_chart("t", [Line("a", Curve([0, 20_000], [0, 1], [0.0, 0.002]), 0, "line")], "y", "step")
+    texts = re.findall(r">([\d.,]+)</text>", str(chart.svg))
+    assert texts == ["0", "5,000", "10,000", "15,000", "20,000", "0.0000", "0.0005", "0.0010", "0.0015", "0.0020"]
+    log = draw_chart("t", [Line("a", Curve([0, 1], [0, 1], [5.0, 20_000.0]), 0, "line")], "y", "step", log=True)
+    assert ">10,000</text>" in str(log.svg)
+
+
+def test_equal_curves_stay_visible() -> None:
+    curve, other = Curve([1, 2], [1, 2], [3.0, 4.0]), Curve([1, 2], [1, 2], [3.0, 5.0])
+    lines = [Line("a", curve, 0, "line"), Line("b", other, 1, "line"), Line("c", curve, 2, "line")]
+    assert equal_lines(lines, "step") == [[0, 2], [1]]
+    svg = str(draw_chart("t", lines, "y", "step").svg)
+    dashes = re.findall(r"stroke-dasharray: 7.2,7.2; stroke-dashoffset: (\S+); stroke: var\(--s(\d)\)", svg)
+    assert dashes == [("0", "1"), ("7.2", "3")], "one is drawn where the other is not"

@@ -1,4 +1,4 @@
-from mtx.report.word_diff import word_diff
+from mtx.report.word_diff import joined, word_diff
 
 
 def test_words_that_the_other_text_lacks_at_their_place_are_word_diff() -> None:
@@ -22,3 +22,10 @@ def test_equal_texts_do_not_differ_and_all_words_differ_from_an_empty_text() -> 
 def test_text_without_spaces_is_compared_by_characters() -> None:
     hyp, _ = word_diff("我看书", "我读书", by_character=True)
     assert hyp == [("我", False), ("看", True), ("书", False)]
+
+
+def test_words_are_joined_to_phrases_and_the_text_stays_the_same() -> None:
+    hyp, _ = word_diff("a red big  house, here", "a blue house, now")
+    parts = joined(hyp)
+    assert parts == [("a ", False), ("red big", True), ("  house, ", False), ("here", True)]
+    assert joined([]) == []
