@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -58,7 +59,9 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
 def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
     quota.write_text("300000 100000\n")
     config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
-    data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0})
+    side = SimpleNamespace(lengths=np.ones(100, dtype=np.int32))
+    train = SimpleNamespace(weights=np.ones(1), tgt=side)
+    data: Any = SimpleNamespace(tokenizer=SimpleNamespace(num_ids=300), report={"src_tgt_ratio": 1.0}, train=train)
     assert choose_runtime(RunLayout(tmp_path), config, torch.device("cpu"), data).threads == 3
 
 
