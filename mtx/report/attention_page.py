@@ -64,13 +64,13 @@ def _characters(pieces: Sequence[str]) -> Iterator[tuple[str, int]]:
 
 
 def _decoded(pieces: Sequence[str]) -> str:
-    """The character that byte pieces make up together; empty if they make up none."""
+    """The text that byte pieces make up together; empty if they make up none."""
     codes = [match[1] for match in map(_BYTE.fullmatch, pieces) if match]
     try:
         text = bytes.fromhex("".join(codes)).decode()
     except UnicodeDecodeError:
         return ""
-    return printable_piece(text) if len(codes) == len(pieces) and len(text) == 1 else ""
+    return printable_piece(text) if len(codes) == len(pieces) else ""
 
 
 def printable_piece(piece: str) -> str:

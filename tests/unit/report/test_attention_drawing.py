@@ -3,12 +3,15 @@
 import struct
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.errors import UsageError
+from mtx.report import attention_drawing
 from mtx.report.attention_drawing import draw_map, draw_overview
 
 PIECES = ("▁a", "$\\frac{$", "漢", "\x07", "</s>")
@@ -66,3 +69,12 @@ def test_a_missing_layer_or_head_is_refused() -> None:
         draw_map(maps, "cross", 3, 1)
     with pytest.raises(UsageError, match="--head 4: encoder attention has heads 1 to 3"):
         draw_map(maps, "encoder", 1, 4)
+
+
+def test_the_overview_has_titles_and_a_colour_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures: list[Any] = []
+    monkeypatch.setattr(attention_drawing, "_png", figures.append)
+    draw_overview(maps_of(("▁the", "▁man", "</s>"), ("▁der", "▁$x$", "</s>")))
+    texts = [text.get_text() for text in figures[0].findobj(Text)]
+    assert "the man\nder $x$" in texts and texts.count("weight") == 3
+    assert {"Cross attention", "source piece attended to →", "← piece being written", "layer 2", "head 3"} <= {*texts}
