@@ -94,12 +94,13 @@ def _group_table(result: Comparison, style: Style) -> list[str]:
     head = ["", *(["runs"] if has_seeds else []), *(text for metric in result.metrics for text in (metric.name, "p"))]
     rows = []
     for number, group in enumerate(result.groups):
-        cells = [cell for metric in result.metrics for cell in _group_cells(metric.groups[number])]
+        cells = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])]
         rows.append([group.label, *([str(len(group.members))] if has_seeds else []), *cells])
     return draw(head, rows, style)
 
 
-def _group_cells(score: GroupScore) -> tuple[str, str]:
+def mean_and_p(score: GroupScore) -> tuple[str, str]:
+    """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
     return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
 

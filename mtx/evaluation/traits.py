@@ -3,11 +3,14 @@
 They tell a model that has learned little from one that translates. Flow: sources, hypotheses, references -> `Traits`.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.evaluation.metrics import words
+
+_LOOP = re.compile(r"([^\W\d_]{1,8}?)\1{4}")  # letters five times in a row, as in "Tänzerzerzerzerzer"
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Traits:
         exact: hypotheses that are equal to the reference.
         empty: empty hypotheses.
         repeating: hypotheses with a phrase three times in a row, of 1 to 4 words, or of 2 to 16 characters in a
-            language that writes no spaces.
+            language that writes no spaces; or with letters five times in a row.
         copied: hypotheses of two words or more that are the source.
         faulty: hypotheses with one of the last three.
         distinct: different hypotheses; far fewer than lines if the model does not look at its source.
@@ -48,7 +51,7 @@ class Traits:
         sizes = range(1, 5) if counts_words(tokenizer) else range(2, 17)
 
         def repeats(text: str) -> bool:
-            return _repeats(words(text, tokenizer), sizes)
+            return bool(_LOOP.search(text)) or _repeats(words(text, tokenizer), sizes)
 
         rows = list(zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True))
         empty = [not hyp.strip() and bool(ref.strip()) for _, hyp, ref in rows]

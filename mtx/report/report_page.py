@@ -16,7 +16,8 @@ from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
-from mtx.evaluation.comparison import Comparison
+from mtx.evaluation.comparison import Comparison, p_text
+from mtx.evaluation.comparison_output import mean_and_p
 from mtx.evaluation.differing_settings import differing_settings
 from mtx.evaluation.significance import MetricComparison
 from mtx.files.durations import format_duration
@@ -60,7 +61,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         list(learning_curves(runs, names)),
         DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
     )
-    facts = [dict(_facts(run)) for run in runs]
+    facts = [dict(_facts(run, is_brief=len(runs) > 1)) for run in runs]
     fact_names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     settings_table, machine = _differing_first(settings_rows(runs)), _differing_first(_machine_rows(runs))
     return render(
@@ -128,8 +129,8 @@ def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) 
                "about": f"at step {best['step']:,}, by greedy search; the test sets are scored at the end"}  # fmt: skip
 
 
-def _facts(run: RunSummary) -> Iterable[tuple[str, str]]:
-    """The overview of a run: its most important facts."""
+def _facts(run: RunSummary, is_brief: bool) -> Iterable[tuple[str, str]]:
+    """The overview of a run: its most important facts; brief ones stand in a column of a table."""
     training = run.config.training
     last = math.inf if training.max_steps is None else training.max_steps  # training.max_epochs may end it
     passed = f", beyond training.max_steps={training.max_steps}" if run.step > last else ""
@@ -137,9 +138,11 @@ def _facts(run: RunSummary) -> Iterable[tuple[str, str]]:
     steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{passed}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
+    improving = progress(run.history)
     if run.is_finished and (judgement := usability(run)) is not None:
-        yield "Is it usable?", f"{judgement.text[:1].upper()}{judgement.text[1:]}."
-    yield "Is it still improving?", progress(run.history)
+        usable = f"{judgement.text[:1].upper()}{judgement.text[1:]}."
+        yield "Is it usable?", usable.partition(":")[0] if is_brief else usable
+    yield "Is it still improving?", improving.partition(";")[0] if is_brief else improving
     if report := run.data_report:
         corpora = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
         counts = {name: value["leaks"]["train_pairs"] for name, value in report["tests"].items()}
@@ -217,12 +220,20 @@ def _test_set_values(results: TestSetResults, first: RunSummary, metric: str) ->
         "src": first.config.data.src, "tgt": first.config.data.tgt, "results": results, "comparison": comparison,
         "verdicts": headline, "other_verdicts": [v for v in comparison.verdicts() if v not in headline],
         "metrics": _metrics(comparison, metric),
+        "groups": list(_group_rows(comparison)) if comparison.has_seeds() else [],
         "traits": [
             (name, traits.exact, traits.empty, traits.repeating, f"{traits.length_ratio:.2f}")
             for name, traits in zip(comparison.names, results.traits, strict=True)
         ],
         "lengths": [(bin.length, bin.count, *(f"{bleu:.2f}" for bleu in bin.bleu)) for bin in comparison.lengths],
     }  # fmt: skip
+
+
+def _group_rows(comparison: Comparison) -> Iterable[Row]:
+    """Each group of runs that differ only in their seeds: its label, number of runs, and mean and p by what decides."""
+    metric = next(metric for metric in comparison.metrics if metric.name == comparison.decided_by)
+    for group, score in zip(comparison.groups, metric.groups, strict=True):
+        yield (group.label, len(group.members), *mean_and_p(score))
 
 
 def _metrics(comparison: Comparison, first: str) -> list[dict[str, Any]]:
@@ -241,7 +252,7 @@ def _metric(metric: MetricComparison) -> dict[str, Any]:
         return f"{100 * (value - low) / (high - low):.1f}"
 
     rows = [
-        {"score": f"{system.score:.2f}", "p": "" if system.p_value is None else f"{system.p_value:.4f}",
+        {"score": f"{system.score:.2f}", "p": "" if system.p_value is None else p_text(system.p_value),
          "interval": "" if system.ci is None else f"{start:.1f} to {end:.1f}",
          "from": place(start), "to": place(end), "at": place(system.score)}
         for system, (start, end) in zip(metric.systems, ranges, strict=True)

@@ -16,6 +16,11 @@ def test_a_line_with_two_faults_counts_once_and_what_the_reference_has_is_no_fau
     assert Traits.of(["a a a b", ""], ["a a a b", ""], ["a a a b", ""], "en").faulty == 0
 
 
+def test_letters_that_repeat_within_a_word_are_a_repetition() -> None:
+    hypotheses = ["Ein Tänzerzerzerzerzer .", "Ein Barbar .", "1 000 000 000 000", "-----", "Ssssssst !"]
+    assert Traits.of([], hypotheses, ["Ein Tänzer .", "Ein Barbar .", "1", "-", "Ssssssst !"], "de").repeating == 1
+
+
 def test_repetitions_in_languages_without_spaces_are_found_by_characters() -> None:
     hypotheses = ["我看书看书看书", "ไปไหนไปไหนไปไหน", "ໄປໃສໄປໃສໄປໃສ", "共1000人……好好好", "ฮ่าๆ 555", "我 看 书"]
     references = ["我看书", "ไปไหน", "ໄປໃສ", "共1000人", "ฮ่าๆ", "我看书"]
