@@ -47,8 +47,9 @@ def paste(command: str, cwd: Path) -> str:
 
 def test_what_is_next_after_training(here: Path) -> None:
     done = run([*MTX, "train", "./-my run"], here)
-    translate, evaluate = printed(done.stderr)
+    longer, translate, evaluate = printed(done.stderr)
     assert done.returncode == 0 and "'./-my run'" in translate
+    assert "max_steps: " in paste(longer.replace(" train ", " config ", 1), here)
     assert paste(translate, here).count("\n") == 1
     assert paste(evaluate, here).startswith("heldout BLEU ")
 
