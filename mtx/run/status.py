@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import shlex
 import socket
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.files import durable
 from mtx.files.durations import format_duration
+from mtx.files.shell import mtx_command
 from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
@@ -117,7 +117,7 @@ class Status:
 def unfinished(root: Path) -> str | None:
     """What is not done yet of a run, as the end of a sentence with the command that goes on; None if it is finished."""
     status = read_status(root)
-    command = shlex.join(["mtx", "train", str(root)])
+    command = mtx_command("train", root)
     match status.state:
         case "finished":
             return None

@@ -3,7 +3,9 @@
 import csv
 import json
 import math
+import shlex
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -216,7 +218,9 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
     spaced = runs[1].rename(runs[1].with_name("second seed"))
     with (spaced / "metrics.jsonl").open("a") as file:
         file.write('{"event": "start", "step": 36}\n')
-    state = f"{spaced} stopped at step 36 of 40: mtx train '{spaced}' goes on"
+    state = (
+        f"{spaced} stopped at step 36 of 40: {shlex.join([sys.executable, '-m', 'mtx', 'train', str(spaced)])} goes on"
+    )
     told = mtx("compare", runs[0], spaced).stdout.decode()
     assert f"\nnote: {state}; its translations are those of an earlier step\n" in told
     shutil.rmtree(spaced / "evaluation")
