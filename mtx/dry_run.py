@@ -33,6 +33,7 @@ from mtx.training.trainer import Trainer
 
 _OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # keys of report.json
 _LONG_S = 3 * 86_400.0
+_FEW_STEPS = 500
 
 
 def rehearse(config: Config) -> dict[str, Any]:
@@ -97,9 +98,9 @@ def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
     if not left["steps"]:
         text = f"this run has ended at step {run['steps_done']:,}"
         yield Advice(text, f"a larger training.{left['ends_by']} trains on")
-    elif left["ends_by"] == "time_limit" and run["epochs"] < 1:
-        help = "a longer training.time_limit, or a smaller model.preset"
-        yield Advice(f"the time limit lets training see {run['epochs']:.0%} of the text once", help)
+    elif left["ends_by"] == "time_limit" and (last := run["steps_done"] + left["steps"]) < _FEW_STEPS:
+        help = "a longer training.time_limit; most models need more than a thousand steps to be of use"
+        yield Advice(f"the time limit ends training at step {last:,}, after {run['epochs']:.1f} epochs", help)
     if left["steps"] and left["total_s"] > _LONG_S:
         help = "a machine with a GPU, a smaller model.preset, or training.time_limit=12h"
         yield Advice(f"this run takes {left['total_s'] / 86_400:,.0f} days on {run['device']}", help)

@@ -110,15 +110,18 @@ def translate(
             is_possible = n_best <= translator.tokenizer.num_ids
             help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
             raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
-        number = 1
+        number, num_empty = 1, 0
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
             prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
-            for hypotheses in translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line"):
+            results = translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line")
+            for line, hypotheses in zip(block, results, strict=True):
                 sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
+                num_empty += bool(line.strip()) and not hypotheses[0].text
             sink.flush()
             number += len(block)
-    for message in (invalid.message(), invalid_prefixes.message()):
+    empty = f"the translation of {num_empty:,} of {number - 1:,} lines is empty" if num_empty else None
+    for message in (invalid.message(), invalid_prefixes.message(), empty):
         if message:
             logger.warning(message)
 

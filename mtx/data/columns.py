@@ -60,7 +60,9 @@ def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], c
         is_other_header = _names_other_languages(path, first_row, languages)
         return Layout(0, 1, 2, is_other_header)
     else:
-        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(languages))
+        raise DataError(
+            f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(first_row, languages)
+        )
     if has_header:
         sides = zip(languages, (src, tgt), strict=True)
         _tell(path, ", ".join(f"{side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
@@ -88,7 +90,8 @@ def _bare(cell: str) -> str:
 def _is_name(text: str, language: str) -> bool:
     key = key_of(language)
     is_code = _CODE.fullmatch(text) is not None and key_of(text.replace("_", "-")) == key
-    return is_code or text == language.casefold() or key in languages_named(text)
+    named = languages_named(text)
+    return is_code or text == language.casefold() or key in named or bool(named & languages_named(language))
 
 
 def _names_other_languages(path: Path, row: list[str], languages: tuple[str, str]) -> bool:
@@ -101,13 +104,14 @@ def _names_other_languages(path: Path, row: list[str], languages: tuple[str, str
 
 
 def _index(path: Path, row: list[str], column: str, languages: tuple[str, str]) -> int:
-    """The column that an item of data.columns means, a number from 1 or a name in the first row."""
+    """The column that an item of data.columns means: a number from 1, a name in the first row, or a language there."""
     if _NUMBER.fullmatch(column) and int(column) <= len(row):
         return int(column) - 1
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
+    same = same or [at for at, cell in enumerate(row) if _is_name(_bare(cell), column)]
     if len(same) != 1:
         problem = "several columns are called" if same else "there is no column"
-        raise DataError(f"{path}: {problem} {column!r}; it has {_listed(row)}", _help(languages))
+        raise DataError(f"{path}: {problem} {column!r}; it has {_listed(row)}", _help(row, languages))
     return same[0]
 
 
@@ -120,9 +124,12 @@ def _shown(cell: str) -> str:
     return repr(cell if len(cell) <= _SHOWN_CHARS else f"{cell[:_SHOWN_CHARS]}...")
 
 
-def _help(languages: tuple[str, str]) -> str:
-    src, tgt = languages
-    return f"data.columns=1,2 if column 1 is {src} and column 2 is {tgt}; a name in the first line serves as well"
+def _help(row: list[str], languages: tuple[str, str]) -> str:
+    """Proposes the two columns that are named by languages, if there are two such."""
+    named = [at for at, cell in enumerate(row, 1) if languages_named(_bare(cell))]
+    (first, second), (src, tgt) = named if len(named) == 2 else (1, 2), languages
+    how = f"data.columns={first},{second} if column {first} is {src} and column {second} is {tgt}"
+    return f"{how}; a name in the first line serves as well"
 
 
 @functools.cache

@@ -34,6 +34,7 @@ _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a w
 _ALIKE = 0.2  # share of distinct translations below which the model does not look at its source
 _MOST_EPOCHS = 100  # after that many, more training on the same text gains nothing
 _LEAST_FACTOR, _MOST_FACTOR = 1.5, 8.0  # by which more training is proposed
+_FEW_EPOCHS = 5  # before which a useless model has simply not been trained
 _ENOUGH_PAIRS = 20_000
 _RISE = 0.02  # nats per token by which the validation nll rises if a model learns its text by heart
 
@@ -102,7 +103,7 @@ def _faults(traits: Traits) -> list[str]:
     lines = max(1, traits.lines)
     faults = [f"{count / lines:.0%} of the translations {what}" for what, count in shares.items()
               if count >= _MENTIONED * lines]  # fmt: skip
-    if traits.distinct < _ALIKE * traits.lines:
+    if traits.distinct < _ALIKE * traits.lines and traits.faulty < traits.lines / 2:
         faults.append(f"only {traits.distinct / lines:.0%} of them differ from each other")
     return faults
 
@@ -144,14 +145,16 @@ def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, str] 
     if value is None or not run.step:
         return None
     is_rising = gained is not None and gained.gain > MIN_GAIN and gained.since == 0
-    if not is_rising and (gained is not None or level < _POOR):
-        return None
     epochs = run.step * training.batch_tokens / run.data_report.get("tgt_tokens", math.inf)
+    is_young = level >= _POOR and (gained is None or epochs < _FEW_EPOCHS)
+    if not (is_rising or is_young):
+        return None
     factor = min(_factor(run.history, goal), _MOST_EPOCHS / max(epochs, 1.0))
     if factor < _LEAST_FACTOR:
         return None
-    setting = f"training.{reason}={_more(reason, float(value), factor)}"
-    duration = format_duration(3600 * run.history.hours * (factor - 1))
+    more_s = 3600 * run.history.hours * (factor - 1)
+    value = value + more_s if reason == "time_limit" else value * factor  # a limit also holds the time of scoring
+    setting, duration = f"training.{reason}={_rounded(reason, value)}", format_duration(more_s)
     state = "training ended while it was still learning" if is_rising else "it has hardly been trained"
     if gained and is_rising:
         state += f" ({gained.metric} {gained.last_gain:+.1f} at the last validation)"
@@ -162,7 +165,7 @@ def _factor(history: TrainingHistory, goal: float) -> float:
     """By how much longer to train in all, if each doubling of the steps gains as many points as the last one did."""
     metric = improvement(history)
     curve = history.curve("validation", metric.key if metric else "bleu")
-    if len(curve.steps) < 2:
+    if metric is None or metric.gain <= MIN_GAIN:  # too early to tell
         return _MOST_FACTOR / 2
     half = max((n for n, step in enumerate(curve.steps) if step <= curve.steps[-1] / 2), default=0)
     doublings = math.log2(curve.steps[-1] / max(1.0, curve.steps[half]))
@@ -172,10 +175,10 @@ def _factor(history: TrainingHistory, goal: float) -> float:
     return float(min(_MOST_FACTOR, max(2.0, math.exp2(min(9.0, (goal - curve.values[-1]) / gain)))))
 
 
-def _more(key: str, value: float, factor: float) -> str:
-    """A larger value of a setting that ends training: rounded up, to minutes or to two digits."""
+def _rounded(key: str, value: float) -> str:
+    """A value of a setting that ends training, rounded up: to minutes or to two digits."""
     if key == "time_limit":
-        return f"{math.ceil(value * factor / 60)}m"
-    more = math.ceil(value * factor)
+        return f"{math.ceil(value / 60)}m"
+    more = math.ceil(value)
     unit = 10 ** max(0, len(str(more)) - 2)
     return str(-(-more // unit) * unit)

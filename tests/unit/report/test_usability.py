@@ -101,7 +101,14 @@ def test_a_run_that_was_still_learning_is_told_how_much_longer_to_train(tmp_path
 
 
 def test_a_run_with_one_validation_that_is_useless_was_too_short(tmp_path: Path) -> None:
-    assert _judged(tmp_path, 2.0, [2.0], reason="time_limit", time_limit="1m").setting == "training.time_limit=4m"
+    # An hour of training becomes four, and the limit grows by what that takes.
+    assert _judged(tmp_path, 2.0, [2.0], reason="time_limit", time_limit="61m").setting == "training.time_limit=241m"
+
+
+def test_a_useless_model_after_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
+    judgement = _judged(tmp_path, 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
+    assert judgement.setting == "training.max_steps=4000" and "has hardly been trained" in judgement.advice
+    assert "100% of the translations are empty)" in judgement.text
 
 
 def test_more_epochs_are_not_advised_without_end(tmp_path: Path) -> None:
