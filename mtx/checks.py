@@ -200,7 +200,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         )
         yield Advice(text, help)
     if last <= training.warmup_steps:
-        help = f"a smaller training.warmup_steps, for instance {max(1, last // 10)}"
+        help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
         yield Advice(text, help)
 

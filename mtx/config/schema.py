@@ -304,7 +304,9 @@ class TrainingConfig(Section):
     deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, but slower")
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
-    average_last: PositiveInt = Field(5, description="checkpoints that are averaged at the end (paper 6.1)")
+    average_last: PositiveInt = Field(
+        5, description="checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps"
+    )
     patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
     tensorboard: Bool = Field(False, description="write metrics for TensorBoard (needs the package tensorboard)")
 

@@ -133,6 +133,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
+        log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
         _refuse_missing_tags(tags, tokenizer, "tokenizer.model" if config.tokenizer.model else "training.init_from")
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]

@@ -24,7 +24,7 @@ from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.learning_curves import learning_curves
 from mtx.report.page import render
-from mtx.report.run_summary import RunSummary, read_run, settings_rows
+from mtx.report.run_summary import RunSummary, as_text, read_run, settings_rows
 from mtx.report.samples import samples
 from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
@@ -73,7 +73,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         charts=curves, validation_chart=next((c for c in curves if c["title"] == f"Validation {metric}"), None),
         samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
         headlines=list(_headlines(results, first, metric)),
-        differing=[(key, *map(str, values)) for key, values in differing_settings(roots).items()],
+        differing=[(key, *map(as_text, values)) for key, values in differing_settings(roots).items()],
         other_differences=[key for key, *_ in machine[0][: machine[1]] if key not in _FOLLOWS],
         finished=first.is_finished,
         settings=settings_table[0], settings_differ=range(settings_table[1]),

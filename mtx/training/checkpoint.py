@@ -20,6 +20,8 @@ from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 
 logger = logging.getLogger(__name__)
 
+_RECENT = 0.75  # of the steps; docs/decisions.md has the figures
+
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
@@ -202,11 +204,12 @@ def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: i
 def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
     """The steps of the checkpoints whose mean is the final model.
 
-    They are the last `average_last` of the multiples of `checkpoint_every` and the newest one, which always counts.
+    They are the last `average_last` of the multiples of `checkpoint_every` and the newest one, which always counts; and
+    none from the first three quarters of the training, whose weights would spoil the mean of a short run.
     """
     steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
-    return regular[-average_last:]
+    return [step for step in regular if step >= _RECENT * steps[-1]][-average_last:]
 
 
 def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:

@@ -42,7 +42,7 @@ class MetricsLogger:
         done: steps of earlier starts.
         max_steps: the step at which training ends, or an estimate, which `step` corrects.
         deferred_errors: receives failures to write, which do not end training.
-        ends_at: when a time limit ends training, on the monotonic clock.
+        ends_at: when a time limit ends training, on the monotonic clock; a validation may show a better estimate.
         utilisation_per_rate: the share of the device's peak that one target token per second uses, if it is known.
         tensorboard: the directory of TensorBoard's files; None writes none.
     """
@@ -52,7 +52,7 @@ class MetricsLogger:
         utilisation_per_rate: float | None = None, hints: Hints | None = None, tensorboard: Path | None = None,
     ):  # fmt: skip
         self._metrics, self._done, self._max_steps, self._deferred_errors = metrics, done, max_steps, deferred_errors
-        self._ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
+        self.ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
         self._hints, self._tensorboard_dir = hints or Hints(None), tensorboard
         self._tensorboard: Any = None  # the writer
         self._bar: Any = None
@@ -185,7 +185,7 @@ class MetricsLogger:
 
     def _left_s(self, step_s: float, step: int, now: float) -> float:
         """Seconds of training that are left after `step`, if a step takes `step_s`."""
-        return min(step_s * (self._max_steps - step), self._ends_at - now)
+        return min(step_s * (self._max_steps - step), self.ends_at - now)
 
     def _utilisation(self, rate: float) -> dict[str, float]:
         per_rate = self._utilisation_per_rate

@@ -18,9 +18,6 @@ class StoppingCriteria:
     Args:
         started: when the command was given, on the monotonic clock; a time limit counts from there.
         elapsed_s: seconds of training in earlier starts.
-
-    Attributes:
-        ends_at: when the time limit is over, on the monotonic clock; infinity without a limit.
     """
 
     def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float):
@@ -28,7 +25,6 @@ class StoppingCriteria:
         self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
         self._num_valid_lines = max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
-        self.ends_at = self._began + (config.training.time_limit or math.inf)
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
@@ -47,6 +43,11 @@ class StoppingCriteria:
         if limit is not None and state.step and self.elapsed_s() > limit - self.reserve_s(limit, state.validation_s):
             return "time_limit"
         return None
+
+    def ends_at(self, state: State) -> float:
+        """When the time limit ends training, on the monotonic clock; infinity without a limit."""
+        limit = self._training.time_limit
+        return math.inf if limit is None else self._began + limit - self.reserve_s(limit, state.validation_s)
 
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""

@@ -170,7 +170,7 @@ class Trainer:
         peak = peak_flops(self.device, self.runtime.precision)
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
         return MetricsLogger(
-            self.paths.metrics, state.step, self.planned_end()[0], self.deferred_errors, self._stopping.ends_at,
+            self.paths.metrics, state.step, self.planned_end()[0], self.deferred_errors, self._stopping.ends_at(state),
             None if peak is None else flops / peak,
             Hints(training.patience),
             self.paths.tensorboard if training.tensorboard else None,
@@ -310,6 +310,7 @@ class Trainer:
             bad_validations=0 if is_best else state.bad_validations + 1,
             best_bleu=validation.score if is_best else state.best_bleu, best_step=step if is_best else state.best_step,
         )  # fmt: skip
+        self.metrics.ends_at = self._stopping.ends_at(self.state)
         self.metrics.validation(step, validation, is_best, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
             self._report.update(self.model)

@@ -113,31 +113,36 @@ def kept(paths: RunLayout) -> tuple[list[int], list[int]]:
 
 
 def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunLayout) -> None:
-    save_steps(paths, 100, 200, 250, 300, 400, 500, 600)
-    checkpoint.prune(paths, State(600, best_step=250), checkpoint_every=100, average_last=4)
-    assert kept(paths) == ([250, 500, 600], [300, 400])
-    for step in (250, 300, 400, 500, 600):
+    save_steps(paths, 1100, 1200, 1250, 1300, 1400, 1500, 1600)
+    checkpoint.prune(paths, State(1600, best_step=1250), checkpoint_every=100, average_last=4)
+    assert kept(paths) == ([1250, 1500, 1600], [1300, 1400])
+    for step in (1250, 1300, 1400, 1500, 1600):
         durable.verify(paths.checkpoint(step), (WEIGHTS, STATE))
-    assert checkpoint.averaged_steps(paths, 100, 4) == [300, 400, 500, 600], "250 is none of the regular ones"
+    assert checkpoint.averaged_steps(paths, 100, 4) == [1300, 1400, 1500, 1600], "1250 is none of the regular ones"
 
 
 def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunLayout) -> None:
-    save_steps(paths, 100, 200, 300, 333)
-    checkpoint.prune(paths, State(333), checkpoint_every=100, average_last=3)
-    assert kept(paths) == ([300, 333], [200])
-    assert checkpoint.averaged_steps(paths, 100, 3) == [200, 300, 333]
-    save_steps(paths, 400)
-    checkpoint.prune(paths, State(400), checkpoint_every=100, average_last=3)
-    assert checkpoint.averaged_steps(paths, 100, 3) == [200, 300, 400]
-    assert kept(paths) == ([333, 400], [200, 300])
+    save_steps(paths, 1100, 1200, 1300, 1333)
+    checkpoint.prune(paths, State(1333), checkpoint_every=100, average_last=3)
+    assert kept(paths) == ([1300, 1333], [1200])
+    assert checkpoint.averaged_steps(paths, 100, 3) == [1200, 1300, 1333]
+    save_steps(paths, 1400)
+    checkpoint.prune(paths, State(1400), checkpoint_every=100, average_last=3)
+    assert checkpoint.averaged_steps(paths, 100, 3) == [1200, 1300, 1400]
+    assert kept(paths) == ([1333, 1400], [1200, 1300])
+
+
+def test_the_first_three_quarters_of_a_short_run_are_not_averaged(paths: RunLayout) -> None:
+    save_steps(paths, 100, 200, 300, 400, 500, 600, 645)
+    assert checkpoint.averaged_steps(paths, 100, 8) == [500, 600, 645]
 
 
 def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunLayout) -> None:
-    for step in range(10, 91, 10):
+    for step in range(110, 191, 10):
         save_steps(paths, step)
-        checkpoint.prune(paths, State(step, best_step=20), checkpoint_every=10, average_last=5)
-    assert kept(paths) == ([20, 80, 90], [50, 60, 70])
-    assert checkpoint.averaged_steps(paths, 10, 5) == [50, 60, 70, 80, 90]
+        checkpoint.prune(paths, State(step, best_step=120), checkpoint_every=10, average_last=5)
+    assert kept(paths) == ([120, 180, 190], [150, 160, 170])
+    assert checkpoint.averaged_steps(paths, 10, 5) == [150, 160, 170, 180, 190]
 
 
 def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
