@@ -181,11 +181,12 @@ class MetricsLogger:
             return
         self._has_logged_end = True
         left = self._left_s((now - self._started) / (step - self._done), step, now)
-        logger.info("with validations, training ends in about %s", format_duration(left))
+        if left:
+            logger.info("with validations, training ends in about %s", format_duration(left))
 
     def _left_s(self, step_s: float, step: int, now: float) -> float:
         """Seconds of training that are left after `step`, if a step takes `step_s`."""
-        return min(step_s * (self._max_steps - step), self.ends_at - now)
+        return max(0.0, min(step_s * (self._max_steps - step), self.ends_at - now))
 
     def _utilisation(self, rate: float) -> dict[str, float]:
         per_rate = self._utilisation_per_rate
