@@ -55,8 +55,11 @@ def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
     assert groups_by_seed([seed, base, same_seed]) == [[0, 1], [2]], "a run without a record goes by its settings"
     text = [None, ("b.tsv 22222222",), ("b.tsv 33333333",)]
     assert differing_settings([seed, base, same_seed])["text"] == text
-    labels = [group.label for group in groups_of([seed, base, same_seed], ["s", "b", "ss"])]
-    assert labels == ["s and 1 more seed", "ss"]
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["first and 1 more seed", "third"]
+    set_data(same_seed, dir="/other")
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["data.dir=null", "data.dir=/other"]
 
 
 def test_equal_text_in_another_place_is_the_same_text(systems: list[Path]) -> None:
