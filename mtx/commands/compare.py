@@ -96,7 +96,7 @@ def _results(
     from mtx.evaluation.differing_settings import differing_settings, groups_by_seed, groups_of
     from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
-    from mtx.run.status import unfinished
+    from mtx.run.status import translated_step, unfinished
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     translators = {path: load_translator(str(path), device=device) for path in models}
@@ -112,7 +112,8 @@ def _results(
     runs = [path for path in systems if is_run(path)]
     states = {str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))}
     names = [str(run) for run in runs]
-    return Results(names, differing_settings(systems), groups_by_seed(systems), states, comparisons)
+    steps = {run: step for run in states if (step := translated_step(Path(run))) is not None}
+    return Results(names, differing_settings(systems), groups_by_seed(systems), states, steps, comparisons)
 
 
 def _texts(

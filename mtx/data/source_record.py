@@ -31,10 +31,8 @@ def changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | N
 
     A record that cannot be read counts as one that differs.
     """
-    try:
-        stored = durable.read_json(record)["files"] if record.exists() else []
-        recorded = [(Path(entry["path"]), entry) for entry in stored]
-    except (DamagedFileError, KeyError, TypeError):
+    recorded = _entries(record)
+    if recorded is None:
         return [record]
     try:
         now = _local_files(data, tokenizer)
@@ -42,6 +40,20 @@ def changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | N
         now = []
     paths = now if len(now) == len(recorded) else [path for path, _ in recorded]
     return [path for path, (_, entry) in zip(paths, recorded, strict=True) if _differs(path, entry)]
+
+
+def recorded_text(record: Path) -> list[tuple[str, str]]:
+    """Name and sha256 of each file in a record, in its order; empty without a record, or with one that is damaged."""
+    return [(path.name, str(entry.get("sha256"))) for path, entry in _entries(record) or []]
+
+
+def _entries(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
+    """The files in a record, of which there are none without it; None if it cannot be read."""
+    try:
+        stored = durable.read_json(record)["files"] if record.exists() else []
+        return [(Path(entry["path"]), dict(entry)) for entry in stored]
+    except (DamagedFileError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:

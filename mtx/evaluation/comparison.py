@@ -26,6 +26,7 @@ _NUM_BINS, _BIN_WORDS, _BIN_CHARACTERS = 5, 10, 20  # of reference lengths; the 
 _NUM_SENTENCES = 5
 _FEW_SEEDS = 3
 _LEAST_P = 0.0001
+_PAIRED_TESTS: dict[TestType, str] = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Comparison:
     sentences: list[DifferingSentence]
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "headline": self.headline(), "verdicts": self.verdicts()}
+        return {**asdict(self), "test": self.test(), "headline": self.headline(), "verdicts": self.verdicts()}
 
     @property
     def other(self) -> int:
@@ -91,6 +92,20 @@ class Comparison:
         """Whether runs are compared over seeds, but of a setting there are too few to notice a small difference."""
         smallest = min(len(group.members) for group in self.groups)
         return self.has_seeds() and len(self.groups) > 1 and smallest < _FEW_SEEDS
+
+    def test(self) -> str:
+        """Which test the p-values are of, and against what, as a sentence; empty where nothing is tested."""
+        if len(self.groups) < 2:
+            return ""
+        first, *others = (len(group.members) == 1 for group in self.groups)
+        pairs = f"{_PAIRED_TESTS[self.paired]}, which counts the sentences only"
+        if first and all(others):
+            test = f"by sacreBLEU's {pairs}"
+        else:
+            test = "by a test that counts other seeds and other sentences (Obuchowski and Rockette 1995)"
+            test += f", or for two single systems by sacreBLEU's {pairs}" if first and any(others) else ""
+        kind = "group" if self.has_seeds() else "system"
+        return f"p is that of the difference to the first {kind}, {self.groups[0].label}, {test}"
 
     def headline(self) -> list[str]:
         """The verdicts by the metric that decides: a sentence for each group except the first."""
@@ -116,9 +131,12 @@ class Comparison:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
         difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
         significance = "which may be chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
-        test = "paired bootstrap" if self.paired == "bs" else "approximate randomisation"
+        test = _PAIRED_TESTS[self.paired]
         numbers = len(group.members), len(baseline.members)
         if max(numbers) > 1:
+            if min(numbers) == 1 and score.p_value < SIGNIFICANCE_LEVEL:  # the test takes its spread from the other
+                one, several = (group, baseline) if numbers[0] == 1 else (baseline, group)
+                significance += f" if other seeds of {one.label} would vary as those of {several.label}"
             test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
         return f"{group.label} is {difference}, {significance} ({p_text(score.p_value, 'p = ', 'p < ')}, {test})"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from mtx.evaluation.comparison import Comparison, p_text
+from mtx.evaluation.differing_settings import setting_text
 from mtx.evaluation.significance import GroupScore
 from mtx.files.tables import Style, draw
 
@@ -25,6 +26,7 @@ class Results:
         differing_keys: the settings in which these differ, each with its value in every run.
         same_but_for_seed: groups of systems, by their indices.
         unfinished: what is not done yet of a run, by its name.
+        translated_steps: the step whose translations are compared, of those of these runs of which it is known.
         test_sets: the comparison on each test set.
     """
 
@@ -32,12 +34,15 @@ class Results:
     differing_keys: dict[str, list[object]]
     same_but_for_seed: list[list[int]]
     unfinished: dict[str, str]
+    translated_steps: dict[str, int]
     test_sets: dict[str, Comparison]
 
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know."""
+        steps = {run: f"step {step:,}" for run, step in self.translated_steps.items()}
         notes = [
-            f"{run} {state}; its translations are those of an earlier step" for run, state in self.unfinished.items()
+            f"{run} {state}; its translations are those of {steps.get(run, 'an earlier step')}"
+            for run, state in self.unfinished.items()
         ]
         has_one_seed = len(self.runs) > 1 and set(self.differing_keys) - {"seed"}
         if has_one_seed and not any(comparison.has_seeds() for comparison in self.test_sets.values()):
@@ -45,6 +50,8 @@ class Results:
             notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
         if any(comparison.has_few_seeds() for comparison in self.test_sets.values()):
             notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
+        if any(comparison.has_seeds() and comparison.paired == "ar" for comparison in self.test_sets.values()):
+            notes.append("--paired ar holds for two single runs only, not for runs of several seeds")
         return notes
 
     def headlines(self) -> list[str]:
@@ -74,27 +81,28 @@ def _values(results: Results) -> dict[str, Any]:
 
 def _csv(results: Results) -> list[str]:
     """One row for each metric of each group and of each system, with all digits."""
-    head = ["test_set", "kind", "name", "runs", "metric", "signature", "score", "deviation", "ci95", "p"]
+    head = ["test_set", "kind", "name", "runs", "metric", "signature", "score", "deviation", "ci95", "low", "high", "p"]
     rows = list[list[object]]()
     for name, result in results.test_sets.items():
         for metric in result.metrics:
             of_test = (metric.name, metric.signature)
             for group, of_group in zip(result.groups, metric.groups, strict=True) if result.has_seeds() else ():
-                scores = (of_group.mean, of_group.deviation, None, of_group.p_value)
+                scores = (of_group.mean, of_group.deviation, None, None, None, of_group.p_value)
                 rows.append([name, "group", group.label, len(group.members), *of_test, *scores])
             for system, of_system in zip(result.names, metric.systems, strict=True):
-                scores_of_one = (of_system.score, None, of_system.ci, of_system.p_value)
+                interval = of_system.interval or (None, None)
+                scores_of_one = (of_system.score, None, of_system.ci, *interval, of_system.p_value)
                 rows.append([name, "system", system, 1, *of_test, *scores_of_one])
     return draw(head, [["" if cell is None else str(cell) for cell in row] for row in rows], "csv")
 
 
 def _group_table(result: Comparison, style: Style) -> list[str]:
     """A row for each group: its mean and sample standard deviation, and the p-value of the test against the first."""
-    has_seeds = result.has_seeds()
-    head = ["", *(["runs"] if has_seeds else []), *(text for metric in result.metrics for text in (metric.name, "p"))]
-    rows = []
+    has_seeds, columns = result.has_seeds(), min(len(result.groups), 2)  # of a single group there is no p
+    names = (text for metric in result.metrics for text in (metric.name, "p")[:columns])
+    head, rows = ["", *(["runs"] if has_seeds else []), *names], []
     for number, group in enumerate(result.groups):
-        cells = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])]
+        cells = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])[:columns]]
         rows.append([group.label, *([str(len(group.members))] if has_seeds else []), *cells])
     return draw(head, rows, style)
 
@@ -106,12 +114,13 @@ def mean_and_p(score: GroupScore) -> tuple[str, str]:
 
 
 def _system_table(result: Comparison, style: Style) -> list[str]:
-    """A row for each system: its scores and half of their 95% confidence intervals over sentences."""
-    head = ["", *(text for metric in result.metrics for text in (metric.name, "95%"))]
+    """A row for each system: its scores and their 95% confidence intervals over sentences, if there are any."""
+    columns = 2 if all(score.interval for metric in result.metrics for score in metric.systems) else 1
+    head = ["", *(text for metric in result.metrics for text in (metric.name, "95%")[:columns])]
     rows = []
     for number, name in enumerate(result.names):
         measured = [metric.systems[number] for metric in result.metrics]
-        cells = [(f"{m.score:.2f}", "" if m.ci is None else f"± {m.ci:.2f}") for m in measured]
+        cells = [(f"{score.score:.2f}", score.interval_text)[:columns] for score in measured]
         rows.append([name, *(cell for pair in cells for cell in pair)])
     return draw(head, rows, style)
 
@@ -127,6 +136,7 @@ def _page(results: Results, form: Literal["markdown", "latex"]) -> Iterator[str]
     for name, result in results.test_sets.items():
         means = "; mean ± sample standard deviation over the seeds" if result.has_seeds() else ""
         yield from words(f"{name}, {result.num_lines:,} sentences{means}")
+        yield from words(f"{test}.") if (test := result.test()) else ()
         yield from ["", *_group_table(result, form), "", *_system_table(result, form)]
         for metric in result.metrics:
             yield from words(f"{metric.name}: {metric.signature}")
@@ -138,9 +148,10 @@ def _text(results: Results) -> Iterator[str]:
     if results.differing_keys:
         yield from ["", "what differs:"]
     for key, values in results.differing_keys.items():
-        yield f"  {key}: " + ", ".join(f"{v} ({n})" for v, n in zip(values, results.runs, strict=True))
+        yield f"  {key}: " + ", ".join(f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
     for name, result in results.test_sets.items():
         yield from ["", f"{name}, {result.num_lines:,} sentences"]
+        yield from [test] if (test := result.test()) else ()
         if result.has_seeds():
             yield from ["mean ± sample standard deviation over the seeds:"]
             yield from (f"  {line}" for line in _group_table(result, "text"))
@@ -152,14 +163,14 @@ def _details(result: Comparison) -> Iterator[str]:
     width = max(map(len, result.names))
     for metric in result.metrics:
         yield from ["", f"{metric.name}  {metric.signature}"]
+        longest = max(len(score.interval_text) for score in metric.systems)
         for system, measured in zip(result.names, metric.systems, strict=True):
-            about = "" if measured.ci is None else f"  95%: {measured.mean:.2f} ± {measured.ci:.2f}"
-            chance = "" if measured.p_value is None else f"  p = {measured.p_value:.4f}"
-            yield f"  {system:{width}}  {measured.score:6.2f}{about}{chance}"
+            about = f"  95%: {measured.interval_text:{longest}}" if measured.interval else ""
+            chance = "" if measured.p_value is None else f"  {p_text(measured.p_value, 'p = ', 'p < ')}"
+            yield f"  {system:{width}}  {measured.score:6.2f}{about}{chance}".rstrip()
     yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
-    for bucket in result.lengths:
-        scores = "  ".join(f"{score:6.2f}" for score in bucket.bleu)
-        yield f"  {bucket.length:12} {bucket.count:6,} sentences  {scores}"
+    buckets = [[b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths]
+    yield from (f"  {line}" for line in draw(["", "sentences", *result.names], buckets, "text"))
     if result.sentences:
         yield from ["", f"where {result.names[result.other]} differs most from {result.names[0]}:"]
     for row in result.sentences:

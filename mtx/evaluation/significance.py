@@ -48,6 +48,16 @@ class SystemScore:
     ci: float | None
     p_value: float | None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the 95% confidence interval over sentences; None with approximate randomisation."""
+        return None if self.mean is None or self.ci is None else (self.mean - self.ci, self.mean + self.ci)
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as it is shown; empty if there is none."""
+        return "" if self.interval is None else "{:.1f} to {:.1f}".format(*self.interval)
+
 
 @dataclass(frozen=True)
 class GroupScore:

@@ -18,13 +18,13 @@ from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.comparison_output import mean_and_p
-from mtx.evaluation.differing_settings import differing_settings
+from mtx.evaluation.differing_settings import differing_settings, setting_text
 from mtx.evaluation.significance import MetricComparison
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.learning_curves import learning_curves
 from mtx.report.page import render
-from mtx.report.run_summary import RunSummary, as_text, read_run, settings_rows
+from mtx.report.run_summary import RunSummary, read_run, settings_rows
 from mtx.report.samples import samples
 from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
@@ -73,7 +73,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         charts=curves, validation_chart=next((c for c in curves if c["title"] == f"Validation {metric}"), None),
         samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
         headlines=list(_headlines(results, first, metric)),
-        differing=[(key, *map(as_text, values)) for key, values in differing_settings(roots).items()],
+        differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],
         other_differences=[key for key, *_ in machine[0][: machine[1]] if key not in _FOLLOWS],
         finished=first.is_finished,
         settings=settings_table[0], settings_differ=range(settings_table[1]),
@@ -245,8 +245,7 @@ def _metrics(comparison: Comparison, first: str) -> list[dict[str, Any]]:
 
 def _metric(metric: MetricComparison) -> dict[str, Any]:
     """The scores of all systems by one metric, with intervals as numbers and as percentages of their common scale."""
-    ranges = [(s.score, s.score) if s.mean is None or s.ci is None else (s.mean - s.ci, s.mean + s.ci)
-              for s in metric.systems]  # fmt: skip
+    ranges = [system.interval or (system.score, system.score) for system in metric.systems]
     low = math.floor(min(low for low, _ in ranges))
     high = max(math.ceil(max(high for _, high in ranges)), low + 1)
 
@@ -255,7 +254,7 @@ def _metric(metric: MetricComparison) -> dict[str, Any]:
 
     rows = [
         {"score": f"{system.score:.2f}", "p": "" if system.p_value is None else p_text(system.p_value),
-         "interval": "" if system.ci is None else f"{start:.1f} to {end:.1f}",
+         "interval": system.interval_text,
          "from": place(start), "to": place(end), "at": place(system.score)}
         for system, (start, end) in zip(metric.systems, ranges, strict=True)
     ]  # fmt: skip

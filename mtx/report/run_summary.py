@@ -10,7 +10,7 @@ from typing import Any
 
 from mtx.config.schema import Config, leaves
 from mtx.errors import DamagedFileError
-from mtx.evaluation.differing_settings import LOCATION_KEYS
+from mtx.evaluation.differing_settings import LOCATION_KEYS, setting_text
 from mtx.files import durable
 from mtx.report.training_history import Event, TrainingHistory, training_history
 from mtx.run.configuration import load_config
@@ -62,13 +62,6 @@ class RunSummary:
         return list(hints.values())
 
 
-def as_text(value: object) -> str:
-    """The value of a setting, as one writes it on the command line."""
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def settings_rows(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
     """The settings that differ from the defaults in one of the runs, each with its value in every run, as text."""
     default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
@@ -77,7 +70,7 @@ def settings_rows(runs: Sequence[RunSummary]) -> list[tuple[str, list[str]]]:
         (key, [values.get(key) for values in of_runs]) for key in dict.fromkeys(key for of in of_runs for key in of)
     ]
     return [
-        (key, list(map(as_text, values)))
+        (key, list(map(setting_text, values)))
         for key, values in rows
         if key not in LOCATION_KEYS and any(value != default.get(key) for value in values)
     ]

@@ -17,6 +17,7 @@ from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.events import DECIDING_METRICS, read_events, recorded_metric
+from mtx.run.layout import RunLayout
 
 
 class StatusFile:
@@ -126,6 +127,13 @@ def unfinished(root: Path) -> str | None:
         case "stopped":
             return f"stopped at step {status.progress()}: {command} goes on"
     return f"has not been trained yet: {command} does it"
+
+
+def translated_step(root: Path) -> int | None:
+    """The step of the translations of an unfinished run: where training ended before it went on; None if unknown."""
+    events = read_events(RunLayout(root).metrics)
+    start = max((number for number, event in enumerate(events) if event["event"] == "start"), default=0)
+    return next((event.get("step") for event in reversed(events[:start]) if event["event"] == "end"), None)
 
 
 def read_status(root: Path) -> Status:

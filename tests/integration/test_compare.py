@@ -222,9 +222,22 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
         f"{spaced} stopped at step 36 of 40: {shlex.join([sys.executable, '-m', 'mtx', 'train', str(spaced)])} goes on"
     )
     told = mtx("compare", runs[0], spaced).stdout.decode()
-    assert f"\nnote: {state}; its translations are those of an earlier step\n" in told
+    assert f"\nnote: {state}; its translations are those of step 40\n" in told
+    (spaced / "metrics.jsonl").write_text('{"event": "start", "step": 36}\n')
+    assert "; its translations are those of an earlier step\n" in mtx("compare", runs[0], spaced).stdout.decode()
     shutil.rmtree(spaced / "evaluation")
     refused(2, [f"{spaced}: has translated no test set: it stopped at step 36 of 40"], "compare", runs[0], spaced)
+
+
+def test_runs_on_other_text_are_no_seed_twins(runs: list[Path]) -> None:
+    record = runs[1] / "sources.json"
+    stored = durable.read_json(record)
+    stored["files"][0]["sha256"] = "0" * 64
+    durable.write_json(record, stored)
+    text = mtx("compare", *runs[:2], "-m", "bleu").stdout.decode()
+    first, name = durable.read_json(runs[0] / "sources.json")["files"][0], Path(stored["files"][0]["path"]).name
+    assert f"  text: {name} {first['sha256'][:8]} ({runs[0]}), {name} 00000000 ({runs[1]})\n" in text
+    assert f"{runs[1]} and {runs[0]} are equal in BLEU" in text and "differ only in their seeds" not in text
 
 
 def test_seed_twins_are_never_worse(runs: list[Path]) -> None:

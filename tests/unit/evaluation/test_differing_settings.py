@@ -6,7 +6,8 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.evaluation.differing_settings import differing_settings, groups_by_seed
+from mtx.evaluation.differing_settings import differing_settings, groups_by_seed, groups_of
+from mtx.files import durable
 from mtx.run.layout import RunLayout
 
 
@@ -29,3 +30,65 @@ def test_differing_settings_are_those_of_the_runs_without_their_places(systems: 
 
 def test_runs_with_different_seeds_form_a_group_and_a_repeated_seed_does_not(systems: list[Path]) -> None:
     assert groups_by_seed(systems) == [[1, 3], [2], [4]]
+
+
+def record(run: Path, *sha256: str) -> None:
+    files = [
+        {"path": f"/text/{name}", "sha256": value} for name, value in zip(("a.tsv", "b.tsv"), sha256, strict=False)
+    ]
+    durable.write_json(RunLayout(run).sources, {"files": files})
+
+
+def set_data(run: Path, **values: object) -> None:
+    """Give a run the seed in its place and a `data` section."""
+    seed = {"base": 1, "seed": 2, "same_seed": 3}[run.name]
+    config = Config.model_validate({"run_dir": str(run), "seed": seed, "model": {"dropout": 0.1}, "data": values})
+    RunLayout(run).config.write_text(settings.dump(config))
+
+
+def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
+    base, _, seed, same_seed = systems[1:]
+    for run, second in ((base, "2" * 64), (same_seed, "3" * 64)):
+        set_data(run)
+        record(run, "1" * 64, second)
+    assert groups_by_seed([base, same_seed]) == [[0], [1]]
+    assert groups_by_seed([seed, base, same_seed]) == [[0, 1], [2]], "a run without a record goes by its settings"
+    text = [None, ("b.tsv 22222222",), ("b.tsv 33333333",)]
+    assert differing_settings([seed, base, same_seed])["text"] == text
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["first and 1 more seed", "third"]
+    set_data(same_seed, dir="/other")
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["data.dir=null", "data.dir=/other"]
+
+
+def test_equal_text_in_another_place_is_the_same_text(systems: list[Path]) -> None:
+    base, _, seed, same_seed = systems[1:]
+    set_data(base, dir="/here", train=["a.tsv"], valid="b.tsv")
+    set_data(seed, dir="/there", train=[{"name": "c.tsv"}], valid="d.tsv")
+    set_data(same_seed, dir="/there", train=["c.tsv", "d.tsv"])
+    assert groups_by_seed([base, seed]) == [[0], [1]] and "data.dir" in differing_settings([base, seed])
+    for run in (base, seed, same_seed):
+        record(run, "1" * 64, "2" * 64)
+    assert groups_by_seed([base, seed, same_seed]) == [[0, 1], [2]], "files in another role count"
+    assert differing_settings([base, seed]).keys() == {"seed"}
+    set_data(seed, dir="/here", train=[{"name": "a.tsv", "weight": 2}], valid="b.tsv")
+    assert differing_settings([base, seed]).keys() == {"data.train", "seed"}
+    record(seed, "1" * 64, "3" * 64)
+    set_data(seed, dir="/there", train=["a.tsv"], valid="b.tsv")
+    assert differing_settings([base, seed]).keys() == {"data.dir", "seed", "text"}
+
+
+def test_a_damaged_record_says_nothing(systems: list[Path]) -> None:
+    record(systems[1], "1" * 64)
+    RunLayout(systems[4]).sources.write_text("{")
+    assert groups_by_seed([systems[1], systems[4]]) == [[0, 1]]
+
+
+def test_a_setting_without_a_value_is_null(systems: list[Path]) -> None:
+    set_data(systems[1], valid="b.tsv")
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["a", "b", "c"]
+    set_data(systems[4])
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["data.valid=b.tsv", "data.valid=null"]
