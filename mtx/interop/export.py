@@ -121,8 +121,9 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
+    root = model_directory(model)
     if is_run(model):
-        return model_directory(model), model
+        return root, model
     parent = model.resolve().parent
     return model, parent if is_run(parent) and model_directory(parent) == model.resolve() else None
 
