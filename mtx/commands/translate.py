@@ -202,7 +202,7 @@ def load_translator(
     names = _PRECISIONS[engine]
     if precision is not None and precision not in names:
         raise UsageError(f"--precision {precision}: the engine {engine.value} has {', '.join(names)}")
-    precision_name = str(precision or names[0])
+    precision_name: Any = str(precision or names[0])
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())
