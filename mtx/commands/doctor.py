@@ -22,6 +22,7 @@ _PACKAGES = (
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol", "tensorboard": "training.tensorboard",
+    "transformers": "the comparison of --to huggingface",
 }  # fmt: skip
 
 
