@@ -28,6 +28,7 @@ from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
+from mtx.files.sizes import counted
 from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
@@ -187,9 +188,9 @@ def _announce(trainer: Trainer) -> None:
     if ends_by == "max_steps" and done > last:
         logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
     logger.info(
-        "training %s on %s in %s, %d threads: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
+        "training %s on %s in %s, %s: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
         f"{config.data.src}-{config.data.tgt} into {config.run_dir}", runtime.device, runtime.precision,
-        runtime.threads, f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
+        counted(runtime.threads, "thread"), f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
     )  # fmt: skip
     if note := export_note(config.model):
         logger.info("note: %s", note)

@@ -75,7 +75,8 @@ def _check(
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one for each")
     if (layer is None) != (head is None) or (kind is not None and layer is None):
-        raise UsageError("one map needs --layer and --head together", "--kind cross --layer 1 --head 1")
+        name = (kind or Kind.cross).value
+        raise UsageError("one map needs --layer and --head together", f"--kind {name} --layer 1 --head 1")
     if layer is not None and not is_picture:
         raise UsageError(f"--layer and --head choose the map of a .png, got -o {output}", "the page shows them all")
     if is_picture and len(sentences) > 1:

@@ -11,6 +11,7 @@ from mtx.commands.help import NOT_YET
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
 from mtx.files.shell import install_command
+from mtx.files.sizes import counted
 from mtx.files.streams import print_json, print_lines
 from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
@@ -21,6 +22,7 @@ _PACKAGES = (
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol", "tensorboard": "training.tensorboard",
+    "transformers": "the comparison of --to huggingface",
 }  # fmt: skip
 
 
@@ -38,11 +40,12 @@ def doctor(
         return
     cpu, gpu, disk, trial = facts["cpu"], facts["gpu"], facts["disk"], facts["device"]
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
+    counts = counted(cpu["cores"], "core"), counted(cpu["threads"], "thread")
     lines = [
         f"mtx:      {facts['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
         f"packages: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
         *_missing(facts["versions"]),
-        f"CPU:      {cpu['name']}, {cpu['cores']} cores, {cpu['threads']} threads, fast in {cpu['precision']}",
+        f"CPU:      {cpu['name']}, {', '.join(counts)}, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
         f"memory:   {facts['memory_gb'] or 'unknown'} GB",
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",

@@ -12,6 +12,7 @@ from typing import IO
 
 from mtx.errors import DataError
 from mtx.files import streams, text_files
+from mtx.files.sizes import counted
 
 _BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
@@ -59,7 +60,7 @@ def paired(
     for block in lines:
         partners = list(itertools.islice(others, len(block)))
         if len(partners) < len(block):
-            raise DataError(f"{path} has {total + len(partners)} lines, the text has more")
+            raise DataError(f"{path} has {counted(total + len(partners), 'line')}, the text has more")
         total += len(block)
         yield block, partners
     if next(others, None) is not None:

@@ -1,7 +1,6 @@
 """Shared by all commands: types of options, settings on a command line, opening input and output, printing scores."""
 
 import contextlib
-import io
 import itertools
 import logging
 import os
@@ -159,14 +158,28 @@ def default_page(name: str) -> Path:
     return path
 
 
-def refuse_own_output(source: IO[bytes], sink: IO[bytes]) -> None:
-    """Refuse to translate a text to its own end (`FILE >> FILE`): mtx would read its own output without end."""
+def refuse_own_output(sink: IO[bytes], output: Path | None, *texts: IO[bytes] | Path | None) -> None:
+    """Refuse to write over a text that is read, or to its end (`FILE >> FILE`), which would be read without end.
+
+    Args:
+        sink: what is written to, for `output` a new file that will replace it.
+    """
+    target = _status(sink if output is None else output)
+    for about in map(_status, texts):
+        if target and about and stat.S_ISREG(about.st_mode) and os.path.samestat(about, target):
+            if output is None:
+                raise UsageError(
+                    "the output goes to the end of the text that is read", "-o FILE or > FILE, another file"
+                )
+            raise UsageError(f"-o {output}: is a text that is read, and it would be replaced", "name another file")
+
+
+def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
+    """What the system says about a file; None if there is none."""
     try:
-        about, other = os.fstat(source.fileno()), os.fstat(sink.fileno())
-    except io.UnsupportedOperation:  # a stream of a test
-        return
-    if stat.S_ISREG(about.st_mode) and os.path.samestat(about, other):
-        raise UsageError("the output goes to the end of the text that is read", "-o FILE or > FILE, another file")
+        return None if file is None else file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
+    except OSError:  # no such file, or a stream of a test, which has no number
+        return None
 
 
 def _refuse_own(path: Path) -> None:

@@ -48,6 +48,13 @@ class Precision(StrEnum):
     int8 = "int8"
 
 
+class TorchPrecision(StrEnum):
+    """Number formats of the weights that torch computes with."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+
+
 # the precisions of each engine, the default first
 _PRECISIONS = {
     Engine.torch: (Precision.fp32, Precision.bf16),
@@ -98,9 +105,9 @@ def translate(
     from mtx.commands import line_blocks
 
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
-    invalid, invalid_prefixes = InvalidLines("lines"), InvalidLines("lines of --prefix")
+    invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
     with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(source, sink)
+        refuse_own_output(sink, output, source, prefix)
         translator = load_translator(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
             max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
@@ -157,7 +164,7 @@ def logprob(
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
     output: Output = None,
     length_penalty: Alpha = None,
-    precision: OnePrecision = None,
+    precision: Annotated[TorchPrecision, typer.Option(help="fp32 or bf16.")] = TorchPrecision.fp32,
     threads: Threads = None,
     device: Device = "auto",
     as_json: AsJson = False,
@@ -166,7 +173,7 @@ def logprob(
     from mtx.commands import line_blocks
 
     with open_input(src) as source, open_output(output) as sink:
-        refuse_own_output(source, sink)
+        refuse_own_output(sink, output, source, tgt)
         translator: Any = load_translator(
             model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty
         )
@@ -180,7 +187,7 @@ def logprob(
 
 
 def load_translator(
-    model: str, engine: Engine = Engine.torch, precision: Precision | None = None, *, device: str = "auto",
+    model: str, engine: Engine = Engine.torch, precision: str | None = None, *, device: str = "auto",
     threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int = 4096, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
@@ -194,8 +201,8 @@ def load_translator(
 
     names = _PRECISIONS[engine]
     if precision is not None and precision not in names:
-        raise UsageError(f"--precision {precision.value}: the engine {engine.value} has {', '.join(names)}")
-    precision_name = (precision or names[0]).value
+        raise UsageError(f"--precision {precision}: the engine {engine.value} has {', '.join(names)}")
+    precision_name: Any = str(precision or names[0])
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())

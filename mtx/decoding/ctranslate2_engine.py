@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
-from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
+from mtx.decoding.options import Candidate, Sampling, SearchOptions, check_number, penalty
 from mtx.decoding.text_translator import Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
@@ -33,6 +33,7 @@ _BATCH_TOKENS = {"cpu": 512, "cuda": 8192}
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+Precision = Literal["fp32", "fp16", "int8"]
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _NUM_SEEDS = 1 << 32  # larger seeds wrap around, because CTranslate2 takes 32 bits
 _STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
@@ -96,7 +97,7 @@ class CTranslate2Translator(TextTranslator):
     def load(
         cls, directory: str | Path, *, device: str = "auto", threads: int | None = None, beam_size: int | None = None,
         length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
-        split_sentences: bool | None = None, precision: str | None = None,
+        split_sentences: bool | None = None, precision: Precision | None = None,
     ) -> "CTranslate2Translator":  # fmt: skip
         """Loads a directory that `mtx export --to ctranslate2` wrote.
 
@@ -109,21 +110,21 @@ class CTranslate2Translator(TextTranslator):
 
         Raises:
             UsageError: the directory is no export, or this machine lacks the device or the precision.
+            TypeError, ValueError: another argument is of another type, or out of its range.
             DamagedFileError: a file differs from its manifest or does not fit the model.
         """
         path = Path(directory)
         if not (path / EXPORT_CONFIG).is_file():
-            help = mtx_command("export", path, "--to", "ctranslate2", "-o", "DIR")
-            raise UsageError(f"{path}: is no CTranslate2 export", help)
+            help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")
+            raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
         described = description.read(path, _FILES, name=EXPORT_CONFIG)
         info = described.info
         if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
             raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")
         check_export(path, described.config, described.tokenizer.vocabulary(), info["num_positions"])
-        options = SearchOptions(
-            beam_size or int(info["beam_size"]),
-            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
-        )  # fmt: skip
+        options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
+        if threads is not None:
+            check_number("threads", threads, 1)
         kind, index = _find_device(device)
         threads = (threads or num_cores()) if kind == "cpu" else 1
         workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
@@ -265,6 +266,7 @@ class CTranslate2Translator(TextTranslator):
 def _find_device(name: str) -> tuple[str, int]:
     """Returns cpu or cuda, and its index, for `auto`, `cpu`, `cuda` or `cuda:1`; nothing falls back silently."""
     count = library().get_cuda_device_count()
+    name = str(name)  # None too is answered below
     if name == "auto":
         return ("cuda" if count else "cpu"), 0
     kind, _, number = name.partition(":")

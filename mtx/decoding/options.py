@@ -1,6 +1,12 @@
 """The options and results of a search, shared by the torch engine and the CTranslate2 engine. No torch here."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+from mtx.config.limits import MAX_LENGTH_PENALTY, MAX_TEMPERATURE
 
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 
@@ -16,6 +22,9 @@ class Sampling:
         top_p: after `top_k`, draw only from the smallest set of tokens whose probabilities sum to at least this
             (nucleus sampling, Holtzman et al. 2020).
         seed: a sample depends only on the seed, the source and the number of the sample.
+
+    Raises:
+        TypeError, ValueError: for a value that is no number, or one that no distribution has.
     """
 
     num_samples: int = 1
@@ -23,6 +32,13 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("num_samples", self.num_samples, 1)
+        check_number("temperature", self.temperature, 0.01, MAX_TEMPERATURE, kind=Real)
+        check_number("top_k", self.top_k, 0)
+        check_number("top_p", self.top_p, 0.01, 1.0, kind=Real)
+        check_number("seed", self.seed, -math.inf)
 
 
 @dataclass(frozen=True)
@@ -34,12 +50,34 @@ class SearchOptions:
         length_penalty: alpha of ((5 + |Y|) / 6)^alpha.
         max_length: most target tokens, `</s>` included; None means the source's number of tokens + 50.
         sampling: None means beam search.
+
+    Raises:
+        TypeError, ValueError: for a value of another type, or out of its range.
     """
 
     beam_size: int = 4
     length_penalty: float = 0.6
     max_length: int | None = None
     sampling: Sampling | None = None
+
+    def __post_init__(self) -> None:
+        check_number("beam_size", self.beam_size, 1)
+        check_number("length_penalty", self.length_penalty, 0, MAX_LENGTH_PENALTY, kind=Real)
+        if self.max_length is not None:
+            check_number("max_length", self.max_length, 1)
+        if not isinstance(self.sampling, Sampling | None):
+            raise TypeError(f"sampling={_shown(self.sampling)}: expected a Sampling or None")
+
+    @classmethod
+    def of_model(
+        cls, info: Mapping[str, Any], beam_size: int | None, length_penalty: float | None, max_length: int | None,
+        sampling: Sampling | None,
+    ) -> "SearchOptions":  # fmt: skip
+        """The options of a model with this `info` of its directory; None means the model's own."""
+        return cls(
+            int(info["beam_size"]) if beam_size is None else beam_size,
+            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
+        )  # fmt: skip
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
         """Returns the most target tokens, `</s>` included, of a translation of `source`; the prefix always fits."""
@@ -53,6 +91,23 @@ class Candidate:
 
     ids: list[int]
     score: float
+
+
+def check_number(name: str, value: Any, least: float, most: float = math.inf, kind: type = Integral) -> None:
+    """Checks that an argument is a number from `least` to `most`, a whole one unless `kind` is Real.
+
+    Raises:
+        TypeError, ValueError: it is not; the message is one line with the value and what is expected.
+    """
+    is_number = isinstance(value, kind) and not isinstance(value, bool)
+    if not is_number or not least <= value <= most:
+        bounds = "" if least == -math.inf else f" from {least}" + ("" if most == math.inf else f" to {most}")
+        message = f"{name}={_shown(value)}: expected a {'whole ' if kind is Integral else ''}number{bounds}"
+        raise ValueError(message) if is_number else TypeError(message)
+
+
+def _shown(value: object) -> str:
+    return " ".join(repr(value).split())[:100]
 
 
 def penalty(length: int, alpha: float) -> float:

@@ -8,7 +8,7 @@ translated in parts. This module does not need torch; the engines are `mtx.decod
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +67,8 @@ class TextTranslator(ABC):
         A model without a record, of an earlier version or imported, counts as trained on single sentences, which
         nearly all parallel text consists of.
         """
+        if not isinstance(split_sentences, bool | None):
+            raise TypeError(f"split_sentences={split_sentences!r}: expected True, False or None")
         knows_single_ones = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
         is_split = knows_single_ones if split_sentences is None else split_sentences
         self.splitter = sentence_splitter(self.src) if is_split else None
@@ -104,7 +106,7 @@ class TextTranslator(ABC):
             name: how messages call a prefix, before its number.
 
         Raises:
-            TypeError: `lines` or `prefixes` is a single str.
+            TypeError: `lines` or `prefixes` is no list of str.
             ValueError: there are not as many prefixes as lines.
             DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
@@ -186,15 +188,20 @@ def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | Non
     """Checks the arguments of a method that takes lines, and perhaps as many `others`.
 
     Raises:
-        TypeError: one of them is a single str or bytes, whose characters would count as lines.
+        TypeError: one of them is no list of str, or a single str or bytes, whose characters would count as lines.
         ValueError: there are not as many others as lines.
     """
-    for argument in (lines, others):
+    for argument in (lines, [] if others is None else others):
         if isinstance(argument, str | bytes):
             example = f"{method}([{argument[:20]!r}])[0]"
             raise TypeError(
                 f"expected a list of lines, got a single {type(argument).__name__}; for one line: {example}"
             )
+        if not isinstance(argument, Collection):
+            raise TypeError(f"{method}: expected a list of lines, got {type(argument).__name__}")
+        for number, line in enumerate(argument, start=1):
+            if not isinstance(line, str):
+                raise TypeError(f"{method}: line {number} is of the type {type(line).__name__}, expected str")
     if others is not None and len(others) != len(lines):
         raise ValueError(f"there are {len(lines)} lines, but {len(others)} to go with them")
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -18,7 +19,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
-from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions
+from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs
 from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
@@ -29,6 +30,7 @@ from mtx.model.transformer import Transformer
 from mtx.model_directory import storage
 from mtx.run.contents import model_directory
 
+Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 
@@ -45,9 +47,12 @@ class Translator(TextTranslator):
 
     def __init__(
         self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
-        precision: str = "fp32", threads: int | None = None, batch_tokens: int = 4096, src: str = "src",
+        precision: Precision = "fp32", threads: int | None = None, batch_tokens: int = 4096, src: str = "src",
         tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
+        if threads is not None:
+            check_number("threads", threads, 1)
+        check_number("batch_tokens", batch_tokens, 1)
         num_positions = None if model.tgt_positions is None else len(model.tgt_positions)
         super().__init__(
             tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=num_positions, src=src, tgt=tgt,
@@ -60,7 +65,7 @@ class Translator(TextTranslator):
 
     @classmethod
     def load(
-        cls, model: str | Path, *, device: str = "auto", precision: str = "fp32", threads: int | None = None,
+        cls, model: str | Path, *, device: str = "auto", precision: Precision = "fp32", threads: int | None = None,
         beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
         sampling: Sampling | None = None, batch_tokens: int = 4096, split_sentences: bool | None = None,
     ) -> "Translator":  # fmt: skip
@@ -75,6 +80,7 @@ class Translator(TextTranslator):
 
         Raises:
             UsageError: there is no such model, device or precision.
+            TypeError, ValueError: another argument is of another type, or out of its range.
             DamagedFileError: a file of the model is missing or damaged.
         """
         if precision not in _DTYPES:
@@ -84,10 +90,7 @@ class Translator(TextTranslator):
             raise UsageError(f"{model}: no such model directory or run directory")
         loaded = storage.load(model_directory(path))
         info = loaded.info
-        options = SearchOptions(
-            beam_size or int(info["beam_size"]),
-            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
-        )  # fmt: skip
+        options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
         config = loaded.model.config
         loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
         translator = cls(
@@ -148,7 +151,7 @@ class Translator(TextTranslator):
             names: how messages call a line of `src` and of `tgt`, before its number.
 
         Raises:
-            TypeError: `src` or `tgt` is a single str.
+            TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
@@ -167,12 +170,14 @@ class Translator(TextTranslator):
         """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
 
         Raises:
-            TypeError: `src` or `tgt` is a single str.
+            TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         require_lines(src, "attention_maps", tgt)
         src_ids = self._ids(src, is_target=False)
+        if not src_ids:
+            return []
         check_lengths(src_ids, self.max_tokens, "line")
         if tgt is None:
             tgt_ids = [candidates[0].ids for candidates in self.decode(src_ids, [[] for _ in src_ids])]

@@ -1,4 +1,9 @@
-"""Sizes for messages: the only place that writes a number of bytes as MB or GB."""
+"""Sizes and numbers for messages: the only place that writes a number of bytes as MB or GB."""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things, such as `1 line` or `2,000 lines`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def readable(*sizes: int) -> list[str]:

@@ -14,6 +14,7 @@ from mtx.errors import DataError, UsageError
 from mtx.files.encodings import likely_encoding, wide_encoding
 from mtx.files.file_kinds import BEGINNING_BYTES, kind_of
 from mtx.files.shell import shell_command
+from mtx.files.sizes import counted
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
 _BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
@@ -157,8 +158,8 @@ class InvalidLines:
         what: what the lines are called in `message`.
     """
 
-    def __init__(self, what: str):
-        self._what, self.count = what, 0
+    def __init__(self, place: str = ""):
+        self._place, self.count = place, 0
         self._sample: list[bytes] = []
 
     def replace(self, lines: list[str]) -> list[str]:
@@ -174,7 +175,7 @@ class InvalidLines:
         if not self.count:
             return None
         guess = _perhaps(likely_encoding(b"\n".join(self._sample)))
-        return f"{self.count} {self._what} held invalid UTF-8, read as U+FFFD{guess}"
+        return f"{counted(self.count, 'line')}{self._place} held invalid UTF-8, read as U+FFFD{guess}"
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,7 @@ import yaml
 
 from mtx.files.shell import requirement, shell_command
 from mtx.interop.licences import Licences
-from mtx.interop.marian_card import language_codes, score_lines
+from mtx.interop.marian_card import compared, language_codes, score_lines
 from mtx.interop.model_card import shown
 from mtx.interop.verify import Comparison
 from mtx.run.layout import EXPORT_EXAMPLE
@@ -28,8 +28,9 @@ python {example} < input.txt > output.txt
 ```
 
 `{example}` translates one sentence a line and shows what a program needs; neither mtx nor torch is used. Sources longer
-than {max_tokens} tokens are cut off there. With mtx, `mtx translate DIR --engine ctranslate2` does the same and takes
-lines of any length; `DIR` is this directory.
+than {max_tokens} tokens are cut off there, and a translation can have 50 tokens more than that. `mtx translate DIR
+--engine ctranslate2` (`DIR` is this directory) searches in the same way, but translates the sentences of a line one by
+one if the model was trained on single sentences, a longer line in parts, and stops at the source's length + 50 tokens.
 
 ## How good it is
 
@@ -66,15 +67,5 @@ def ctranslate2_card(
         install=shell_command("pip", "install", requirement("ctranslate2"), requirement("sentencepiece")),
         example=EXPORT_EXAMPLE, max_tokens=info["max_tokens"],
         scores="\n".join(["Before the export, in fp32:", "", *lines]) if lines else "It was not scored.",
-        comparison=_compared(comparison), licence=licences.sentence(),
+        comparison=compared(comparison), licence=licences.sentence(),
     )  # fmt: skip
-
-
-def _compared(comparison: Comparison | None) -> str:
-    if comparison is None:
-        return "The translations of this export were not compared with those of the model that it was made from."
-    text = f"On {comparison.num_lines:,} lines, {comparison.identical:.1%} of its translations are those of the model"
-    if comparison.has_references:
-        difference = f"{comparison.bleu_difference:+.2f}"
-        return f"{text} that it was made from; its BLEU differs from that model's by {difference}."
-    return f"{text} that it was made from; the others are {comparison.bleu_difference:.2f} BLEU apart."

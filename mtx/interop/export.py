@@ -20,6 +20,7 @@ from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
+from mtx.interop.marian_card import model_card
 from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
 from mtx.model_directory import storage
 from mtx.run.contents import is_prepared, is_run, model_directory
@@ -86,8 +87,11 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
         if comparison is not None:
             check_tolerances(comparison, precision)
             if to == "ctranslate2":
-                durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores, comparison))
-                durable.write_manifest(new, (CARD,))
+                card = ctranslate2_card(loaded.info, precision, scores, comparison)
+            else:
+                card = model_card(loaded, scores, comparison)
+            durable.write_text(new / CARD, card)
+            durable.write_manifest(new, (CARD,))
         if directory.exists():
             durable.remove_directory(directory)
         new.rename(directory)
@@ -121,8 +125,9 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
+    root = model_directory(model)
     if is_run(model):
-        return model_directory(model), model
+        return root, model
     parent = model.resolve().parent
     return model, parent if is_run(parent) and model_directory(parent) == model.resolve() else None
 

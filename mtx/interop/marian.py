@@ -18,9 +18,10 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.model.architecture import Shape, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.model_directory import storage
+from mtx.run.layout import MARIAN_SOURCE_MODEL
 
 CONFIG, GENERATION_CONFIG, TOKENIZER_CONFIG = "config.json", "generation_config.json", "tokenizer_config.json"
-WEIGHTS, VOCABULARY, SOURCE_MODEL, TARGET_MODEL = "model.safetensors", "vocab.json", "source.spm", "target.spm"
+WEIGHTS, VOCABULARY, SOURCE_MODEL, TARGET_MODEL = "model.safetensors", "vocab.json", MARIAN_SOURCE_MODEL, "target.spm"
 
 # `model.tie`: whether MarianMT's share_encoder_decoder_embeddings and tie_word_embeddings are set.
 TIES: dict[str, tuple[bool, bool]] = {"all": (True, True), "target": (False, True), "none": (False, False)}

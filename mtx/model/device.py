@@ -35,7 +35,7 @@ def find_device(name: str) -> torch.device:
         if reason := unusable_gpu():
             logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", name):
+    if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, number = name.partition(":")
     if kind == "cuda" and not torch.cuda.is_available():

@@ -13,9 +13,21 @@ from typing import Any
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
+from mtx.files.shell import mtx_command, shell_command
 from mtx.run import lock
-from mtx.run.layout import HYPOTHESIS_TEXT, OPTIMIZER, SCORES, RunLayout, checkpoint_step
+from mtx.run.layout import (
+    HYPOTHESIS_TEXT,
+    MARIAN_SOURCE_MODEL,
+    MODEL_CONFIG,
+    OPTIMIZER,
+    REPORT,
+    SCORES,
+    STATE,
+    RunLayout,
+    checkpoint_step,
+)
 
+_PARTS = {STATE: "a checkpoint", REPORT: "the prepared data"}  # of a run, by a file in them
 # The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
@@ -106,9 +118,23 @@ def is_full_checkpoint(path: Path) -> bool:
 
 
 def model_directory(model: Path) -> Path:
-    """The model directory that a MODEL argument means: `model/` of a run directory, else the argument itself."""
+    """The model directory that a MODEL argument means: `model/` of a run directory, else the argument itself.
+
+    Raises:
+        UsageError: if the argument is a part of a run or a MarianMT directory; it says so, and names what to give.
+    """
     inner = RunLayout(model).model
-    return inner if inner.is_dir() else model
+    if inner.is_dir() or is_run(model):
+        return inner if inner.is_dir() else model
+    if (model / MARIAN_SOURCE_MODEL).is_file():
+        help = f"{mtx_command('import', model, '-o', 'MODEL')} makes a model directory of it"
+        raise UsageError(f"{model}: is a MarianMT directory for transformers, not a model directory of mtx", help)
+    kind = next((kind for name, kind in _PARTS.items() if (model / name).is_file()), None)
+    if kind is None or (model / MODEL_CONFIG).is_file():
+        return model
+    run = next((path for path in (*model.parents[:2], *model.resolve().parents[:2]) if is_run(path)), None)
+    help = "MODEL is a run directory or a model directory" if run is None else f"its run: {shell_command(run)}"
+    raise UsageError(f"{model}: is {kind} of a run, not a model directory", help)
 
 
 def translated_tests(paths: RunLayout) -> list[str]:

@@ -27,6 +27,9 @@ KEPT_EXPORT_PREFIX = "ctranslate2-"  # and the precision: the name of an export 
 CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
 CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 
+# In a MarianMT directory, as transformers has it and an export to Hugging Face is
+MARIAN_SOURCE_MODEL = "source.spm"
+
 
 def test_store(name: str) -> str:
     """The file name of the token store of the test set `name`, inside a data directory."""

@@ -59,6 +59,7 @@ def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[
     refused(2, ["shows one sentence, got 2"], "attention", trained, "one", "two", "-o", picture)
     refused(2, ["--layer and --head together"], "attention", trained, "one", "-o", picture, "--layer", "1")
     refused(2, ["--layer and --head together"], "attention", trained, "one", "-o", picture, "--kind", "cross")
+    refused(2, ["--kind encoder --layer 1"], "attention", trained, "one", "-o", picture, "--kind", "encoder")
     refused(2, [".png"], "attention", trained, "one", "-o", page, "--layer", "1", "--head", "1")
     refused(2, ["layers 1 to 1"], "attention", trained, "one", "-o", picture, "--layer", "2", "--head", "1")
     refused(2, ["no such model"], "attention", tmp_path / "none", "one", "-o", page)

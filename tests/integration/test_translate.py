@@ -42,7 +42,7 @@ def test_as_many_lines_out_as_in_in_order(trained: Path, tmp_path: Path) -> None
     assert b"3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252\n" in german.stderr, "U+FFFD is valid"
     (tmp_path / "prefix").write_bytes(b"eins\xff\n")
     prefixed = mtx("translate", trained, "--prefix", tmp_path / "prefix", stdin=b"one\n")
-    assert prefixed.returncode == 0 and b"1 lines of --prefix held invalid UTF-8" in prefixed.stderr
+    assert prefixed.returncode == 0 and b"1 line of --prefix held invalid UTF-8" in prefixed.stderr
 
     alone = mtx("translate", trained, stdin=b"one two\nthree four\n")
     assert alone.stdout.decode().splitlines() == [lines[0], lines[-1]]

@@ -164,14 +164,19 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
     refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8")
     refused(2, ["--engine", "ctranslate2"], "translate", trained, text, "--engine", "onnx")
-    refused(1, [str(short), "1 lines"], "translate", trained, text, "--prefix", short, "-o", tmp_path / "out")
+    refused(1, [str(short), "has 1 line,"], "translate", trained, text, "--prefix", short, "-o", tmp_path / "out")
     refused(1, [str(text), "more lines"], "translate", trained, short, "--prefix", text, "-o", tmp_path / "out")
-    refused(1, [str(short), "1 lines"], "logprob", trained, text, short, "-o", tmp_path / "out")
+    refused(1, [str(short), "has 1 line,"], "logprob", trained, text, short, "-o", tmp_path / "out")
     long = tmp_path / "long"
     long.write_text("one two\n" * 3 + "one " * 500 + "\n")
     refused(1, [str(long), "line 4", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
-    assert not (tmp_path / "out").exists()
+    for other in (["--prefix", short, "-o", short], ["-o", text]):
+        refused(2, [str(other[-1]), "it would be replaced"], "translate", trained, text, *other)
+    (tmp_path / "link").symlink_to(short)
+    refused(2, ["it would be replaced"], "logprob", trained, text, short, "-o", tmp_path / "link")
+    refused(2, ["'int8' is not one of 'fp32', 'bf16'"], "logprob", trained, text, short, "--precision", "int8")
+    assert not (tmp_path / "out").exists() and (text.read_bytes(), short.read_bytes()) == (TEXT, b"one\n")
 
 
 @pytest.mark.parametrize("value", ["1e308", "inf", "nan", "-1", "1000.1", "9" * 400])

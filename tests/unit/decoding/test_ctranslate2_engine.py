@@ -171,6 +171,12 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
     refused(UsageError, "device mps", exports / "export-0", device="mps")
     refused(UsageError, "0 CUDA devices|cuda:99", exports / "export-0", device="cuda:99")
     refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")
+    refused(ValueError, "threads=0: expected", exports / "export-0", threads=0)
+    refused(ValueError, "beam_size=0: expected", exports / "export-0", beam_size=0)
+    refused(UsageError, "device None", exports / "export-0", device=None)
+    with pytest.raises(UsageError, match="nope: no such directory") as caught:
+        CTranslate2Translator.load("nope")
+    assert "export MODEL --to" in (caught.value.help or "")
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in (exports / "export-0").iterdir():

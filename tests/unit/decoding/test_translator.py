@@ -2,8 +2,12 @@
 
 import itertools
 import logging
+import math
 import random
+import re
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -225,9 +229,46 @@ def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
             translator.log_probs(*arguments)
     with pytest.raises(TypeError, match="got a single bytes"):
         translator.translate(["a"], b"I")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="^translate: expected a list of lines, got NoneType$"):
+        translator.translate(None)  # type: ignore[arg-type]
+    for lines in (["a", None], ["a", 1]):
+        for call in (lambda lines: translator.translate(["a", "b"], lines), translator.translate):
+            with pytest.raises(TypeError, match=r"^translate: line 2 is of the type (int|NoneType), expected str$"):
+                call(lines)
+    assert translator.attention_maps([]) == []
     for call in (translator.translate, translator.log_probs, translator.attention_maps):
         with pytest.raises(ValueError, match="there are 2 lines, but 1 to go with them"):
             call(["a", "b"], ["c"])
+
+
+@pytest.mark.parametrize("arguments, error, message", [
+    ({"beam_size": 0}, ValueError, "beam_size=0: expected a whole number from 1"),
+    ({"beam_size": True}, TypeError, "beam_size=True: expected a whole number from 1"),
+    ({"length_penalty": math.nan}, ValueError, "length_penalty=nan: expected a number from 0 to 50.0"),
+    ({"max_length": 0}, ValueError, "max_length=0: expected a whole number from 1"),
+    ({"threads": 0}, ValueError, "threads=0: expected a whole number from 1"),
+    ({"threads": -1}, ValueError, "threads=-1: expected a whole number from 1"),
+    ({"batch_tokens": 0}, ValueError, "batch_tokens=0: expected a whole number from 1"),
+    ({"split_sentences": "no"}, TypeError, "split_sentences='no': expected True, False or None"),
+    ({"sampling": 1}, TypeError, "sampling=1: expected a Sampling or None"),
+    ({"device": None}, UsageError, "device=None: expected auto, cpu, cuda, cuda:1 or mps"),
+])  # fmt: skip
+def test_arguments_out_of_their_range_are_refused(
+    arguments: dict[str, Any], error: type[Exception], message: str, trained: Path
+) -> None:
+    with pytest.raises(error, match=f"^{re.escape(message)}$"):
+        Translator.load(trained, **arguments)
+
+
+@pytest.mark.parametrize("wrong, expected", [
+    ({"temperature": 0}, "number from 0.01 to 1000.0"), ({"top_p": 0}, "number from 0.01 to 1.0"),
+    ({"top_k": -1}, "whole number from 0"), ({"num_samples": 0}, "whole number from 1"),
+    ({"seed": None}, "whole number"),
+])  # fmt: skip
+def test_samples_of_no_distribution_are_refused(wrong: dict[str, Any], expected: str) -> None:
+    ((name, value),) = wrong.items()
+    with pytest.raises((TypeError, ValueError), match=f"^{name}={value}: expected a {expected}$"):
+        Sampling(**wrong)
 
 
 def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: Tokenizer) -> None:

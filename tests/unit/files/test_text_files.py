@@ -218,8 +218,11 @@ def test_escaped_lines_tell_invalid_bytes_from_u_fffd(tmp_path: Path) -> None:
 
 
 def test_invalid_lines_are_counted_and_guessed_at() -> None:
-    invalid = text_files.InvalidLines("lines")
+    invalid = text_files.InvalidLines()
     assert invalid.replace(["a", "\ufffd"]) == ["a", "\ufffd"] and invalid.message() is None
     lines = [GERMAN.encode("cp1252").decode("utf-8", "surrogateescape")] * 3
     assert invalid.replace(["a", *lines])[:2] == ["a", "Das M\ufffddchen l\ufffduft \ufffdber die Stra\ufffde.\n"]
+    one = text_files.InvalidLines(" of --prefix")
+    one.replace(lines[:1])
+    assert (one.message() or "").startswith("1 line of --prefix held invalid UTF-8")
     assert invalid.message() == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"

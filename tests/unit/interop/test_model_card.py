@@ -33,6 +33,7 @@ def test_the_hub_can_read_it() -> None:
         "28,995 of 29,000 pairs were trained on, 0 were held out" in text
         and "4,500 steps of 25,000 target tokens, seed 1" in text
     )
+    assert "`pip install .` in a checkout of mtx's repository" in text and "mtx-translate" not in text
     assert "21 min on cpu in bf16, torch 2.13.0" in text and "3+3 layers, width 256" in text
 
 

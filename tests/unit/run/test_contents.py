@@ -28,7 +28,7 @@ from mtx.run.contents import (
     translated_tests,
 )  # fmt: skip
 from mtx.run.events import read_events
-from mtx.run.layout import OPTIMIZER, WEIGHTS, RunLayout
+from mtx.run.layout import MARIAN_SOURCE_MODEL, MODEL_CONFIG, OPTIMIZER, REPORT, STATE, WEIGHTS, RunLayout
 from mtx.run.status import read_status
 
 END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
@@ -57,6 +57,31 @@ def test_a_run_directory_means_its_model_directory_if_it_has_one(run: RunLayout)
     assert model_directory(run.root) == run.model and model_directory(run.model) == run.model
     with pytest.raises(UsageError, match="is not a run directory"):
         require_run(run.root)
+
+
+def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout) -> None:
+    checkpoint, marian = run.checkpoint(600), run.root / "huggingface"
+    for file in (
+        run.config,
+        checkpoint / STATE,
+        run.data / REPORT,
+        marian / MODEL_CONFIG,
+        marian / MARIAN_SOURCE_MODEL,
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    for path, what, help in (
+        (checkpoint, "a checkpoint of a run", f"its run: {run.root}"),
+        (run.data, "the prepared data of a run", f"its run: {run.root}"),
+        (marian, "a MarianMT directory", f"import {marian} -o MODEL makes"),
+    ):
+        with pytest.raises(UsageError, match=what) as caught:
+            model_directory(path)
+        assert help in (caught.value.help or "")
+    run.config.unlink()
+    with pytest.raises(UsageError) as caught:
+        model_directory(checkpoint)
+    assert caught.value.help == "MODEL is a run directory or a model directory"
 
 
 def test_a_test_set_is_translated_if_it_has_hypotheses(run: RunLayout) -> None:
