@@ -93,7 +93,12 @@ def test_the_whole_width_is_used(open_page: Open, path: Path) -> None:
     narrow = page.locator("[data-part=canvas]").bounding_box()
     assert narrow["width"] == pytest.approx(96 * len(SRC), abs=1), "cells are at most 96 pixels wide"
     page.set_viewport_size({"width": 600, "height": 900})
-    page.wait_for_function("document.querySelector('[data-part=canvas]').getBoundingClientRect().right < 600")
+    canvas = page.locator("[data-part=canvas]")
+    for _ in range(100):  # until it is drawn anew
+        if canvas.evaluate("each => each.getBoundingClientRect().right") < 600:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError("the map does not fit into a smaller window")
 
 
 def test_tabs_by_mouse_and_keyboard(open_page: Open, path: Path) -> None:
@@ -199,7 +204,7 @@ def test_a_phone_never_scrolls_sideways(open_page: Open, tmp_path: Path) -> None
     assert page.evaluate(width) <= 360
     scroll = page.locator("[data-part=scroll]")
     assert scroll.evaluate("box => box.scrollWidth > box.clientWidth")
-    page.wait_for_function("document.querySelector('[data-part=scroll]').matches('.more-right.more-below')")
+    page.locator("[data-part=scroll].more-right.more-below").wait_for()
     for _ in range(len(SRC) * 9 - 1):
         page.keyboard.press("ArrowRight")
     assert scroll.evaluate("box => box.scrollLeft") > 100 and page.evaluate(width) <= 360

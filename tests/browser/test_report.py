@@ -195,7 +195,7 @@ def test_a_phone_shows_p_and_fades_what_is_cut(open_page: Open, both: Path) -> N
     page = open_page(both, viewport={"width": 360, "height": 740})
     assert page.locator(".tabs").evaluate("list => list.matches('.more-right:not(.more-left)')")
     tab(page, "Scores").click()
-    page.wait_for_function("document.querySelector('.tabs').matches('.more-left')")
+    page.locator(".tabs.more-left").wait_for()
     for cell in page.locator("#part-scores .scores").locator("td.number, td.interval").all():
         box = cell.bounding_box()
         assert box["x"] + box["width"] <= 360
