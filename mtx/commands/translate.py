@@ -112,11 +112,7 @@ def translate(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
             max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
         )  # fmt: skip
-        if sampling is None and n_best > translator.options.beam_size:
-            size = translator.options.beam_size
-            is_possible = n_best <= translator.tokenizer.num_ids
-            help = f"--beam {n_best}" if is_possible else f"--n-best {size}"
-            raise UsageError(f"--n-best {n_best} is more than the beam size of {size}", help)
+        _check_n_best(n_best, translator)
         number, num_empty = 1, 0
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
@@ -131,6 +127,15 @@ def translate(
     for message in (invalid.message(), invalid_prefixes.message(), empty):
         if message:
             logger.warning(message)
+
+
+def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
+    """Refuse to search for more hypotheses than a beam holds; samples have no such limit."""
+    options = translator.options
+    if options.sampling is None and n_best > options.beam_size:
+        is_possible = n_best <= translator.tokenizer.num_ids
+        help = f"--beam {n_best}" if is_possible else f"--n-best {options.beam_size}"
+        raise UsageError(f"--n-best {n_best} is more than the beam size of {options.beam_size}", help)
 
 
 def _sampling(
