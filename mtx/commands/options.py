@@ -54,7 +54,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with the settings that `training.init_from` brings."""
     from mtx.config import settings
-    from mtx.config.schema import FILE_ENDING, key_names
+    from mtx.config.schema import key_names
+    from mtx.config.value_types import FILE_ENDING
 
     words = arguments or []
     overrides = [argument for argument in words if settings.is_override(argument)]

@@ -4,89 +4,18 @@ Defaults live here and nowhere else. YAML files and the command line give every 
 field reads it. `settings` handles files and overrides, `messages` the error messages. No torch, and no file is opened.
 """
 
-import os
-import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from pydantic.fields import FieldInfo
 
 from mtx.config import limits
-
-NULL = ("null", "~", "")  # text that means null
-# A local name with such an ending is one file; any other name means two files, one for each language.
-FILE_ENDING = re.compile(r"\.(tsv|csv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
-
-
-def _read_bool(value: object) -> object:
-    if isinstance(value, str):
-        if value not in ("true", "false"):
-            raise ValueError("expected true or false")
-        return value == "true"
-    return value
-
-
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
-_DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
-
-
-def _read_seconds(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    match = _DURATION.fullmatch(f"{value}s" if re.fullmatch(_NUMBER, value) else value)  # a bare number is in seconds
-    if not value or match is None:
-        raise ValueError("expected a duration such as 2h, 90m, 1h30m or 600s")
-    hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return 3600 * hours + 60 * minutes + seconds
-
-
-def _matching(pattern: str, expected: str) -> AfterValidator:
-    def check(value: str) -> str:
-        if re.fullmatch(pattern, value) is None:
-            raise ValueError(f"expected {expected}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _read_path(value: str) -> str:
-    """A path with a leading ~ or ~USER replaced by the home directory, which few shells do after a `=`."""
-    try:
-        is_possible = b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        is_possible = False
-    if not is_possible:
-        raise ValueError("expected a path that this system can have")
-    return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
-
-
-def _two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
-    if value and (len(value) != 2 or value[0] == value[1] or not all(value)):
-        raise ValueError("expected two different columns, SRC,TGT")
-    return value
-
-
-def _one_or_two(values: tuple[str, ...]) -> tuple[str, ...]:
-    if len(values) > 2:
-        raise ValueError("expected one file for both sides, or two: SOURCE,TARGET")
-    return values
-
-
-LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
-TAG = re.compile("[A-Za-z0-9_]+")
-Language = Annotated[str, _matching(LANGUAGE.pattern, "1 to 100 characters without /")]
-Licence = Annotated[str, _matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
-PathText = Annotated[str, AfterValidator(_read_path)]
-Bool = Annotated[bool, BeforeValidator(_read_bool)]
-Seconds = Annotated[float, BeforeValidator(_read_seconds)]
-Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(ge=1, le=limits.MAX_COUNT)]
-BatchTokens = Annotated[int, Field(ge=1, le=limits.MAX_BATCH_TOKENS)]
-PositiveFloat = Annotated[float, Field(gt=0)]
-NumLayers = Annotated[int, Field(ge=1, le=1000)]  # the deepest Transformers trained for translation have 1000
-Probability = Annotated[float, Field(ge=0, lt=1)]
+from mtx.config.value_types import (
+    FILE_ENDING, NULL, TAG, Auto, BatchTokens, Bool, Language, Licence, NumLayers, PathText, PositiveFloat, PositiveInt,
+    Probability, Seconds, matching, one_or_two, two_columns,
+)  # fmt: skip
 
 
 class Section(BaseModel):
@@ -134,7 +63,7 @@ class TrainText(Section):
 
     name: PathText = Field(description="local name or file, as in data.train")
     weight: PositiveFloat = Field(1.0, description="how often each pair is used per epoch")
-    tag: Annotated[str, _matching(TAG.pattern, "letters, digits and _")] | None = Field(
+    tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = Field(
         None, description="mark before each source sentence, such as BT"
     )
 
@@ -161,7 +90,7 @@ class DataConfig(Section):
     train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
     valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
     test: tuple[PathText, ...] = Field((), description="local names or files; none: a part of the training text")
-    columns: Annotated[tuple[str, ...], AfterValidator(_two_columns)] = Field(
+    columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = Field(
         (),
         description="the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by "
         "name in .jsonl and .parquet; none: found by a header or the names of the languages",
@@ -195,7 +124,7 @@ MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
-    model: Annotated[tuple[PathText, ...], AfterValidator(_one_or_two)] = Field(
+    model: Annotated[tuple[PathText, ...], AfterValidator(one_or_two)] = Field(
         (),
         description="a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from "
         "the training text",
@@ -338,7 +267,7 @@ class Config(Section):
         "the home directory, as in every path of a setting",
     )  # fmt: skip
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
-    device: Annotated[str, _matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
+    device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
         "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of matrix products in training")

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from mtx.config import seal
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
-from mtx.config.schema import MODELS_DECIDE, NULL, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.value_types import NULL
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
 from mtx.files.text_files import printable, read_lines

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.config.schema import FILE_ENDING
+from mtx.config.value_types import FILE_ENDING
 from mtx.errors import DataError
 from mtx.files.text_files import is_utf8, read_lines
 

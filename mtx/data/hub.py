@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtx.config.schema import FILE_ENDING, DataConfig, HubConfig, TrainText
+from mtx.config.schema import DataConfig, HubConfig, TrainText
+from mtx.config.value_types import FILE_ENDING
 from mtx.data import readers
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.errors import DataError, MtxError

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from mtx.config.schema import FILE_ENDING, DataConfig, TrainText
+from mtx.config.schema import DataConfig, TrainText
+from mtx.config.value_types import FILE_ENDING
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv

@@ -19,7 +19,8 @@ from typing import Any, Literal, get_args
 
 import sentencepiece
 
-from mtx.config.schema import TAG, TokenizerConfig
+from mtx.config.schema import TokenizerConfig
+from mtx.config.value_types import TAG
 from mtx.data import sentencepiece_models
 from mtx.data.sentencepiece_models import (
     PAD,

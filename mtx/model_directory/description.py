@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
-from mtx.config.schema import LANGUAGE, Config, ModelConfig
+from mtx.config.schema import Config, ModelConfig
+from mtx.config.value_types import LANGUAGE
 from mtx.data.sentencepiece_models import MAX_TOKENIZER_BYTES
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
