@@ -13,8 +13,23 @@ from pydantic.fields import FieldInfo
 
 from mtx.config import limits
 from mtx.config.value_types import (
-    FILE_ENDING, NULL, TAG, Auto, BatchTokens, Bool, Language, Licence, NumLayers, PathText, PositiveFloat, PositiveInt,
-    Probability, Seconds, matching, one_or_two, two_columns,
+    FILE_ENDING,
+    NULL,
+    TAG,
+    Auto,
+    BatchTokens,
+    Bool,
+    Language,
+    Licence,
+    NumLayers,
+    PathText,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    Seconds,
+    matching,
+    one_or_two,
+    two_columns,
 )  # fmt: skip
 
 
