@@ -29,6 +29,7 @@ _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may diff
 _FEW_PAIRS = 3_000
 _FEW_STEPS, _MANY_EPOCHS, _ENOUGH_EPOCHS = 10, 100, 40  # steps of an epoch, epochs of a run
 _TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
+_FEW_WARMUP_STEPS, _FEW_WARMUP_SHARE = 20, 0.1  # steps; share of the steps that may be so few in a short training
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
@@ -203,6 +204,12 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
         yield Advice(text, help)
+    elif training.warmup_steps < _FEW_WARMUP_STEPS <= _FEW_WARMUP_SHARE * last:
+        text = (
+            f"the learning rate is highest at step {training.warmup_steps}, and at step "
+            f"{100 * training.warmup_steps} it is a tenth of that: most models learn badly so"
+        )
+        yield Advice(text, "training.warmup_steps of a few hundred steps, or of a tenth of the training")
 
 
 def steps_per_epoch(train: TokenStore, batch_tokens: int) -> float:

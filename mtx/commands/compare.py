@@ -112,7 +112,7 @@ def _results(
     runs = [path for path in systems if is_run(path)]
     states = {str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))}
     names = [str(run) for run in runs]
-    steps = {run: step for run in states if (step := translated_step(Path(run))) is not None}
+    steps = {str(run): step for run in runs if (step := translated_step(run)) is not None}
     return Results(names, differing_settings(systems), groups_by_seed(systems), states, steps, comparisons)
 
 

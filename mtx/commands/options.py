@@ -15,7 +15,7 @@ import typer
 
 from mtx.config.limits import MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
-from mtx.files.shell import mtx_command
+from mtx.files.shell import mtx_command, shell_command
 from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger("mtx")
+_PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
@@ -60,6 +61,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     words = arguments or []
     overrides = [argument for argument in words if settings.is_override(argument)]
     names = [argument for argument in words if argument not in overrides]
+    _require_quotes(words, overrides)
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
@@ -86,6 +88,19 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.training.init_from import inherit
 
     return inherit(resolved)
+
+
+def _require_quotes(words: list[str], overrides: list[str]) -> None:
+    """Refuse a word after a setting for a file or directory that seems to be the rest of its name."""
+    from mtx.config.settings import exists, recipe_names
+
+    for place, (setting, word) in enumerate(itertools.pairwise(words), 1):
+        key, _, value = setting.partition("=")
+        is_rest = setting in overrides and value and key in _PATHS and word not in overrides
+        if is_rest and word not in recipe_names() and not exists(Path(word)):
+            rest = itertools.takewhile(lambda word: word not in overrides, words[place:])
+            help = f"what has spaces is put in quotes: {shell_command(' '.join([setting, *rest]))}"
+            raise UsageError(f"{setting} {word}: does {word!r} belong to the setting?", help)
 
 
 def _require_unchanged(config: Path, *roots: str) -> None:

@@ -51,24 +51,25 @@ def train(
     if can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    _judge(result.paths.root)
-    logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
-    logger.info("  %s", mtx_command("evaluate", result.paths.root))
+    if _judge(result.paths.root):
+        logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
+        logger.info("  %s", mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()
 
 
-def _judge(root: Path) -> None:
-    """Say whether the model is of use, and what to do if it could be better."""
+def _judge(root: Path) -> bool:
+    """Say whether the model is of use, and what to do if it could be better; returns whether it is of any use."""
     from mtx.report.run_summary import read_run
     from mtx.report.usability import usability
 
     if (judgement := usability(read_run(root))) is None:
-        return
+        return True
     logger.info("verdict: %s", judgement.text)
     if judgement.advice:
         logger.info("advice: %s", judgement.advice)
-    if judgement.setting:
-        logger.info("  %s", mtx_command("train", root, judgement.setting))
+    if judgement.settings:
+        logger.info("  %s", mtx_command("train", root, *judgement.settings))
+    return judgement.is_of_use
 
 
 def prepare(settings: Settings = None) -> None:

@@ -103,6 +103,7 @@ def translate(
 ) -> None:
     """Translate stdin or FILE, one line for one line."""
     from mtx.commands import line_blocks
+    from mtx.config.value_types import FILE_ENDING
 
     sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
     invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
@@ -113,6 +114,8 @@ def translate(
             max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
         )  # fmt: skip
         _check_n_best(n_best, translator)
+        if file is not None and FILE_ENDING.search(file.name):
+            logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
         number, num_empty = 1, 0
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):

@@ -36,7 +36,9 @@ def about_unknown(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown key: the key that may be meant, or what mtx has instead; may be empty."""
     if instead := NOT_THERE.get(_without_section(name)):
         return f"; {instead}"
-    return did_you_mean(" and ".join(keys_meant(name, names)))
+    meant = keys_meant(name, names)
+    unit = "; mtx counts target tokens, not sentences" if meant == ["training.batch_tokens"] else ""
+    return f"{did_you_mean(' and '.join(meant))}{unit}"
 
 
 def unknown_key(key: str, names: list[str] | None = None) -> str:

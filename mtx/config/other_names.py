@@ -16,6 +16,7 @@ _NAMES_OF = {
     "data.train": "train_data train_file train_set train_path training_data corpus",
     "data.valid": "dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data",
     "data.test": "test_data test_set test_file",
+    "data.max_tokens training.batch_tokens": "max_tokens",  # fairseq's is the size of a batch
     "data.max_tokens": "max_len max_length max_seq_len max_seq_length max_sent_length seq_len block_size max_positions",
     "data.max_length_ratio": "length_ratio ratio",
     "tokenizer.vocab_size": "bpe bpe_size bpe_merges num_merges merges num_pieces spm_size sentencepiece vocab "
@@ -41,8 +42,7 @@ _NAMES_OF = {
     "iterations num_iterations",
     "training.time_limit": "max_time time max_hours timeout",
     "training.batch_tokens": "batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch",
-    "training.micro_batch_tokens": "micro_batch micro_batch_size update_freq accum_count accumulation grad_accum "
-    "gradient_accumulation gradient_accumulation_steps",
+    "training.micro_batch_tokens": "micro_batch micro_batch_size",
     "training.learning_rate": "lr peak_lr max_lr base_lr",
     "training.warmup_steps": "warmup warmup_updates num_warmup_steps lr_warmup",
     "training.label_smoothing": "smoothing",
@@ -60,6 +60,8 @@ _NAMES_OF = {
 KEYS_FOR = {name: keys.split() for keys, names in _NAMES_OF.items() for name in names.split()}
 
 _NOT_THERE = {
+    "update_freq accum_count accumulation grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
+    "training.batch_tokens target tokens, and is divided to fit the memory without being asked",
     "wandb mlflow comet neptune": "mtx reports to no such service; training.tensorboard=true writes its figures for "
     "TensorBoard",
     "workers num_workers n_workers": "there is no such setting: a thread prepares the batches while the model trains",

@@ -179,7 +179,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 class ModelConfig(Section):
     """The architecture. The six keys without a default take it from the preset."""
 
-    preset: Literal["tiny", "small", "base", "big"] = Field("base", description="default of the six keys below")
+    preset: Literal["tiny", "small", "base", "big"] = Field(
+        "base", description=f"sets {', '.join(_PRESET_KEYS)}, where they are not given"
+    )
     num_encoder_layers: NumLayers = Field(description="number of encoder layers")
     num_decoder_layers: NumLayers = Field(description="number of decoder layers")
     d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="size of embeddings and hidden states")
@@ -210,10 +212,10 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":
-        if self.d_model % self.num_heads or self.d_model % 2:
-            raise ValueError(
-                f"model.d_model {self.d_model} is not even and divisible by model.num_heads {self.num_heads}"
-            )
+        if self.d_model % 2:
+            raise ValueError(f"model.d_model {self.d_model} is odd; positions need an even number")
+        if self.d_model % self.num_heads:
+            raise ValueError(f"model.d_model {self.d_model} cannot be divided by model.num_heads {self.num_heads}")
         return self
 
 
@@ -232,15 +234,17 @@ class TrainingConfig(Section):
     max_epochs: PositiveInt | None = Field(
         None,
         description="passes over all training pairs after which training ends; null: only training.max_steps counts. "
-        "With both, training ends at whichever comes first; one alone on the command line replaces the recipe's other",
+        "With both, training ends at the first. A command line that gives one of the two drops the recipe's other",
     )
-    time_limit: Seconds | None = Field(None, gt=0, description="the run ends within it, averaged and scored: 2h, 90m")
+    time_limit: Seconds | None = Field(
+        None, gt=0, description="the run, with all its starts, ends within it, averaged and scored: 2h, 90m, 600s"
+    )
     batch_tokens: BatchTokens = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
     micro_batch_tokens: Auto | BatchTokens = Field(
         "auto", description="target tokens per forward and backward pass; auto: what memory allows"
     )
     learning_rate: PositiveFloat | None = Field(
-        None, description="peak, at warmup_steps; null: d_model^-0.5 * warmup_steps^-0.5 (Eq. 3)"
+        None, description="the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"
     )
     warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (paper 5.3)")
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -21,10 +21,12 @@ from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields
 from mtx.config.value_types import NULL
 from mtx.config.yaml_text import read_config_lines, read_yaml
 from mtx.errors import UsageError
-from mtx.files.text_files import printable, read_lines
+from mtx.files.shell import mtx_command
+from mtx.files.text_files import open_binary, printable, read_lines
 from mtx.files.untrusted import require_file
 
 _LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+_FEW_KEYS = 3  # of a section, which a message can name
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 
 
@@ -175,7 +177,12 @@ def describe_key(key: str) -> tuple[str, str]:
         default = _on_one_line(PRESETS["base"][key.removeprefix("model.")])
     else:
         default = "none, it must be set"
-    return field.description or "", default
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    words = [
+        *([field.description] if field.description else []),
+        *([f"one of {', '.join(choices)}"] if choices else []),
+    ]
+    return "; ".join(words), default
 
 
 def recipe_dir() -> Path:
@@ -217,7 +224,9 @@ def find_config(name: str) -> Path:
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
     if exists(path) and path.is_file():
-        help = f"if it is your text: mtx train own-text data.train={name} data.src=en data.tgt=de"
+        with open_binary(path):  # refuses what is no text, and says how to get from it to text
+            help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
+        help = f"if it is your text: {help}"
         raise UsageError(f"{name}: is no configuration, whose name ends in .yaml or has a /", help)
     if "." in name:
         raise UsageError(unknown_key(name), "mtx config lists the recipes; the name of a file ends in .yaml or has a /")
@@ -249,7 +258,9 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if any(name.startswith(f"{key}.") for name in key_names()):
         if not (key == "data.hub" and value in NULL):  # the one section that may be null
-            return f"{key}: is a section, expected {key}.KEY=VALUE"
+            keys = [name for name in key_names() if name.startswith(f"{key}.")]
+            which = f": {', '.join(keys)}" if len(keys) <= _FEW_KEYS else ""
+            return f"{key}: is a section, expected {key}.KEY=VALUE{which}"
     elif key not in key_names():
         return unknown_key(key)
     *sections, last = key.split(".")
@@ -290,5 +301,8 @@ def _validate(values: dict[str, Any], problems: list[str], lines: dict[str, str]
     except ValidationError as error:
         problems = [*problems, *describe_problems(error, lines)]
     if config is None or problems:
-        raise UsageError("; ".join(problems), "mtx config KEY explains a key")
+        is_unknown = any("unknown key" in problem for problem in problems)
+        raise UsageError(
+            "; ".join(problems), "mtx config RECIPE lists all keys" if is_unknown else "mtx config KEY explains a key"
+        )
     return config

@@ -16,8 +16,17 @@ from mtx.errors import DataError
 
 log = logging.getLogger(__name__)
 
-_SOURCE = {"src", "source", "source text", "source segment", "source sentence", "source language", "original"}
-_TARGET = {"tgt", "trg", "target", "target text", "target segment", "target sentence", "target language", "translation"}
+# In English, and in the languages that translation tools are most often set to
+_SOURCE = {
+    "src", "source", "source text", "source segment", "source sentence", "source language", "original",
+    "ausgangstext", "quelltext", "quelle", "ausgangssprache", "texte source", "langue source", "texto de origen",
+    "texto original", "origen", "testo di partenza", "originale", "texto de partida", "origem",
+}  # fmt: skip
+_TARGET = {
+    "tgt", "trg", "target", "target text", "target segment", "target sentence", "target language", "translation",
+    "zieltext", "ziel", "zielsprache", "übersetzung", "texte cible", "cible", "langue cible", "traduction",
+    "texto de destino", "destino", "traducción", "testo di arrivo", "traduzione", "texto de chegada", "tradução",
+}  # fmt: skip
 _CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
 _MOST_SHOWN, _SHOWN_CHARS = 8, 40
@@ -129,7 +138,7 @@ def _help(row: list[str], languages: tuple[str, str]) -> str:
     named = [at for at, cell in enumerate(row, 1) if languages_named(_bare(cell))]
     (first, second), (src, tgt) = named if len(named) == 2 else (1, 2), languages
     how = f"data.columns={first},{second} if column {first} is {src} and column {second} is {tgt}"
-    return f"{how}; a name in the first line serves as well"
+    return f"{how}; instead of its number, a column can be called by its name in the first line"
 
 
 @functools.cache

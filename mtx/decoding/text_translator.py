@@ -141,7 +141,7 @@ class TextTranslator(ABC):
         if self.is_automatic and number is not None and not self._has_told:
             self._has_told = True
             logger.info(
-                "line %d has %d sentences: they are translated one by one, as a model of single sentences needs it "
+                "line %d has %d sentences: each is translated alone, as this model learned from single sentences "
                 "(--no-split-sentences leaves lines whole)", number, num_sentences[number - first],
             )  # fmt: skip
 

@@ -17,6 +17,10 @@ Format = Literal["text", "markdown", "latex", "csv", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
+_ENDS = {"training.max_steps", "training.max_epochs", "training.time_limit", "training.patience"}
+_EQUAL_STEPS = 1.1  # the most steps of a run for each step of another that counts as equally long
+
+
 @dataclass(frozen=True)
 class Results:
     """The comparisons of the same systems on one or more test sets.
@@ -26,7 +30,7 @@ class Results:
         differing_keys: the settings in which these differ, each with its value in every run.
         same_but_for_seed: groups of systems, by their indices.
         unfinished: what is not done yet of a run, by its name.
-        translated_steps: the step whose translations are compared, of those of these runs of which it is known.
+        translated_steps: the step whose translations are compared, of those runs of which it is known.
         test_sets: the comparison on each test set.
     """
 
@@ -48,10 +52,28 @@ class Results:
         if has_one_seed and not any(comparison.has_seeds() for comparison in self.test_sets.values()):
             seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
             notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
+            if ends := sorted(_ENDS & set(self.differing_keys)):
+                notes.append(f"runs that differ in their seeds and in {', '.join(ends)} do not count as one setting")
+        notes += self._unequal_steps()
         if any(comparison.has_few_seeds() for comparison in self.test_sets.values()):
             notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
         if any(comparison.has_seeds() and comparison.paired == "ar" for comparison in self.test_sets.values()):
             notes.append("--paired ar holds for two single runs only, not for runs of several seeds")
+        return notes
+
+    def _unequal_steps(self) -> list[str]:
+        """A note for each setting whose runs ended at clearly different steps, which seeds do not explain."""
+        notes = []
+        names = next(iter(self.test_sets.values())).names
+        for members in self.same_but_for_seed:
+            steps = [self.translated_steps.get(names[member]) for member in members]
+            known = [step for step in steps if step is not None]
+            if known and max(known) > _EQUAL_STEPS * min(known):
+                ended = ", ".join(f"{step:,}" for step in known)
+                notes.append(
+                    f"{names[members[0]]} and its other seeds ended at steps {ended}, and differ for "
+                    "that too: training.max_steps ends all at the same step, a time limit does not"
+                )
         return notes
 
     def headlines(self) -> list[str]:

@@ -28,6 +28,7 @@ _WORDS = (
 )
 # the scores from which each description holds; on Multi30k en-de a BLEU of 21 goes with a chrF2 of 45
 _LIMITS = {"BLEU": (40.0, 30.0, 20.0, 10.0, 0.0), "chrF2": (65.0, 55.0, 45.0, 35.0, 0.0)}
+_SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar makes the text: it can all be learned
 _DRAFT, _GIST, _POOR, _USELESS = 1, 2, 3, 4  # in `_WORDS`
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
@@ -47,13 +48,18 @@ class Usability:
         level: index of the description, 0 for the best.
         text: the description, with the score and the shares of faulty translations.
         advice: what to do next; empty if there is nothing to do.
-        setting: the `key=value` with which `mtx train RUN` follows the advice; empty without one.
+        settings: the `key=value`s with which `mtx train RUN` follows the advice; empty without any.
     """
 
     level: int
     text: str
     advice: str
-    setting: str
+    settings: list[str]
+
+    @property
+    def is_of_use(self) -> bool:
+        """Whether the model translates anything at all."""
+        return self.level < _USELESS
 
 
 def usability(run: RunSummary) -> Usability | None:
@@ -69,14 +75,15 @@ def usability(run: RunSummary) -> Usability | None:
     name, score = next(iter(scores.items()))
     traits, is_short = _traits(paths.evaluation / name, run.config)
     metric, value = ("chrF2", score["chrf"]["score"]) if is_short else ("BLEU", score["bleu"]["score"])
-    level = next(number for number, limit in enumerate(_LIMITS[metric]) if value >= limit)
+    limits = _SYNTHETIC_LIMITS if run.config.data.generator and metric == "BLEU" else _LIMITS[metric]
+    level = next(number for number, limit in enumerate(limits) if value >= limit)
     faults = _faults(traits) if traits else []
     words, limit = _WORDS[level], _level_of_faults(traits) if traits else 0
     if limit > level:
         level, words = limit, f"{_WORDS[limit].split(':')[0]}: too many of its translations are faulty"
     measured = ", ".join([f"{value:.1f} {metric} on {name}", *faults])
-    advice, setting = _advice(run, level, _LIMITS[metric][_DRAFT])
-    return Usability(level, f"{words} ({measured})", advice, setting)
+    advice, more = _advice(run, level, limits[_DRAFT])
+    return Usability(level, f"{words} ({measured})", advice, more)
 
 
 def _level_of_faults(traits: Traits) -> int:
@@ -108,57 +115,64 @@ def _faults(traits: Traits) -> list[str]:
     return faults
 
 
-def _advice(run: RunSummary, level: int, goal: float) -> tuple[str, str]:
-    """What to do next, and the setting that does it.
+def _advice(run: RunSummary, level: int, goal: float) -> tuple[str, list[str]]:
+    """What to do next, and the settings that do it.
 
     Args:
         goal: the score at which a model is usable as a draft.
     """
     if level == 0:
-        return "", ""
+        return "", []
     if more := _more_training(run, level, goal):
         return more
     if level < _GIST:
-        return "", ""
+        return "", []
     pairs, nll = run.data_report.get("kept", 0), run.history.curve("validation", "nll").values
     ended = "more steps on this text would gain little"
     if run.config.training.init_from:
-        return f"{ended}; more text, or a smaller training.learning_rate in another run_dir, may help", ""
+        return f"{ended}; more text, or a smaller training.learning_rate in another run_dir, may help", []
     if nll and nll[-1] > min(nll) + _RISE and run.config.model.dropout < 0.3:
         return (
             f"it learns its {pairs:,} pairs by heart; more text helps most, or model.dropout=0.3 in another run_dir",
-            "",
+            [],
         )
     if pairs < _ENOUGH_PAIRS:
         return (
             f"{ended}: {pairs:,} pairs are few; more text helps most, or training.init_from=MODEL in another run_dir, "
             "with a published model of these languages (mtx import)"
-        ), ""
-    return f"{ended}; see what --dry-run says about the text, or take a larger model.preset in another run_dir", ""
+        ), []
+    return f"{ended}; see what --dry-run says about the text, or take a larger model.preset in another run_dir", []
 
 
-def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, str] | None:
-    """The advice to train longer and its setting; None if training has ended because it gained nothing any more."""
+def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, list[str]] | None:
+    """The advice to train longer and its settings; None if training ended because it gained nothing any more."""
     gained, training = improvement(run.history), run.config.training
     reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
-    value = getattr(training, reason, None) if reason in ("max_steps", "max_epochs", "time_limit") else None
-    if value is None or not run.step:
+    if reason not in ("max_steps", "max_epochs", "time_limit") or not run.step:
         return None
     is_rising = gained is not None and gained.gain > MIN_GAIN and gained.since == 0
     epochs = run.step * training.batch_tokens / run.data_report.get("tgt_tokens", math.inf)
     is_young = level >= _POOR and (gained is None or epochs < _FEW_EPOCHS)
     if not (is_rising or is_young):
         return None
-    factor = min(_factor(run.history, goal), _MOST_EPOCHS / max(epochs, 1.0))
+    factor = _factor(run.history, goal)
+    if epochs < _FEW_EPOCHS:  # the curve says nothing yet
+        factor = max(factor, _FEW_EPOCHS / epochs)
+    factor = min(factor, _MOST_EPOCHS / max(epochs, 1.0))
     if factor < _LEAST_FACTOR:
         return None
     more_s = 3600 * run.history.hours * (factor - 1)
-    value = value + more_s if reason == "time_limit" else value * factor  # a limit also holds the time of scoring
-    setting, duration = f"training.{reason}={_rounded(reason, value)}", format_duration(more_s)
+    # Where training is by now, and where each of the limits has to be
+    done = {"max_steps": run.step, "max_epochs": epochs, "time_limit": 3600 * run.history.hours}
+    wanted = {key: value * factor for key, value in done.items()}
+    if training.time_limit is not None and reason == "time_limit":  # which also holds the time of scoring
+        wanted["time_limit"] = training.time_limit + more_s
+    limits = {key: value for key in done if (value := getattr(training, key)) is not None}
+    settings = [f"training.{key}={_rounded(key, wanted[key])}" for key in limits if limits[key] < wanted[key]]
     state = "training ended while it was still learning" if is_rising else "it has hardly been trained"
     if gained and is_rising:
         state += f" ({gained.metric} {gained.last_gain:+.1f} at the last validation)"
-    return f"{state}; about {duration} more may bring it further", setting
+    return f"{state}; about {format_duration(more_s)} more may bring it further", settings
 
 
 def _factor(history: TrainingHistory, goal: float) -> float:

@@ -6,19 +6,22 @@ anything removes what it made. `lock` has the lock itself, `contents` the questi
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from mtx.config import settings
-from mtx.config.fixed import fixed_differences
+from mtx.config.fixed import differences, fixed_differences
 from mtx.config.schema import Config
-from mtx.errors import UsageError
+from mtx.errors import MtxError, UsageError
 from mtx.files import durable
 from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config
 from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
 from mtx.run.layout import OPTIMIZER, RunLayout
 from mtx.run.lock import hold_lock, write_owner
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -91,6 +94,7 @@ def _unlink(lock: Path) -> None:
 
 def _record_config(paths: RunLayout, config: Config) -> None:
     check_settings(paths, config)
+    _tell_changes(paths, config)
     durable.write_text(paths.config, settings.dump(config))
 
 
@@ -104,8 +108,23 @@ def check_settings(paths: RunLayout, config: Config) -> None:
     if not (paths.config.exists() and has_begun(paths)):
         return
     if fixed := fixed_differences(fixed_config(paths), config):
-        changes = "; ".join(f"{key} is {old!r} there, {new!r} was asked for" for key, old, new in fixed)
+        changes = "; ".join(f"{key} is {_shown(old)} there, {_shown(new)} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
             f"another run_dir=DIR starts a new run; to go on with its own settings: {mtx_command('train', paths.root)}",
         )
+
+
+def _tell_changes(paths: RunLayout, config: Config) -> None:
+    """Say which settings of a run change: one that a repeated command leaves out takes its default again."""
+    with contextlib.suppress(MtxError, OSError):  # there is no configuration yet, or none that can be read
+        old = settings.load(paths.config)
+        changed = [change for change in differences(old, config) if change[0] != "run_dir"]
+        if changed and has_begun(paths):
+            changes = "; ".join(f"{key} is {_shown(now)}, it was {_shown(before)}" for key, before, now in changed)
+            logger.info("%s goes on with other settings: %s", paths.root, changes)
+
+
+def _shown(value: object) -> str:
+    """A value of a setting as it is written on a command line, where that is possible."""
+    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)

@@ -35,7 +35,7 @@ class State:
         validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
-        validation_s: seconds that the last validation took.
+        validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
         settings: the fixed settings that it was trained with; see `mtx.run.configuration`.

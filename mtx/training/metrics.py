@@ -145,7 +145,7 @@ class MetricsLogger:
             **({} if result.chrf is None else {"chrf": result.chrf}),
         )  # fmt: skip
         logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s%s (%s)", step, self._max_steps, result.nll,
+            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s%s, after %s", step, self._max_steps, result.nll,
             result.ppl, result.bleu, "" if result.chrf is None else f", chrF2 {result.chrf:.2f}",
             " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
@@ -172,8 +172,14 @@ class MetricsLogger:
         if self._has_logged_duration or steps < _TIMED_STEPS or seconds < _TIMED_S:
             return
         self._has_logged_duration = True
-        speed, left = self._speed((self._tokens - tokens) / seconds), self._left_s(seconds / steps, step, now)
-        logger.info("%s: the steps will take about %s, validations not included", speed, format_duration(left))
+        speed, step_s = self._speed((self._tokens - tokens) / seconds), seconds / steps
+        left = format_duration(self._left_s(step_s, step, now))
+        if step_s * (self._max_steps - step) <= self.ends_at - now:
+            logger.info("%s: the steps will take about %s, validations not included", speed, left)
+        else:
+            most = step + int(max(0.0, self.ends_at - now) / step_s)
+            text = "%s: training.time_limit leaves about %s, enough for %s of the %s steps at most"
+            logger.info(text, speed, left, f"{most:,}", f"{self._max_steps:,}")
 
     def _log_end(self, step: int, now: float) -> None:
         """Log once when training will end, as soon as a validation has shown what validations take."""

@@ -10,6 +10,7 @@ from mtx.training.checkpoint import State
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
 # one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
 _SEARCH_COST = 0.75
+_MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
 class StoppingCriteria:
@@ -55,6 +56,7 @@ class StoppingCriteria:
         return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit
 
     def reserve_s(self, limit: float, validation_s: float) -> float:
-        """Seconds of a time limit that saving, averaging and scoring with beam search will need."""
+        """Seconds of a time limit that saving, averaging and scoring with beam search will need; half of it at most."""
         per_line = validation_s / self._num_valid_lines
-        return 0.03 * limit + 10 + validation_s + _SEARCH_COST * self._beam_size * per_line * self._num_test_lines
+        scoring_s = _SEARCH_COST * self._beam_size * per_line * self._num_test_lines
+        return min(0.03 * limit + 10 + validation_s + scoring_s, _MOST_RESERVED * limit)

@@ -139,6 +139,8 @@ class Trainer:
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
+        if self.state.step and self._stopping.reason(self.state) == "time_limit":
+            logger.info("training.time_limit was used up by earlier starts: no step follows; a larger one trains on")
         self._checkpointer = AsyncCheckpointer(self.paths, self.config.training, self.deferred_errors, self.state)
         self.metrics = self._new_metrics()
         with self._signals.listening(), self.metrics, contextlib.closing(self._checkpointer):
@@ -306,7 +308,7 @@ class Trainer:
         state, step = self.state, self.state.step
         is_best = validation.score > state.best_bleu
         self.state = replace(
-            state, validated_step=step, validation_s=round(validation.seconds, 3),
+            state, validated_step=step, validation_s=round(validation.later_seconds, 3),
             bad_validations=0 if is_best else state.bad_validations + 1,
             best_bleu=validation.score if is_best else state.best_bleu, best_step=step if is_best else state.best_step,
         )  # fmt: skip

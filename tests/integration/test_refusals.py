@@ -41,6 +41,7 @@ def test_a_beam_beyond_the_vocabulary_is_refused_before_the_first_step(
     [
         (["training.max_stps=100"], ["training.max_stps", "training.max_steps"]),
         (["training.max_steps=many"], ["training.max_steps", "many", "whole number"]),
+        (["run_dir=my", "clients/2026", "runs"], ["in quotes: 'run_dir=my clients/2026 runs'"]),
         (
             ["traning.max_steps=1", "model.dropout=x", "data.max_tokens=4"],
             ["traning", "model.dropout", "data.max_tokens"],

@@ -50,7 +50,7 @@ from tests.unit.config.helpers import problems, write
         ("device=gpu", "device: expected auto, cpu, cuda, cuda:1 or mps, got 'gpu'"),
         ("device=cpu\n", r"device: expected auto, cpu, cuda, cuda:1 or mps, got 'cpu\n'"),
         ("data.hub.subset=de-en", "data.hub.name: is missing"),
-        ("model.num_heads=3", "model.d_model 512 is not even and divisible by model.num_heads 3"),
+        ("model.num_heads=3", "model.d_model 512 cannot be divided by model.num_heads 3"),
         ("training.batch_tokens=255", "training.batch_tokens 255 is below data.max_tokens 256"),
         ("training.micro_batch_tokens=255", "training.micro_batch_tokens 255 is below data.max_tokens 256"),
     ],
@@ -68,7 +68,7 @@ BOTH_LAYERS = "model.num_encoder_layers and model.num_decoder_layers"
     ("keys", "meant"),
     [
         ("lr training.lr optimizer.lr model.LR training.learning-rate", "training.learning_rate"),
-        ("batch_size training.batch-size", "training.batch_tokens"),
+        ("max_tokens training.max_tokens", "data.max_tokens and training.batch_tokens"),
         ("epochs training.epochs num_train_epochs", "training.max_epochs"),
         ("layers model.layers num_layers", BOTH_LAYERS),
         ("heads model.heads", "model.num_heads"),
@@ -94,6 +94,12 @@ def test_what_other_programs_call_a_key_is_understood_with_and_without_a_section
         assert problems(None, f"{key}=1") == f"{key}: unknown key, did you mean {meant}?"
 
 
+def test_sentences_are_not_taken_for_tokens() -> None:
+    for key in ("batch_size", "training.batch-size"):
+        expected = "unknown key, did you mean training.batch_tokens?; mtx counts target tokens, not sentences"
+        assert problems(None, f"{key}=64") == f"{key}: {expected}"
+
+
 def test_what_mtx_does_not_have_is_said_with_what_there_is_instead() -> None:
     instead = "mtx reports to no such service; training.tensorboard=true writes its figures for TensorBoard"
     assert problems(None, "wandb=true") == f"wandb: unknown key; {instead}"
@@ -108,7 +114,7 @@ def test_keys_of_a_section_do_not_resemble_each_other_by_the_name_of_the_section
 def test_the_other_names_belong_to_keys_and_are_none_themselves() -> None:
     keys = key_names()
     assert {key for keys_of_name in KEYS_FOR.values() for key in keys_of_name} <= {*keys}
-    assert not {*KEYS_FOR, *NOT_THERE} & {key.rpartition(".")[2] for key in keys}
+    assert {*KEYS_FOR, *NOT_THERE} & {key.rpartition(".")[2] for key in keys} == {"max_tokens"}  # means two keys
     assert not {*KEYS_FOR} & {*NOT_THERE}
 
 

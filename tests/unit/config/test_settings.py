@@ -165,7 +165,7 @@ def test_replaced_values_are_validated_and_have_their_origin() -> None:
     changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
     assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
     assert list(after.origins) == list(before.origins)
-    with pytest.raises(UsageError, match="model.d_model 256 is not even and divisible by model.num_heads 3"):
+    with pytest.raises(UsageError, match="model.d_model 256 cannot be divided by model.num_heads 3"):
         replace_values(before, {"model.num_heads": 3}, "elsewhere")
 
 

@@ -69,7 +69,9 @@ def test_csv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) ->
 
 HEADERS = [
     "en|de", "EN|DE", "en-US|de_AT", "eng|deu", "English|German", "English (US)|Deutsch", "Englisch|Deutsch",
-    "source|target", "src|tgt", "Source|Translation", "Source text|German", "source (en)|target (de)",
+    "Ausgangstext|Zieltext", "Texte source|Texte cible",
+    "source|target", "src|tgt", "Source|Translation",
+    "Source text|German", "source (en)|target (de)",
 ]  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mtx.data.language_guess import Profile, are_exchanged, name_of
-from mtx.data.languages import KNOWN, languages_named
+from mtx.data.languages import KNOWN, code_of, languages_named, script_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
 PROFILES = {language: Profile.of(sentences(language)) for language in TEMPLATES}
@@ -55,6 +55,12 @@ def test_exchanged_sides(src: str, tgt: str) -> None:
     """One language of which something is known is enough."""
     assert are_exchanged(PROFILES[tgt], PROFILES[src], (src, tgt))
     assert not are_exchanged(PROFILES[src], PROFILES[tgt], (src, tgt))
+
+
+def test_languages_may_be_given_by_their_names() -> None:
+    assert are_exchanged(PROFILES["fr"], PROFILES["en"], ("English", "français"))
+    assert [script_of(name) for name in ("Chinese", "Japanese", "zh-Hant", "Klingon")] == ["Hans", "Jpan", "Hant", ""]
+    assert (code_of("German"), code_of("deu"), code_of("de-AT")) == ("de", "de", "de")
 
 
 def test_what_is_not_exchanged() -> None:

@@ -1,6 +1,7 @@
 """What `mtx compare` prints says which test the p-values are of, and shows every figure once."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -81,3 +82,17 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
         and json.loads(output_lines(twins, "json")[0])["test_sets"]["heldout"]["test"] == ""
     )
     assert "  data.valid: null (a), null (b)" in lines
+
+
+def test_seeds_that_ended_at_other_steps_are_named() -> None:
+    def notes(*steps: int) -> str:
+        found = results(TWO)
+        return " ".join(replace(found, translated_steps=dict(zip("abcd", steps, strict=True))).notes())
+
+    assert "a and its other seeds ended at steps 157, 1, and differ for that too" in notes(157, 1, 100, 105)
+    assert "ended at steps" not in notes(100, 105, 300, 310), "a step more or less, and settings may differ"
+
+
+def test_runs_that_end_by_other_settings_are_no_seeds_of_one_setting() -> None:
+    found = replace(results(SINGLES), differing_keys={"seed": [1, 2], "training.max_steps": [100, 200]})
+    assert "runs that differ in their seeds and in training.max_steps do not count as one setting" in found.notes()

@@ -16,7 +16,8 @@ _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]
 def _judged(
     root: Path, bleu: float, validations: list[float], hypotheses: list[str] | None = None, *,
     reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
-    nll: list[float] | None = None, references: list[str] | None = None, **training: object,
+    nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
+    **training: object,
 ) -> Usability:  # fmt: skip
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
     scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
@@ -40,7 +41,11 @@ def _judged(
         )
     events.append({"event": "end", "step": steps, "time": 3600.0, "reason": reason})
     config = Config.model_validate(
-        {"training": {"batch_tokens": 1000, "max_steps": steps, **training}, "model": {"dropout": 0.1}}
+        {
+            "training": {"batch_tokens": 1000, "max_steps": steps, **training},
+            "model": {"dropout": 0.1},
+            "data": {"generator": generator},
+        }
     )
     report = {"kept": pairs, "tgt_tokens": round(steps * 1000 / epochs)}
     judgement = usability(RunSummary(str(root), config, training_history(events), report, {}, True, "finished"))
@@ -65,7 +70,7 @@ def test_the_score_decides_the_words(tmp_path: Path, bleu: float, words: str) ->
 
 def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
     judgement = _judged(tmp_path, 97.0, [10.0, 40.0, 97.0])
-    assert (judgement.advice, judgement.setting) == ("", "")
+    assert (judgement.advice, judgement.settings) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -95,26 +100,40 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
 def test_a_run_that_was_still_learning_is_told_how_much_longer_to_train(tmp_path: Path) -> None:
     # From 500 to 1,000 steps it gained 10 BLEU; the 15 that are missing take 1.5 doublings, so 2.83 times the steps.
     judgement = _judged(tmp_path, 15.0, [1.0, 5.0, 10.0, 15.0])
-    assert judgement.setting == "training.max_steps=2900" and "about 1 h 50 min more" in judgement.advice
-    limited = _judged(tmp_path / "limited", 15.0, [1.0, 5.0, 10.0, 15.0], reason="time_limit", time_limit="1h")
-    assert limited.setting == "training.time_limit=170m"
+    assert judgement.settings == ["training.max_steps=2900"] and "about 1 h 50 min more" in judgement.advice
+    rising = [1.0, 5.0, 10.0, 15.0]
+    limited = _judged(tmp_path / "limited", 15.0, rising, reason="time_limit", time_limit="1h", max_steps=9000)
+    assert limited.settings == ["training.time_limit=170m"]
+    both = _judged(tmp_path / "both", 15.0, rising, reason="time_limit", time_limit="1h")
+    assert both.settings == ["training.max_steps=2900", "training.time_limit=170m"], "neither ends training sooner"
+
+
+def test_more_steps_are_those_that_follow_the_ones_done(tmp_path: Path) -> None:
+    judgement = _judged(tmp_path, 15.0, [1.0, 5.0, 10.0, 15.0], max_steps=100)  # set after 1,000 steps were done
+    assert judgement.settings == ["training.max_steps=2900"]
+
+
+def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
+    assert _judged(tmp_path, 52.0, [52.0, 52.0], generator="grammar").text.startswith("hardly usable")
 
 
 def test_a_run_with_one_validation_that_is_useless_was_too_short(tmp_path: Path) -> None:
     # An hour of training becomes four, and the limit grows by what that takes.
-    assert _judged(tmp_path, 2.0, [2.0], reason="time_limit", time_limit="61m").setting == "training.time_limit=241m"
+    assert _judged(tmp_path, 2.0, [2.0], reason="time_limit", time_limit="61m", max_steps=9000).settings == [
+        "training.time_limit=241m"
+    ]
 
 
 def test_a_useless_model_after_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
     judgement = _judged(tmp_path, 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
-    assert judgement.setting == "training.max_steps=4000" and "has hardly been trained" in judgement.advice
+    assert judgement.settings == ["training.max_steps=4000"] and "has hardly been trained" in judgement.advice
     assert "100% of the translations are empty)" in judgement.text
 
 
 def test_more_epochs_are_not_advised_without_end(tmp_path: Path) -> None:
-    assert _judged(tmp_path, 5.0, [1.0, 5.0], epochs=40.0).setting == "training.max_steps=2500"
+    assert _judged(tmp_path, 5.0, [1.0, 5.0], epochs=40.0).settings == ["training.max_steps=2500"]
     judgement = _judged(tmp_path / "enough", 5.0, [1.0, 5.0], epochs=90.0)
-    assert judgement.setting == "" and "5,000 pairs are few; more text helps most" in judgement.advice
+    assert judgement.settings == [] and "5,000 pairs are few; more text helps most" in judgement.advice
 
 
 @pytest.mark.parametrize(
@@ -127,7 +146,7 @@ def test_more_epochs_are_not_advised_without_end(tmp_path: Path) -> None:
 )
 def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]
     judgement = _judged(tmp_path, 12.0, [12.0, 12.0, 12.0], reason="patience", **values)
-    assert words in judgement.advice and judgement.setting == ""
+    assert words in judgement.advice and judgement.settings == []
 
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:

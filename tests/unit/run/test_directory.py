@@ -3,6 +3,7 @@
 A run has begun once anything was made with its configuration; here that is chosen.json alone.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +78,27 @@ def test_a_fixed_key_is_refused_with_both_values(key: str, begun: settings.Resol
     with pytest.raises(UsageError) as error, open_run(config):
         raise AssertionError("the run was opened")
     assert error.value.exit_code == 2
-    assert f"another configuration: {key} is {old!r} there, {new!r} was asked for" in str(error.value)
+    assert f"another configuration: {key} is {shown(old)} there, {shown(new)} was asked for" in str(error.value)
     assert old != new and ";" not in str(error.value), "only this key differs"
     assert tree(Path()) == before
 
 
+def shown(value: object) -> str:
+    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
+
+
 @pytest.mark.parametrize("key", MAY_CHANGE)
-def test_a_key_that_may_change_takes_its_new_value(key: str, begun: settings.Resolved) -> None:
+def test_a_key_that_may_change_takes_its_new_value(
+    key: str, begun: settings.Resolved, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     config = settings.replace_values(begun, {key: MAY_CHANGE[key]}, "test").config
     assert value_of(config, key) != value_of(begun.config, key)
     Path("run").rename(config.run_dir)
     with open_run(config) as paths:
         assert settings.load(paths.config) == config
+        told = "".join(message for message in caplog.messages if "goes on with other settings" in message)
+        assert (key == "run_dir") == (not told) and (not told or f"{key} is {shown(value_of(config, key))}" in told)
         assert paths.chosen.read_text() == "{}"
 
 
