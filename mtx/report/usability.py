@@ -156,7 +156,7 @@ def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, list[
     if not (is_rising or is_young):
         return None
     factor = _factor(run.history, goal)
-    if epochs < _FEW_EPOCHS:  # the curve says nothing yet
+    if 0 < epochs < _FEW_EPOCHS:  # the curve says nothing yet; 0 means unknown
         factor = max(factor, _FEW_EPOCHS / epochs)
     factor = min(factor, _MOST_EPOCHS / max(epochs, 1.0))
     if factor < _LEAST_FACTOR:
