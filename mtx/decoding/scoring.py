@@ -50,7 +50,7 @@ def _totals(logits: Tensor, ids: Tensor, lengths: list[int]) -> list[float]:
     """Returns the log-probability of each sentence, from logits [N, V] and ids [N] of sentences end to end."""
     log_probs = torch.log_softmax(logits, -1, dtype=torch.float).gather(1, ids.long()[:, None])[:, 0]
     ends = np.cumsum(lengths)
-    return [float(part.sum()) for part in np.split(log_probs.double().cpu().numpy(), ends[:-1])]
+    return [float(part.sum()) for part in np.split(log_probs.cpu().double().numpy(), ends[:-1])]
 
 
 def _batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:

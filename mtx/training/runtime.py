@@ -25,6 +25,7 @@ from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import Side
 from mtx.decoding.batches import to_tensors
+from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.sizes import readable
@@ -162,8 +163,23 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transfor
     """A model on the device of `runtime`; its random weights are drawn on the CPU."""
     model = Transformer(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
-    model.prepare_positions(config.data.max_tokens)
+    model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
+
+
+def new_optimizer(model: Transformer) -> torch.optim.Optimizer:
+    """Adam (5.3 of the paper) with a learning rate of 0 until a step sets it.
+
+    Torch would make the moments in the first step, and running out of memory there would leave only some of them.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
 
 
 def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:

@@ -42,7 +42,7 @@ from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import RuntimeChoices, new_model, write_runtime
+from mtx.training.runtime import RuntimeChoices, new_model, new_optimizer, write_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
@@ -103,7 +103,7 @@ class Trainer:
         """Make the model, with the random weights of the seed, and its optimizer, without reading a checkpoint."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizer = new_optimizer(self.model)
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._prepare_micro_step()
 
