@@ -85,6 +85,7 @@ def train(config: Config) -> Result:
             trainer = _trainer(config, paths, device, deferred_errors)
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)
+            trainer.release()
             _write_model(config, paths, trainer.data)
             _score(config, paths, trainer)
         return finished(paths, deferred_errors)

@@ -4,6 +4,7 @@ Training, translation and `mtx doctor` ask here what this machine can do; nothin
 """
 
 import ctypes
+import gc
 import logging
 import os
 import platform
@@ -81,6 +82,13 @@ def available_bytes(device: torch.device) -> int | None:
         reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch reuses it
         return torch.cuda.mem_get_info(device)[0] + reserved
     return system_memory.available_bytes()
+
+
+def free_unused_memory(device: torch.device) -> None:
+    """Frees tensors that only cycles of references hold, and on CUDA the memory that torch keeps for later."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def cpu_name() -> str:
