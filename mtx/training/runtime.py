@@ -32,7 +32,12 @@ from mtx.files.sizes import readable
 from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
 from mtx.model.device import (
-    attention_kernel, available_bytes, fast_precision, free_unused_memory, num_threads, repays_compiling,
+    attention_kernel,
+    available_bytes,
+    fast_precision,
+    free_unused_memory,
+    num_threads,
+    repays_compiling,
 )  # fmt: skip
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout

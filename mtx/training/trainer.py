@@ -189,7 +189,7 @@ class Trainer:
             has_halved = True
 
     def release(self) -> None:
-        """Free the model, Adam's moments and a recorded step, which would fill a small GPU while the model is scored."""
+        """Free the model, Adam's moments and a recorded step: a small GPU has no room to score a model beside them."""
         del self.model, self.optimizer, self.micro_step
         free_unused_memory(self.device)
 
