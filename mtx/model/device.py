@@ -109,9 +109,10 @@ def _runs(kernel: re.Match[str], capability: tuple[int, int]) -> bool:
 def _expand_segments(device: torch.device) -> None:
     """Lets torch's blocks of GPU memory grow, so that freed memory is not lost between blocks of other sizes.
 
-    A setting of the user stands. Some virtual GPUs cannot do this, which a first allocation shows.
+    A setting of the user stands. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
-    if any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")) or os.name != "posix":
+    is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    if is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
         return
     change: Any = torch._C._accelerator_setAllocatorSettings
     change("expandable_segments:True")
@@ -132,8 +133,13 @@ def total_bytes(device: torch.device) -> int | None:
 def available_bytes(device: torch.device) -> int | None:
     """Returns the memory of a device that this process can still use; None if it is unknown."""
     if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch reuses it
-        return torch.cuda.mem_get_info(device)[0] + reserved
+        number = torch.cuda.current_device() if device.index is None else device.index
+        reusable = sum(
+            segment["total_size"] - segment["allocated_size"]
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+            if segment["device"] == number and segment["segment_pool_id"] == (0, 0)  # the others are those of graphs
+        )
+        return torch.cuda.mem_get_info(device)[0] + reusable
     return system_memory.available_bytes()
 
 

@@ -123,8 +123,13 @@ def test_memory_grows_where_the_gpu_can(monkeypatch: pytest.MonkeyPatch, works: 
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", settings.append)
     monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     device._expand_segments(torch.device("cuda"))
     assert settings == ["expandable_segments:True", *["expandable_segments:False"] * (not works)]
+    with monkeypatch.context() as patch:  # an allocation in memory that torch has already shows nothing
+        patch.setattr(torch.cuda, "memory_reserved", lambda device: 1 << 21)
+        device._expand_segments(torch.device("cuda"))
+        assert len(settings) == 2 - works
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         with monkeypatch.context() as patch:
             patch.setenv(name, "max_split_size_mb:512")
