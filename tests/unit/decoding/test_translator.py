@@ -320,7 +320,7 @@ def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
     searched._fits_batch = True
     monkeypatch.setitem(module._MAX_SLOTS, "cpu", 1024)
     sizes = []
-    for free in (1 << 40, 4_000_000, 1):
+    for free in (1 << 40, 12_000_000, 1):
         monkeypatch.setattr(searched, "bytes_available", lambda free=free: free)
         found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]
         assert found == pytest.approx(expected, abs=1e-4)
