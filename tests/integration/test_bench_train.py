@@ -89,8 +89,8 @@ def test_the_checks_on_cuda_need_cuda(tmp_path: Path) -> None:
     script, environment = SCRIPT.parent / "check_cuda.sh", {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     for device, text in (("cuda", "device=cuda: "), ("cpu", "error: nothing was measured")):
         result = subprocess.run(
-            ["bash", str(script), sys.executable], env={**environment, "STAGES": "none", "DEVICE": device}, capture_output=True, text=True,
-            check=False, timeout=120,
+            ["bash", str(script), sys.executable], env={**environment, "STAGES": "none", "DEVICE": device},
+            capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
         assert result.returncode == 1 and text in result.stderr
 

@@ -135,4 +135,5 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
     runtime._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler)
     num_parameters = len(list(runtime.new_model(config, chosen, data.tokenizer.num_ids).parameters()))
-    assert seen == [BATCH_TOKENS, 5 * num_parameters], "Adam's moments, and copies of these and of the weights"
+    assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
+    assert seen[1] == 5 * num_parameters, "Adam's moments, and copies of these and of the weights"
