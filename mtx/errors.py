@@ -6,10 +6,11 @@ turns an error into an `error:` line and an exit code; `assert` is for mtx's own
 
 import signal
 
-# In this order of torch, of oneDNN, which finds no room for its code, and of Arrow and Python for a thread's stack.
+# In this order of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN, which finds no room for its
+# code, and of Arrow and Python for a thread's stack.
 _OUT_OF_MEMORY = (
-    "out of memory", "can't allocate memory", "could not create a primitive", "Failed to launch worker thread",
-    "can't start new thread",
+    "out of memory", "invalid configuration argument", "can't allocate memory", "could not create a primitive",
+    "Failed to launch worker thread", "can't start new thread",
 )  # fmt: skip
 
 
@@ -70,6 +71,9 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means out of memory: Python's own error, or a library's, for a GPU, a CPU or a thread."""
+    """Whether an error means that a smaller batch may do: out of memory, or more than a kernel can take at once.
+
+    It may be Python's own error or a library's, for a GPU, a CPU or a thread.
+    """
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)

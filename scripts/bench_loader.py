@@ -49,7 +49,9 @@ def drawn_store(directory: Path, num_pairs: int, mean: float) -> TokenStore:
 def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -> tuple[float, int, int]:
     """Returns target tokens a second, the number of steps, and the number of micro-batches beyond k per step."""
     sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, batch_tokens)
-    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), sampler.ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(
+        batch_tokens, -(-batch_tokens // k), sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence
+    )
     tokens = num_steps = extra = 0
     started = time.perf_counter()
     with contextlib.closing(load_steps(store, sampler, SamplerState(), 1 << 40, k, shape)) as loaded:

@@ -4,7 +4,8 @@ Which sentences a step has is decided in `sampler`. Memory and devices change on
 Flow: `Step` -> `assign` to micro-batches -> `pack` into a `PackedBatch` -> the loader, which copies it to the device.
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mtx.data.sampler import Ints, Lengths, src_budget
+
+_MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,30 @@ class Shape:
         return room and sentences <= self.max_sentences - self.spare
 
 
-def micro_batch_shape(batch_tokens: int, micro_batch_tokens: int, ratio: float, max_tokens: int) -> tuple[int, Shape]:
-    """The number of micro-batches of a step, and their shape; `ratio` is source tokens per target token."""
-    k = -(-batch_tokens // micro_batch_tokens)
+def micro_batch_shape(
+    batch_tokens: int, micro_batch_tokens: int, ratio: float, max_tokens: int, tokens_per_sentence: float | None
+) -> tuple[int, Shape]:
+    """The number of micro-batches of a step, and their shape.
+
+    Args:
+        ratio: source tokens per target token.
+        tokens_per_sentence: mean number of target tokens of a sentence, for an attention kernel whose work grows with
+            `max_sentences`: there is room for a quarter more sentences than usual, at most as many as the kernel takes.
+            A step of more sentences opens more micro-batches. None means room for all sentences that a step can have.
+    """
+    least = -(-batch_tokens // micro_batch_tokens)
+    if tokens_per_sentence is None:
+        return least, _shape(batch_tokens, least, ratio, max_tokens)
+    for k in range(least, max(least, batch_tokens // max_tokens) + 1):
+        shape = _shape(batch_tokens, k, ratio, max_tokens)
+        sentences = math.ceil(1.25 * shape.num_tgt / tokens_per_sentence) + 16 + shape.spare
+        if sentences <= _MAX_KERNEL_SENTENCES:
+            break
+    return k, replace(shape, max_sentences=min(sentences, shape.max_sentences, _MAX_KERNEL_SENTENCES))
+
+
+def _shape(batch_tokens: int, k: int, ratio: float, max_tokens: int) -> Shape:
+    """The shape of k micro-batches of a step, with room for as many sentences as a step can have."""
     margin = 1.02 if k > 1 else 1.0
     real_tgt = max(batch_tokens / k * margin, max_tokens)
     real_src = max(src_budget(batch_tokens, ratio, max_tokens) / k * margin, max_tokens)
@@ -47,7 +71,7 @@ def micro_batch_shape(batch_tokens: int, micro_batch_tokens: int, ratio: float, 
     while spare < -(-int(max(real_src, real_tgt) + spare) // max_tokens) - (-128 // max_tokens):  # 128: rounding
         spare += 1
     num_tgt, num_src = _round_up(real_tgt + spare), _round_up(real_src + spare)
-    return k, Shape(num_src, num_tgt, max(num_tgt // 3, num_tgt // 4 + spare), max_tokens, spare)
+    return Shape(num_src, num_tgt, max(num_tgt // 3, num_tgt // 4 + spare), max_tokens, spare)
 
 
 def _round_up(size: float) -> int:

@@ -90,6 +90,10 @@ class BatchSampler:
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
+
+    Attributes:
+        ratio: source tokens per target token.
+        tokens_per_sentence: mean number of target tokens of the pairs of an epoch.
     """
 
     def __init__(self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int):
@@ -97,10 +101,11 @@ class BatchSampler:
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
         self._weights, self._seed = weights, seed
         self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
+        self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
         self._tgt_budget = batch_tokens
         self._src_budget = src_budget(batch_tokens, self.ratio, int(src_lengths.max()))
         self._max_sentences = max(1, batch_tokens // 4)
-        usual = 1.2 * batch_tokens / tgt_lengths.mean() + 16
+        usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
         self._order = lru_cache(maxsize=2)(self._make_order)
 

@@ -54,12 +54,13 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
         tokens = torch.arange(size, device=logits.device).expand(len(logits), -1)
     else:
         values, tokens = values.topk(min(sampling.top_k or size, size), -1)  # most probable first
-    total = torch.softmax(values.double(), -1).cumsum(-1)
+    exact = torch.float64 if logits.device.type in ("cpu", "cuda") else torch.float32  # MPS has no float64
+    total = torch.softmax(values.to(exact), -1).cumsum(-1)
     if sampling.top_p < 1:  # a token is in the nucleus if the sum before it is less than top_p
         before = torch.cat([torch.zeros_like(total[:, :1]), total[:, :-1]], -1)
         nucleus_size = (before < sampling.top_p).sum(-1, keepdim=True)
         mass = total.gather(1, nucleus_size - 1)
     else:
         mass = total[:, -1:]
-    rank = torch.searchsorted(total, uniform.double() * mass, right=True)
+    rank = torch.searchsorted(total, uniform.to(exact) * mass, right=True)
     return tokens.gather(1, rank.clamp(max=tokens.shape[1] - 1))

@@ -15,7 +15,8 @@ from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.transformer import Transformer
 
-_MAX_LOGITS = 1 << 25  # in memory at once
+_BATCH_LOGITS = 1 << 25  # of one batch
+_LOGIT_BYTES = 1 << 26  # in memory at once
 
 
 @dataclass(frozen=True)
@@ -34,23 +35,27 @@ def score_pairs(
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in _batches(src, tgt, max(1, _MAX_LOGITS // len(model.output_weight))):
+    for rows in _batches(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             hidden = model.decode(batch, model.encode(batch))
-            logits = F.linear(hidden, model.output_weight, model.output_bias)
-        totals = _totals(logits, batch.tgt_out_ids, [len(tgt[r]) for r in rows])
+            log_probs = target_log_probs(model, hidden, batch.tgt_out_ids)
+        ends = np.cumsum([len(tgt[r]) for r in rows])
+        totals = [float(part.sum()) for part in np.split(log_probs.numpy(), ends[:-1])]
         for row, total in zip(rows, totals, strict=True):
             results[row] = ForcedScore(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
     return [results[row] for row in range(len(src))]
 
 
-def _totals(logits: Tensor, ids: Tensor, lengths: list[int]) -> list[float]:
-    """Returns the log-probability of each sentence, from logits [N, V] and ids [N] of sentences end to end."""
-    log_probs = torch.log_softmax(logits, -1, dtype=torch.float).gather(1, ids.long()[:, None])[:, 0]
-    ends = np.cumsum(lengths)
-    return [float(part.sum()) for part in np.split(log_probs.double().cpu().numpy(), ends[:-1])]
+def target_log_probs(model: Transformer, hidden: Tensor, ids: Tensor) -> Tensor:
+    """Returns the log-probability of each target token, fp64 [N] in host memory, from hidden states [N, D] and ids."""
+    rows = max(1, _LOGIT_BYTES // (4 * len(model.output_weight)))
+    parts = [
+        torch.log_softmax(F.linear(h, model.output_weight, model.output_bias), -1, dtype=torch.float).gather(1, y)
+        for h, y in zip(torch.split(hidden, rows), torch.split(ids.long()[:, None], rows), strict=True)
+    ]
+    return torch.cat(parts)[:, 0].cpu().double()  # on the CPU, because MPS has no float64
 
 
 def _batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:

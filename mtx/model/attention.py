@@ -53,8 +53,8 @@ def make_layout(
         query_offsets = query_offsets.to(device, non_blocking=True)
         key_offsets = query_offsets if is_self_attention else key_offsets.to(device, non_blocking=True)
         return VarlenLayout(query_offsets, key_offsets, max_tokens, causal)
-    query_starts = query_offsets[: num_sentences + 1].long().cpu().numpy()
-    key_starts = query_starts if is_self_attention else key_offsets[: num_sentences + 1].long().cpu().numpy()
+    query_starts = query_offsets[: num_sentences + 1].cpu().long().numpy()
+    key_starts = query_starts if is_self_attention else key_offsets[: num_sentences + 1].cpu().long().numpy()
     return make_tile_layout(query_starts, key_starts, num_heads, causal, device)
 
 

@@ -10,6 +10,7 @@ H heads, K head size, L layers, V vocabulary.
 """
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.model.kv_cache import EncodedSources, KVCache
-from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
 
 Norm = Callable[[Tensor], Tensor]
 
@@ -159,11 +160,33 @@ class _DecoderLayer(InferenceLayer):
         return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
 
 
+class _Positions:
+    """The positions of one side in `dtype`: learned ones, or a table of sinusoids that grows.
+
+    It is not the table of the model, which a recorded training step may be reading. Workers may share it.
+
+    Attributes:
+        table: rows of D.
+    """
+
+    def __init__(self, model: Transformer, learned: Tensor | None, dtype: torch.dtype):
+        self._d_model, self._device, self._dtype = model.config.d_model, model.embedding.device, dtype
+        self._is_learned, self._lock = learned is not None, threading.Lock()
+        self.table = torch.empty(0) if learned is None else learned.detach().to(dtype)
+
+    def extend(self, num_positions: int) -> None:
+        """Makes a table of sinusoids at least this long."""
+        with self._lock:
+            if not self._is_learned and len(self.table) < num_positions:
+                self.table = sinusoidal_positions(num_positions, self._d_model).to(self._device, self._dtype)
+
+
 class InferenceEncoder:
     """The encoder of `model` in `dtype`; it pads sentences to the longest."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
-        self._model, self._dtype, self._scale = model, dtype, math.sqrt(model.config.d_model)
+        self._pad_id, self._dtype, self._scale = model.pad_id, dtype, math.sqrt(model.config.d_model)
+        self._positions = _Positions(model, model.src_positions, dtype)
         table = model.embedding if model.src_embedding is None else model.src_embedding
         self._embedding = table.detach().to(dtype)
         self._layers = [_EncoderLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
@@ -171,16 +194,15 @@ class InferenceEncoder:
 
     def __call__(self, sources: list[list[int]]) -> Tensor:
         """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
-        width, device, pad_id = max(map(len, sources)), self._embedding.device, self._model.pad_id
+        width, device, pad_id = max(map(len, sources)), self._embedding.device, self._pad_id
         ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
         mask = None
         if any(len(source) < width for source in sources):
             mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(ids == pad_id, -math.inf)
             mask = mask[:, None, None].to(device)
         x = F.embedding(ids.to(device), self._embedding).mul_(self._scale)
-        learned = self._model.src_positions
-        positions = self._model.sinusoids(width) if learned is None else learned.detach()
-        x = x.add_(positions[:width].to(self._dtype)).flatten(0, 1)
+        self._positions.extend(width)
+        x = x.add_(self._positions.table[:width]).flatten(0, 1)
         for layer in self._layers:
             x = layer(x, width, mask)
         return x if self._norm is None else self._norm(x)
@@ -197,7 +219,7 @@ class IncrementalModel:
         config = model.config
         self.pad_id, self.device = model.pad_id, model.embedding.device
         self.is_static = self.device.type == "cuda"
-        self._model, self._dtype, self._scale = model, dtype, math.sqrt(config.d_model)
+        self._dtype, self._scale = dtype, math.sqrt(config.d_model)
         self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
         self._encoder = InferenceEncoder(model, dtype)
         self._layers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
@@ -207,7 +229,7 @@ class IncrementalModel:
         self._embedding = model.embedding.detach().to(dtype)
         self._norm = None if model.decoder_norm is None else _layer_norm(model.decoder_norm, dtype)
         self._output = PackedLinear(*_padded_output(model), dtype)
-        self._positions = torch.empty(0)
+        self._positions = _Positions(model, model.tgt_positions, dtype)
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences; returns their keys and values for the cross attention of every layer."""
@@ -218,8 +240,7 @@ class IncrementalModel:
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
-        learned = self._model.tgt_positions
-        self._positions = (self._model.sinusoids(max_length) if learned is None else learned.detach()).to(self._dtype)
+        self._positions.extend(max_length)
         return KVCache(self._shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
@@ -232,7 +253,12 @@ class IncrementalModel:
         Returns:
             Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
-        x = F.embedding(ids, self._embedding).mul_(self._scale).add_(self._positions[lengths][:, None]).flatten(0, 1)
+        x = (
+            F.embedding(ids, self._embedding)
+            .mul_(self._scale)
+            .add_(self._positions.table[lengths][:, None])
+            .flatten(0, 1)
+        )
         cache.begin_step()
         for number, layer in enumerate(self._layers):
             x = layer(x, cache, number)

@@ -1,8 +1,8 @@
 """The Transformer (section 3 of the paper) over packed batches, to be read beside the paper.
 
 This is the model of training and scoring. Training uses only `encode`, `decode`, `output_weight`, `output_bias`,
-`pad_id` and `prepare_positions`; search uses only the copy that `mtx.model.inference` makes. So another architecture
-can stand beside this one.
+`pad_id`, `prepare_positions` and `step_tensors`; search uses only the copy that `mtx.model.inference` makes. So another
+architecture can stand beside this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
@@ -210,16 +210,22 @@ class Transformer(nn.Module):
         x = x + F.embedding(positions, self._sinusoids if learned is None else learned)
         return dropout(x, self.config.dropout, self.training)
 
-    def sinusoids(self, num_positions: int) -> Tensor:
-        """Returns the sinusoidal table with at least `num_positions` rows of D."""
-        self.prepare_positions(num_positions)
-        return self._sinusoids
-
     def prepare_positions(self, num_positions: int) -> None:
-        """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`."""
+        """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`.
+
+        A longer table replaces the one before, which a recorded training step still reads; see `step_tensors`.
+        """
         if len(self._sinusoids) < num_positions or self._sinusoids.device != self.embedding.device:
             table = sinusoidal_positions(max(num_positions, len(self._sinusoids)), self.config.d_model)
             self._sinusoids = table.to(self.embedding.device)
+
+    def step_tensors(self) -> list[Tensor]:
+        """Returns all tensors of the model that a training step reads or writes.
+
+        A recorded step uses their addresses: it is valid as long as none of them is replaced, moved or freed.
+        """
+        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
+        return [*self.parameters(), *gradients, *self.buffers(), self._sinusoids]
 
     def encode(self, batch: Batch) -> Memory:
         """Runs the encoder over the packed sources."""

@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_CHUNK_ELEMENTS = {"cpu": 1 << 23}  # logits held at once, in elements
-_CHUNK_ELEMENTS_ELSEWHERE = 1 << 27  # for few, large kernels; 256 MB in bf16
+_CPU_CHUNK_ELEMENTS = 1 << 23  # logits held at once
+_CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
+_CHUNK_BYTES_WITHOUT_GRADIENT = 1 << 26  # in a validation, beside all that training keeps in memory
 _ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
 
 
@@ -33,26 +34,26 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-        scale: float | Tensor,
+        scale: float | Tensor, with_grad: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         device = hidden.device.type
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         with torch.autocast(device, enabled=False):
-            return _forward(ctx, hidden, weight, bias, targets, smoothing, scale, compute)
+            return _forward(ctx, hidden, weight, bias, targets, smoothing, scale, with_grad, compute)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
         if is_eager_on_cpu and grad_loss == 1:  # saves a pass over the vocabulary's gradient
-            return d_hidden, d_weight, d_bias, None, None, None
+            return d_hidden, d_weight, d_bias, None, None, None, None
         d_bias = None if d_bias is None else d_bias * grad_loss
-        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None
+        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None, None
 
 
 def _forward(
     ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-    scale: float | Tensor, compute: torch.dtype,
+    scale: float | Tensor, with_grad: bool, compute: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     num_outputs, d_model = weight.shape
     exact = torch.promote_types(compute, torch.float32)
@@ -60,13 +61,12 @@ def _forward(
     y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
     h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
     uniform = smoothing / num_outputs
-    with_grad = any(ctx.needs_input_grad)
-    d_hidden, masked_h = torch.empty_like(h), h * mask
-    d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
-    d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
+    if with_grad:
+        d_hidden, masked_h = torch.empty_like(h), h * mask
+        d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
+        d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
     log_p_y, z_y = torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact)
-    elements = _CHUNK_ELEMENTS.get(hidden.device.type, _CHUNK_ELEMENTS_ELSEWHERE)
-    chunk = max(1, elements // len(w))
+    chunk = _rows_at_once(w, with_grad)
     for start in range(0, len(targets), chunk):
         part = slice(start, start + chunk)
         logits = h[part] @ w.T
@@ -84,15 +84,25 @@ def _forward(
             d_weight += p.T @ masked_h[part]
             if d_bias is not None:
                 d_bias += (p * mask[part]).sum(0, dtype=exact)
-    d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
-    d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0)).mul_(scale)
-    if d_bias is not None:
-        d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
-    ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
+    if with_grad:
+        d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
+        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0)).mul_(scale)
+        if d_bias is not None:
+            d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
+        ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
     mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
     nll, spread = -log_p_y[:, 0] * real, (z_y - log_p_y)[:, 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
     loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
     return loss * scale, nll.sum()
+
+
+def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
+    """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
+    if weight.device.type == "cpu":
+        elements = _CPU_CHUNK_ELEMENTS
+    else:
+        elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
+    return max(1, elements // len(weight))
 
 
 def smoothed_loss(
@@ -105,5 +115,8 @@ def smoothed_loss(
         targets: int [N]; positions with the pad id (V) have no loss.
         scale: 1 / target tokens of the whole step, so that micro-batches add up to the mean of the step.
     """
-    loss, nll = _ChunkedLoss.apply(hidden, weight, bias, targets, smoothing, scale)  # type: ignore[no-untyped-call]
+    leaves = [tensor for tensor in (hidden, weight, bias) if tensor is not None]
+    # Within the function torch has switched gradients off, and it says of weights that they need one even in no_grad.
+    with_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves)
+    loss, nll = _ChunkedLoss.apply(hidden, weight, bias, targets, smoothing, scale, with_grad)  # type: ignore[no-untyped-call]
     return LossSums(loss, nll)

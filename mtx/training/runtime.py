@@ -4,7 +4,6 @@ The micro-batch is the largest that fits the device, which is tried out. It deci
 a step learns from, so the steps of a run may be divided in any way.
 """
 
-import gc
 import hashlib
 import json
 import logging
@@ -23,18 +22,28 @@ from mtx.checks import steps_per_epoch
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
-from mtx.data.token_store import Side
-from mtx.decoding.batches import to_tensors
-from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.data.sampler import BatchSampler
+from mtx.data.token_store import Side, TokenStore
+from mtx.decoding.batches import to_device, to_tensors
+from mtx.decoding.options import EXTRA_LENGTH
+from mtx.errors import DamagedFileError, MtxError, UsageError, is_out_of_memory
 from mtx.files import durable
 from mtx.files.sizes import readable
 from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
-from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
+from mtx.model.device import (
+    attention_kernel,
+    available_bytes,
+    fast_precision,
+    free_unused_memory,
+    num_threads,
+    repays_compiling,
+)  # fmt: skip
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training.micro_step import MicroStep
+from mtx.training.validation import BATCH_TOKENS, batch_nll
 
 logger = logging.getLogger(__name__)
 
@@ -85,11 +94,11 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
         return replace(runtime, device=str(device), kernel=kernel)
     precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
-    num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
     compiled = kernel == "varlen" and _repays_compiling(config, data)
     runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
     size = config.training.micro_batch_tokens
-    size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
+    if size == "auto":
+        size = largest_micro_batch(config, runtime, data.tokenizer.num_ids, new_sampler(config, data.train))
     runtime = replace(runtime, micro_batch_tokens=size)
     write_runtime(paths.chosen, runtime)
     return runtime
@@ -162,16 +171,46 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transfor
     """A model on the device of `runtime`; its random weights are drawn on the CPU."""
     model = Transformer(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
-    model.prepare_positions(config.data.max_tokens)
+    model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
 
 
-def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:
+def new_optimizer(model: Transformer) -> torch.optim.Optimizer:
+    """Adam (5.3 of the paper) with a learning rate of 0 until a step sets it.
+
+    Torch would make the moments in the first step, and running out of memory there would leave only some of them.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for parameter in model.parameters():
+        optimizer.state[parameter] = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+    return optimizer
+
+
+def new_sampler(config: Config, train: TokenStore) -> BatchSampler:
+    """The sampler of a run, which decides what its steps learn from."""
+    weights = train.weights[train.corpus] if (train.weights != 1).any() else None
+    return BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, config.training.batch_tokens)
+
+
+def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler) -> tuple[int, Shape]:
+    """The number of micro-batches of a step, and their shape.
+
+    Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
+    """
+    tokens_per_sentence = sampler.tokens_per_sentence if runtime.kernel == "varlen" else None
+    size, longest = runtime.micro_batch_tokens, config.data.max_tokens
+    return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence)
+
+
+def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
         runtime: its `micro_batch_tokens` is not used.
-        ratio: source tokens per target token in the training data.
 
     Raises:
         MtxError: if not even the longest sentence fits.
@@ -180,7 +219,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
     if torch.device(runtime.device).type != "cuda":
         return _default_micro_batch(config)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, sampler):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -191,27 +230,32 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
     return size
 
 
-def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> bool:
+def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> bool:
     """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
-        _run_micro_step(config, runtime, num_ids, ratio)
+        _run_micro_step(config, runtime, num_ids, sampler)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
-    except torch.OutOfMemoryError:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         return False
     finally:
-        gc.collect()  # frees the tensors that the error's traceback held
-        torch.cuda.empty_cache()
+        free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
-    longest = config.data.max_tokens
-    _, shape = micro_batch_shape(config.training.batch_tokens, runtime.micro_batch_tokens, ratio, longest)
+def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> None:
+    """Take a step and part of a validation, beside all that is in memory while a checkpoint is written."""
+    _, shape = step_shape(config, runtime, sampler)
     model = new_model(config, runtime, num_ids).train()
-    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
+    # Adam's two moments, and a checkpoint's copies of these and of the weights.
+    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(5)]
     micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
+    longest = config.data.max_tokens
+    _, shape = micro_batch_shape(max(BATCH_TOKENS, longest), max(BATCH_TOKENS, longest), 1.0, longest, None)
+    batch_nll(model.eval(), to_device(longest_sentences(shape, num_ids), torch.device(runtime.device)))
     torch.cuda.synchronize(runtime.device)
     del reserved
 

@@ -7,7 +7,6 @@ waits for the device within a step: it reads the loss and the gradient norm of a
 
 import contextlib
 import functools
-import gc
 import logging
 import math
 import time
@@ -22,11 +21,9 @@ from mtx.checks import steps_per_epoch
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import BatchSampler
 from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
-from mtx.model.device import machine, peak_flops
+from mtx.model.device import free_unused_memory, machine, peak_flops
 from mtx.model.transformer import training_flops
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
@@ -42,7 +39,7 @@ from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import RuntimeChoices, new_model, write_runtime
+from mtx.training.runtime import RuntimeChoices, new_model, new_optimizer, new_sampler, step_shape, write_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
@@ -69,9 +66,7 @@ class Trainer:
         self.deferred_errors = deferred_errors or DeferredErrors()
         self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
-        train, tokens = data.train, config.training.batch_tokens
-        weights = train.weights[train.corpus] if (train.weights != 1).any() else None
-        self.sampler = BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, tokens)
+        self.sampler = new_sampler(config, data.train)
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals()
@@ -103,16 +98,14 @@ class Trainer:
         """Make the model, with the random weights of the seed, and its optimizer, without reading a checkpoint."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.optimizer = new_optimizer(self.model)
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._prepare_micro_step()
 
     def _prepare_micro_step(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
         training, runtime = self.config.training, self.runtime
-        self.num_micro_steps, self.shape = micro_batch_shape(
-            training.batch_tokens, runtime.micro_batch_tokens, self.sampler.ratio, self.config.data.max_tokens
-        )
+        self.num_micro_steps, self.shape = step_shape(self.config, runtime, self.sampler)
         self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
 
     def planned_end(self) -> tuple[int, str]:
@@ -197,6 +190,11 @@ class Trainer:
             self._halve_micro_batches(has_halved, shortage)
             has_halved = True
 
+    def release(self) -> None:
+        """Free the model, Adam's moments and a recorded step: a small GPU has no room to score a model beside them."""
+        del self.model, self.optimizer, self.micro_step
+        free_unused_memory(self.device)
+
     def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         pin = self.device.type == "cuda"
@@ -225,9 +223,7 @@ class Trainer:
         logger.warning("step %d: out of memory; micro-batches are halved from now on (%s)", step, shortage)
         self.optimizer.zero_grad()
         del self.micro_step  # a recorded graph holds memory
-        gc.collect()
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        free_unused_memory(self.device)
         self.runtime = replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
         self._prepare_micro_step()
         write_runtime(self.paths.chosen, self.runtime)

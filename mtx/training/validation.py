@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import pack_sentences, to_device
@@ -116,7 +118,13 @@ def mean_nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
             [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
         )
         batch = to_device(pack_sentences(src, tgt, pad_id), model.output_weight.device)
-        hidden = model.decode(batch, model.encode(batch))
-        total += float(smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll)
+        total += float(batch_nll(model, batch))
         num_tokens += batch.num_tgt_tokens
     return total / max(num_tokens, 1)
+
+
+@torch.no_grad()
+def batch_nll(model: Transformer, batch: PackedBatch) -> Tensor:
+    """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
+    hidden = model.decode(batch, model.encode(batch))
+    return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll

@@ -26,7 +26,9 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
         writer.add(store_batch(NUM_IDS, src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), texts, texts))
     store = TokenStore.open(tmp_path / "train.arrow")
     sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(
+        BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence
+    )
     moved = []
     for loaded in load_steps(store, sampler, SamplerState(), 50, K, shape, pin=True):
         assert all(getattr(batch, name).is_pinned() for batch in loaded.micro_batches for name in (*SLICES, "buffer"))

@@ -244,7 +244,9 @@ def weights_of(weights: list[float] | None, num_pairs: int) -> Any:
 
 
 def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
-    def check(sizes: list[tuple[int, int]], weights: Any, batch_tokens: int, ks: list[int], seed: int) -> None:
+    def check(
+        sizes: list[tuple[int, int]], weights: Any, batch_tokens: int, ks: list[int], seed: int, is_narrow: bool
+    ) -> None:
         store = sides_of(sizes, seed)
         weights = weights_of(weights, len(sizes))
         plan = BatchSampler(store.src.lengths, store.tgt.lengths, weights, seed, batch_tokens)
@@ -254,7 +256,8 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
             assert step.num_tgt_tokens <= batch_tokens and step.num_src_tokens <= src_budget
             given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in step.pairs)
             for wanted in ks:
-                k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // wanted), plan.ratio, 40)
+                mean = plan.tokens_per_sentence if is_narrow else None
+                k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // wanted), plan.ratio, 40, mean)
                 groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
                 batches = [pack(store.src, store.tgt, step.pairs[group], shape, PAD) for group in groups]
                 for batch in batches:
@@ -262,7 +265,7 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
                 assert sorted(pair for batch in batches for pair in unpack(batch)) == given
 
     ks = st.lists(st.integers(1, 6), min_size=1, max_size=3)
-    hold(tally, "steps packed", check, LENGTHS, WEIGHTS, st.integers(40, 400), ks, st.integers(0, 99))
+    hold(tally, "steps packed", check, LENGTHS, WEIGHTS, st.integers(40, 400), ks, st.integers(0, 99), st.booleans())
 
 
 def tokens(ids: Any, pair: int) -> list[int]:
@@ -279,7 +282,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
         position, taken = SamplerState(), []
         for num_steps in parts:
             sampler = make()
-            _, shape = micro_batch_shape(batch_tokens, batch_tokens, sampler.ratio, 40)
+            _, shape = micro_batch_shape(batch_tokens, batch_tokens, sampler.ratio, 40, sampler.tokens_per_sentence)
             with closing(load_steps(store, sampler, position, num_steps + 3, 1, shape)) as loaded:  # 3 are lost
                 for number, step in zip(range(num_steps), loaded, strict=False):
                     planned = make().step(position)

@@ -1,5 +1,7 @@
 """A step is cut into micro-batches of one shape, and packing conserves every pair."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,33 @@ PAD = 50
     ],
 )
 def test_the_shape_by_hand(batch: int, micro: int, ratio: float, longest: int, expected: tuple[int, Shape]) -> None:
-    assert micro_batch_shape(batch, micro, ratio, longest) == expected
+    assert micro_batch_shape(batch, micro, ratio, longest, None) == expected
+
+
+@pytest.mark.parametrize(
+    "batch, micro, tokens_per_sentence, k, sentences",
+    [
+        # 1.25 * 25,216 / 27 = 1,167.4, and 16 and the 100 dummies
+        (25_000, 25_000, 27.0, 1, 1168 + 16 + 100),
+        # sentences of one token are at most a quarter of the budget: the room that any step has
+        (25_000, 25_000, 1.0, 1, 8405),
+        # 1.25 * 400,000 / 5 = 100,000 sentences are more than a grid's 65,535 blocks; two micro-batches have
+        # 1.25 * 204,928 / 5 = 51,232 and 16 and 802 dummies
+        (400_000, 400_000, 5.0, 2, 51_232 + 16 + 802),
+    ],
+)
+def test_the_room_for_sentences_by_hand(
+    batch: int, micro: int, tokens_per_sentence: float, k: int, sentences: int
+) -> None:
+    found, shape = micro_batch_shape(batch, micro, 1.0, 256, tokens_per_sentence)
+    assert (found, shape.max_sentences) == (k, sentences)
+    assert shape == replace(micro_batch_shape(batch, -(-batch // k), 1.0, 256, None)[1], max_sentences=sentences)
+
+
+@pytest.mark.parametrize("batch, longest, mean", [(10_000_000, 2, 1.0), (3_000_000, 200_000, 1.0), (65_536, 8, 8.0)])
+def test_no_grid_has_too_many_blocks(batch: int, longest: int, mean: float) -> None:
+    _, shape = micro_batch_shape(batch, batch, 1.0, longest, mean)
+    assert shape.spare + 1 <= shape.max_sentences <= 65_535
 
 
 def test_a_shape_fits_what_leaves_room_for_the_dummies() -> None:
@@ -91,7 +119,7 @@ def test_what_fits_nowhere_opens_one_more() -> None:
 def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
     src, tgt = random_lengths(2000, seed=5)
     plan = sampler(src, tgt, batch_tokens=4096)
-    num_micro_batches, shape = micro_batch_shape(4096, -(-4096 // k), plan.ratio, 64)
+    num_micro_batches, shape = micro_batch_shape(4096, -(-4096 // k), plan.ratio, 64, None)
     assert num_micro_batches == k
     step = plan.step(SamplerState())
     groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
@@ -108,7 +136,7 @@ def test_a_step_is_the_same_however_it_is_cut(k: int) -> None:
 def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
     src, tgt = random_lengths(29_000, seed=6)
     plan = sampler(src, tgt, batch_tokens)
-    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 256)
+    _, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 256, plan.tokens_per_sentence)
     tokens = positions = 0
     for step in steps(plan, SamplerState(), 12):
         groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
@@ -116,6 +144,41 @@ def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
         tokens += step.num_src_tokens + step.num_tgt_tokens
         positions += len(groups) * (shape.num_src + shape.num_tgt)
     assert tokens / positions >= least
+
+
+@given(
+    parts=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 300)), min_size=1, max_size=6),
+    batch_tokens=st.integers(40, 2000),
+    k=st.integers(1, 5),
+    seed=st.integers(0, 100),
+)
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_steps_fit_whose_sentences_are_far_from_the_mean(
+    parts: list[tuple[int, int]], batch_tokens: int, k: int, seed: int
+) -> None:
+    """Also where the mean is that of all of the text, and a step has only its shortest sentences: of one token."""
+    tgt = np.concatenate([np.full(number, length, np.int32) for length, number in parts])
+    src = np.minimum(40, tgt + np.random.default_rng(seed).integers(0, 3, len(tgt))).astype(np.int32)
+    plan = sampler(src, tgt, batch_tokens)
+    k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40, plan.tokens_per_sentence)
+    short = [i for i in np.argsort(tgt, kind="stable").tolist() for _ in range(3)]
+    short = short[: max(1, min(batch_tokens // 4, int((tgt[short].cumsum() <= batch_tokens).sum())))]
+    for pairs in [np.array(short), *(step.pairs for step in steps(plan, SamplerState(), 3))]:
+        groups = assign(src[pairs], tgt[pairs], k, shape)
+        assert len(groups) >= k
+        assert sorted(np.concatenate(groups).tolist()) == list(range(len(pairs)))
+        for group in groups:
+            assert shape.fits(int(src[pairs[group]].sum()), int(tgt[pairs[group]].sum()), len(group))
+
+
+def test_usual_steps_need_no_further_micro_batch_with_little_room_for_sentences() -> None:
+    src, tgt = random_lengths(29_000, seed=7)
+    for k in (1, 2, 8):
+        plan = sampler(src, tgt, 25_000)
+        _, shape = micro_batch_shape(25_000, -(-25_000 // k), plan.ratio, 256, plan.tokens_per_sentence)
+        assert shape.max_sentences < shape.num_tgt // 3
+        for step in steps(plan, SamplerState(), 40):
+            assert len(assign(src[step.pairs], tgt[step.pairs], k, shape)) == k
 
 
 # --- packing ---
@@ -172,7 +235,7 @@ def test_a_packed_batch_by_hand() -> None:
 
 def test_what_lies_in_the_buffer_of_a_batch_is_aligned() -> None:
     for longest in range(64, 72):  # several numbers of sentences
-        _, shape = micro_batch_shape(512, 128, 0.9, longest)
+        _, shape = micro_batch_shape(512, 128, 0.9, longest, 12.0)
         batch = pack(side([]), side([]), np.empty(0, dtype=np.int64), shape, PAD)
         begin = batch.buffer.ctypes.data
         distances = [getattr(batch, name).ctypes.data - begin for name in SLICES]
@@ -190,7 +253,7 @@ def test_a_long_tail_is_cut_into_dummies_that_are_empty_on_no_side() -> None:
 
 
 def test_a_micro_batch_without_sentences_is_all_dummies() -> None:
-    _, shape = micro_batch_shape(512, 128, 1.0, 64)
+    _, shape = micro_batch_shape(512, 128, 1.0, 64, 12.0)
     batch = pack(side([]), side([]), np.empty(0, dtype=np.int64), shape, PAD)
     assert batch.num_sentences == 0
     check_batch(batch, shape)
@@ -207,13 +270,17 @@ def test_a_batch_that_is_full_has_no_dummies() -> None:
     batch_tokens=st.integers(40, 400),
     k=st.integers(1, 5),
     seed=st.integers(0, 100),
+    has_narrow_room=st.booleans(),
 )
-@settings(max_examples=60, deadline=None, derandomize=True)
-def test_packing_conserves_every_pair(sizes: list[tuple[int, int]], batch_tokens: int, k: int, seed: int) -> None:
+@settings(max_examples=100, deadline=None, derandomize=True)
+def test_packing_conserves_every_pair(
+    sizes: list[tuple[int, int]], batch_tokens: int, k: int, seed: int, has_narrow_room: bool
+) -> None:
     src, tgt = (random_ids(column, PAD, seed + i) for i, column in enumerate(zip(*sizes, strict=True)))
     sides = side(src), side(tgt)
     plan = BatchSampler(sides[0].lengths, sides[1].lengths, None, seed, batch_tokens)
-    k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40)
+    mean = plan.tokens_per_sentence if has_narrow_room else None
+    k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // k), plan.ratio, 40, mean)
     for step in steps(plan, SamplerState(), 4):
         groups = assign(sides[0].lengths[step.pairs], sides[1].lengths[step.pairs], k, shape)
         batches = [pack(*sides, step.pairs[group], shape, PAD) for group in groups]
@@ -232,7 +299,7 @@ def test_one_side_much_longer_than_the_other_and_short_sentences(longest: int) -
     for batch_tokens in rng.integers(9000, 12_000, 3).tolist():
         src, tgt = rng.integers(1, longest + 1, 3000).astype(np.int32), np.ones(3000, dtype=np.int32)
         plan = sampler(src, tgt, batch_tokens)
-        k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // 4), plan.ratio, longest)
+        k, shape = micro_batch_shape(batch_tokens, -(-batch_tokens // 4), plan.ratio, longest, None)
         step = plan.step(SamplerState())
         groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
         assert len(groups) == k

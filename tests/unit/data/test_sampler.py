@@ -177,3 +177,10 @@ def test_windows_of_shuffled_blocks_hold_everything_once(monkeypatch: pytest.Mon
 def _is_blocks(items: list[int]) -> bool:
     block_items = {i for item in items for i in range(item // 4 * 4, min(item // 4 * 4 + 4, 50))}
     return block_items == set(items)
+
+
+def test_the_mean_of_an_epoch_counts_each_pair_as_often_as_it_occurs() -> None:
+    src, tgt = lengths(3, 3, 3), lengths(10, 20, 60)
+    assert BatchSampler(src, tgt, None, 1, 100).tokens_per_sentence == 30
+    weights = np.array([1.0, 2.5, 0.5])  # (10 + 50 + 30) / 4
+    assert BatchSampler(src, tgt, weights, 1, 100).tokens_per_sentence == 22.5

@@ -33,7 +33,7 @@ def sampler(store: TokenStore) -> BatchSampler:
 
 
 def load(store: TokenStore, plan: BatchSampler, position: SamplerState, num_steps: int, k: int) -> Iterator[LoadedStep]:
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS, plan.tokens_per_sentence)
     return load_steps(store, plan, position, num_steps, k, shape)
 
 
@@ -44,7 +44,7 @@ def loader_threads() -> list[threading.Thread]:
 @pytest.mark.parametrize("k", [1, 2])
 def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -> None:
     plan, start = sampler(store), SamplerState(2, 7)
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS, plan.tokens_per_sentence)
     loaded = list(load(store, plan, start, 15, k))
     planned = list(steps(sampler(store), start, 15))
     assert [step.after for step in loaded] == [step.after for step in planned]

@@ -1,5 +1,6 @@
 """The chunked loss is torch's label-smoothed cross entropy, with its gradients."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtx.training import loss
 from mtx.training.loss import smoothed_loss
@@ -40,7 +42,7 @@ def gradients(loss: Tensor, *leaves: Tensor | None) -> list[Tensor]:
 def test_loss_and_gradients_are_those_of_torch(
     monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
 ) -> None:
-    monkeypatch.setitem(loss._CHUNK_ELEMENTS, "cpu", rows_a_chunk * V)
+    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", rows_a_chunk * V)
     *leaves, targets = inputs(dtype, bias)
     got = smoothed_loss(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
     expected = reference(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
@@ -122,3 +124,34 @@ def test_bf16_keeps_the_loss_in_fp32_and_gradients_in_the_parameters_type() -> N
     for a, b in zip(gradients(sums.loss, weight, bias), gradients(expected, weight, bias), strict=True):
         assert a.dtype == torch.float32
         torch.testing.assert_close(a, b, rtol=0, atol=0.03 * float(b.abs().max()))
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the size of the largest tensor that an operation makes, in bytes, and the operations that ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_bytes, self.names = 0, set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.names.add(func.overloadpacket.__name__)
+        made = [
+            x for x in (out if isinstance(out, tuple | list) else [out]) if isinstance(x, Tensor) and not x._is_view()
+        ]
+        self.num_bytes = max([self.num_bytes, *(tensor.nbytes for tensor in made)])
+        return out
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_elsewhere_logits_are_bounded_in_bytes(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a card of 6 GB: a validation's logits of a whole batch were 512 MB in fp32."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: contextlib.nullcontext())  # `meta` has none
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    hidden, targets = torch.empty(25_000, 8, dtype=dtype, device="meta"), torch.empty(25_000, device="meta").long()
+    weight = torch.empty(37_000, 8, dtype=dtype, device="meta").requires_grad_()
+    for enabled, limit in ((True, 1 << 28), (False, 1 << 26)):
+        with torch.set_grad_enabled(enabled), LargestTensor() as seen:
+            smoothed_loss(hidden, weight, None, targets, 0.1)
+        assert limit - 200_000 < seen.num_bytes <= limit
+        assert not {"sub_", "index_copy_"} & seen.names or enabled, "nothing of the gradient is computed without it"

@@ -102,7 +102,7 @@ def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: in
     model = tiny_model(NUM_IDS, d_ff=24)
     src, tgt = (side(random_ids(lengths, NUM_IDS, seed)) for seed in (1, 2))
     sampler = BatchSampler(src.lengths, tgt.lengths, None, 1, batch_tokens)
-    k, shape = micro_batch_shape(batch_tokens, micro_batch_tokens, sampler.ratio, MAX_TOKENS)
+    k, shape = micro_batch_shape(batch_tokens, micro_batch_tokens, sampler.ratio, MAX_TOKENS, None)
     step = sampler.step(SamplerState())
     groups = assign(src.lengths[step.pairs], tgt.lengths[step.pairs], k, shape)
     total = torch.zeros(())

@@ -3,16 +3,19 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
+from mtx.data.sampler import BatchSampler
 from mtx.errors import MtxError
 from mtx.training import runtime
 from mtx.training.runtime import RuntimeChoices
 
+SAMPLER = BatchSampler(np.array([30, 30], np.int32), np.array([20, 40], np.int32), None, 1, 25_000)
 CUDA = RuntimeChoices("cuda", "bf16", 25_000, "varlen", 1, False)
 
 
@@ -21,7 +24,7 @@ def config_of(*overrides: str) -> Config:
 
 
 def largest(config: Config, initial: RuntimeChoices = CUDA) -> int:
-    return runtime.largest_micro_batch(config, initial, 100, 1.0)
+    return runtime.largest_micro_batch(config, initial, 100, SAMPLER)
 
 
 @pytest.mark.parametrize("limit, expected", [(30_000, 25_000), (12_500, 12_500), (4_000, 3_125), (300, 256)])
@@ -36,12 +39,20 @@ def test_what_cannot_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         largest(config_of())
 
 
-def test_out_of_memory_is_no_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
+        RuntimeError("CUDA error: invalid configuration argument"),  # a kernel's grid has more blocks than CUDA allows
+    ],
+)
+def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*arguments: Any) -> None:
-        raise torch.OutOfMemoryError
+        raise error
 
     monkeypatch.setattr(runtime, "_run_micro_step", fail)
-    assert not runtime._fits(config_of(), CUDA, 100, 1.0)
+    monkeypatch.setattr(runtime, "free_unused_memory", lambda device: None)
+    assert not runtime._fits(config_of(), CUDA, 100, SAMPLER)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
@@ -51,10 +62,29 @@ def test_a_cpu_takes_what_is_fast_there(tokens: int, expected: int) -> None:
 
 @pytest.mark.parametrize("size", [25_000, 3_125, 256])
 def test_the_longest_sentences_fill_the_shape(size: int) -> None:
-    _, shape = micro_batch_shape(25_000, size, 1.1, 256)
+    _, shape = micro_batch_shape(25_000, size, 1.1, 256, 27.0)
     batch = runtime.longest_sentences(shape, 100)
     assert len(batch.src_ids) == shape.num_src and len(batch.tgt_in_ids) == shape.num_tgt
     assert batch.num_tgt_tokens == batch.num_sentences * 256 > shape.num_tgt - 600
+
+
+def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(runtime, "_run_micro_step", fail)
+    monkeypatch.setattr(runtime, "free_unused_memory", lambda device: None)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        runtime._fits(config_of(), CUDA, 100, SAMPLER)
+
+
+def test_only_the_varlen_kernel_has_little_room_for_sentences() -> None:
+    rooms = [
+        runtime.step_shape(config_of(), replace(CUDA, kernel=kernel), SAMPLER)[1].max_sentences
+        for kernel in ("varlen", "padded")
+    ]
+    # 25,216 positions and 100 dummies, 30 tokens a sentence: 1,051 and a spare 16 and 100; 25,216 / 3
+    assert rooms == [1167, 8405]
 
 
 def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,139 @@
+"""What a training step reads and writes stays where it is, and all of it exists before the first step."""
+
+import contextlib
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mtx import pipeline
+from mtx.config import settings
+from mtx.data.packing import PackedBatch
+from mtx.data.preprocess import load_prepared
+from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.translator import Translator
+from mtx.run.layout import RunLayout
+from mtx.training import checkpoint, runtime
+from mtx.training.runtime import RuntimeChoices
+from mtx.training.trainer import Trainer
+from mtx.training.validation import BATCH_TOKENS, validate
+from tests.integration.commands import TINY, write_tsv
+
+MAX_TOKENS = 32
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunLayout:
+    directory = tmp_path_factory.mktemp("prepared")
+    corpus = write_tsv(directory / "digits.tsv", range(1000, 1200))
+    config = settings.resolve(None, [f"data.train={corpus}", *TINY, f"run_dir={directory / 'run'}"]).config
+    assert config.data.max_tokens == MAX_TOKENS
+    return pipeline.prepare_only(config)
+
+
+def trainer(prepared: RunLayout, root: Path) -> Trainer:
+    chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
+    run = Trainer(settings.load(prepared.config), chosen, load_prepared(prepared.data), RunLayout(root))
+    run.resume()
+    return run
+
+
+def take_steps(run: Trainer, number: int) -> None:
+    with contextlib.closing(run.load(number)) as loaded:
+        for step, batches in enumerate(loaded, 1):
+            run.update(batches, step, 0.001)
+
+
+def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tmp_path: Path) -> None:
+    """A recorded step reads these addresses; decoding needs positions up to the source's length + 50."""
+    run = trainer(prepared, tmp_path)
+    take_steps(run, 1)
+    tensors = run.model.step_tensors()
+    addresses = [tensor.data_ptr() for tensor in tensors]
+    assert len(tensors) == 2 * len(list(run.model.parameters())) + 1, "gradients and the table of positions"
+    table = tensors[-1]
+    assert table.shape == (MAX_TOKENS + EXTRA_LENGTH, 32)
+    sources = run.data.valid.src.lengths
+    assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
+    validate(run.model, run.data, MAX_TOKENS, "de", "bleu")
+    longest = [9] * (MAX_TOKENS - 1) + [0]
+    translator = Translator(run.model, run.data.tokenizer, MAX_TOKENS)
+    translator.decode([longest], [[]])
+    lines = ["nine " * 6, "one"]
+    for targets in (None, ["x" * (MAX_TOKENS + EXTRA_LENGTH - 2)] * 2):  # of the report, the longest that it accepts
+        translator.attention_maps(lines, targets)
+    after = run.model.step_tensors()
+    assert all(a is b for a, b in zip(tensors, after, strict=True))
+    assert [tensor.data_ptr() for tensor in after] == addresses
+
+
+def test_adam_has_its_moments_before_the_first_step(
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is left to allocate in the first step, where running out of memory would leave half of them."""
+    run = trainer(prepared, tmp_path)
+    names = [name for name, _ in run.model.named_parameters()]
+    moments = checkpoint.snapshot(run.model, run.optimizer).moments
+    assert set(moments) == {f"{name}.{key}" for name in names for key in ("step", "exp_avg", "exp_avg_sq")}
+    assert not any(tensor.any() for tensor in moments.values())
+    addresses = [value.data_ptr() for values in run.optimizer.state.values() for value in values.values()]
+    take_steps(run, 2)
+    after = [value.data_ptr() for values in run.optimizer.state.values() for value in values.values()]
+    assert after == addresses
+    assert all(values["step"] == 2 for values in run.optimizer.state.values())
+
+
+def test_moments_made_before_give_the_bits_of_those_that_torch_makes(prepared: RunLayout, tmp_path: Path) -> None:
+    runs: list[Trainer] = []
+    for name in ("made", "lazy"):
+        run = trainer(prepared, tmp_path / name)
+        if name == "lazy":
+            run.optimizer.state.clear()
+        take_steps(run, 3)
+        runs.append(run)
+    snapshots: list[dict[str, Any]] = [checkpoint.snapshot(run.model, run.optimizer).moments for run in runs]
+    assert snapshots[0].keys() == snapshots[1].keys()
+    for name, tensor in snapshots[0].items():
+        assert tensor.dtype == snapshots[1][name].dtype and torch.equal(tensor, snapshots[1][name]), name
+    for ours, theirs in zip(runs[0].model.parameters(), runs[1].model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_what_fills_the_memory_is_gone_before_scoring(prepared: RunLayout, tmp_path: Path) -> None:
+    run = trainer(prepared, tmp_path)
+    take_steps(run, 1)
+    held = [weakref.ref(thing) for thing in (run.model, run.optimizer, run.micro_step, run.model.embedding)]
+    run.release()
+    assert [thing() for thing in held] == [None] * 4
+
+
+def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
+    prepared: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings.load(prepared.config)
+    data = load_prepared(prepared.data)
+    sampler = runtime.new_sampler(config, data.train)
+    held, seen = list[Any](), list[int]()
+    zeros_like = torch.zeros_like
+
+    def counted(tensor: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        made = zeros_like(tensor, *arguments, **named)
+        if isinstance(tensor, torch.nn.Parameter):
+            held.append(weakref.ref(made))
+        return made
+
+    def validate_part(model: Any, batch: PackedBatch) -> torch.Tensor:
+        assert not model.training
+        seen.extend([batch.num_tgt_tokens, sum(thing() is not None for thing in held)])
+        return torch.zeros(())
+
+    monkeypatch.setattr(torch, "zeros_like", counted)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(runtime, "batch_nll", validate_part)
+    chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
+    runtime._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler)
+    num_parameters = len(list(runtime.new_model(config, chosen, data.tokenizer.num_ids).parameters()))
+    assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
+    assert seen[1] == 5 * num_parameters, "Adam's moments, and copies of these and of the weights"
