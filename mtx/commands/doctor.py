@@ -79,13 +79,13 @@ def _cpu() -> dict[str, Any]:
 def _gpu() -> dict[str, Any]:
     import torch
 
+    from mtx.model.device import driver_version
+
     devices = []
     for number in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(number)
         devices.append(f"{about.name} ({about.total_memory / 1e9:.0f} GB, capability {about.major}.{about.minor})")
-    driver = Path("/sys/module/nvidia/version")
-    version = driver.read_bytes().decode("ascii", errors="replace").strip() if driver.is_file() else None
-    return {"devices": devices, "driver": version, "cuda": torch.version.cuda}
+    return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
 
 
 def _memory_gb() -> float | None:

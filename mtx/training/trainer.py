@@ -113,7 +113,9 @@ class Trainer:
         self.num_micro_steps, self.shape = micro_batch_shape(
             training.batch_tokens, runtime.micro_batch_tokens, self.sampler.ratio, self.config.data.max_tokens
         )
-        self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
+        self.micro_step = MicroStep(
+            self.model, training.label_smoothing, runtime.precision, runtime.compile, runtime.graph
+        )
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
