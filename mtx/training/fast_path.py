@@ -16,7 +16,7 @@ sentence that begins one token too late) has 0.14. The limits lie between, see d
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
 from mtx.decoding.batches import to_tensors
-from mtx.model.device import make_deterministic, use_device
+from mtx.model.device import attention_kernel, make_deterministic, use_device
 from mtx.model.transformer import Transformer
 from mtx.training.micro_step import MicroStep, seed_all
 from mtx.training.trial_process import START, Stage, TrialError, run_trial
@@ -70,6 +70,19 @@ class Task:
     device: str
     deterministic: bool
     parts: Parts
+
+
+def parts_for(device: torch.device, precision: str, model: ModelConfig, deterministic: bool, compiled: bool) -> Parts:
+    """The parts of the fast path that suit a device and a precision, whether they have faults or not."""
+    parts = {"bf16"} if precision == "bf16" else set()
+    if attention_kernel(device, precision, model.d_model // model.num_heads, deterministic) == "varlen":
+        parts |= {"varlen", "graph", "compile"} if compiled else {"varlen", "graph"}
+    return tuple(part for part in PARTS if part in parts)
+
+
+def listed(parts: Iterable[str]) -> str:
+    """The parts in words."""
+    return ", ".join(PARTS[part] for part in parts)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from mtx.files.sizes import readable
 from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
 from mtx.model.device import (
-    attention_kernel,
     available_bytes,
     cuda_versions,
     fast_precision,
@@ -42,7 +41,7 @@ from mtx.model.device import (
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
-from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts
+from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
 from mtx.training.micro_step import MicroStep
 
 logger = logging.getLogger(__name__)
@@ -153,18 +152,13 @@ def _with_sound_parts(recorded: RuntimeChoices, config: Config, device: torch.de
     if config.training.compile != "auto":
         compiled = config.training.compile
         off = {part: fault for part, fault in off.items() if part != "compile" or not compiled}
-    parts = {"bf16"} if recorded.precision == "bf16" else set()
-    head_size = config.model.d_model // config.model.num_heads
-    if attention_kernel(device, recorded.precision, head_size, config.training.deterministic) == "varlen":
-        parts |= {"varlen", "graph", "compile"} if compiled else {"varlen", "graph"}
-    if "varlen" in off:
-        parts &= {"bf16"}
-    wished = tuple(part for part in PARTS if part in parts - off.keys())
+    training = config.training
+    parts = parts_for(device, recorded.precision, config.model, training.deterministic, compiled)
+    wished = tuple(part for part in parts if part not in off and (part == "bf16" or "varlen" not in off))
     runtime = replace(recorded, device=str(device), switched_off=off).with_parts(wished)
     if here is None or {*wished} <= {*(recorded.parts if is_known else ())}:
         return runtime
-    logger.info("trying %s on %s beside the plain step", _listed(wished), device)
-    training = config.training
+    logger.info("trying %s on %s beside the plain step", listed(wished), device)
     task = Task(
         config.model, num_ids, config.data.max_tokens, training.label_smoothing, str(device), training.deterministic,
         wished,
@@ -174,13 +168,9 @@ def _with_sound_parts(recorded: RuntimeChoices, config: Config, device: torch.de
         reasons = "; ".join(f"{PARTS[part]}: {fault}" for part, fault in finding.faults.items())
         logger.warning(
             "%s: the check of the fast path failed, training goes on without %s\n  help: mtx doctor tries it again",
-            reasons, _listed(tuple(part for part in wished if part not in finding.parts)),
+            reasons, listed(part for part in wished if part not in finding.parts),
         )  # fmt: skip
     return replace(runtime, switched_off={**off, **finding.faults}, checked_on=here).with_parts(finding.parts)
-
-
-def _listed(parts: Parts) -> str:
-    return ", ".join(PARTS[part] for part in parts)
 
 
 def record_check(path: Path, runtime: RuntimeChoices) -> None:
