@@ -71,7 +71,7 @@ def unusable_gpu() -> str | None:
 
 def use_device(device: torch.device) -> None:
     """Makes a CUDA device that of this thread; a new thread has cuda:0, whatever its parent has."""
-    if device.type == "cuda":
+    if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
 
 

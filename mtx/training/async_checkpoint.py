@@ -10,7 +10,6 @@ import torch
 
 from mtx.config.schema import TrainingConfig
 from mtx.errors import DamagedFileError, MtxError
-from mtx.model.device import use_device
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout
@@ -56,9 +55,7 @@ class AsyncCheckpointer:
         """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""
         with contextlib.ExitStack() as stack:
             if copied is not None:
-                device = next(iter(copies.weights.values())).device
-                use_device(device)
-                stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+                stream = torch.cuda.Stream(next(iter(copies.weights.values())).device)  # type: ignore[no-untyped-call]
                 stream.wait_event(copied)
                 stack.enter_context(torch.cuda.stream(stream))
             checkpoint.save(self._paths, copies, state)

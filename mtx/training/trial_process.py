@@ -92,7 +92,9 @@ def _run_here(trial: Trial[Item, Result], item: Item) -> Result:
 
 
 def _text(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_TEXT]
+    """The first paragraph of its message; compilers add advice."""
+    text = str(error).strip().split("\n\n")[0]
+    return " ".join(f"{type(error).__name__}: {text}".split())[:_MAX_TEXT]
 
 
 def _how_ended(process: "subprocess.Popen[bytes]") -> str:

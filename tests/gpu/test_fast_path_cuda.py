@@ -1,4 +1,4 @@
-"""The fast path of this GPU has no fault; each thread uses the device of the run, and captures survive other threads."""
+"""The fast path of this GPU has no fault; threads use the device of the run, and captures survive other threads."""
 
 import threading
 from collections.abc import Callable

@@ -49,6 +49,7 @@ def test_what_goes_wrong_in_its_process_is_told(fault: str, put_in: Any) -> None
     assert finding.parts == ("graph", "varlen", "bf16")
     assert list(finding.faults) == ["compile"]
     assert finding.faults["compile"].startswith(FAULTS[fault])
+    assert "LOGS" not in finding.faults["compile"], "advice to developers"
     assert finding.outcome is not None and 0 < finding.outcome.gradients < 0.12
 
 

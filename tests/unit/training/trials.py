@@ -47,7 +47,7 @@ def wrong(step: Callable[[], Numbers]) -> Numbers:
 
 
 def raises(step: Callable[[], Numbers]) -> Numbers:
-    raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable")
+    raise RuntimeError("Failed to find C compiler.\nPlease specify via CC environment variable.\n\nSet LOGS=1 for more")
 
 
 def hangs(step: Callable[[], Numbers]) -> Numbers:
