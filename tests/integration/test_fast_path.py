@@ -103,8 +103,8 @@ def test_the_run_goes_on_with_the_plain_path_and_says_so(
     with caplog.at_level(logging.INFO):
         result = pipeline.train(own.model_copy(update={"run_dir": str(tmp_path / "run")}))
     assert result.scores
-    warnings = [record.message for record in caplog.records if "check of the fast path" in record.message]
-    assert len(warnings) == 1 and warnings[0].startswith(fast_path.PARTS[part] + ": ")
+    warnings = [record.message for record in caplog.records if "the fast path has a fault" in record.message]
+    assert len(warnings) == 1 and f"here: {fast_path.PARTS[part]}: " in warnings[0]
     assert {"raises": "C compiler", "wrong": "from the plain step's", "hangs": "no answer in 1 s"}[fault] in warnings[0]
     chosen = json.loads(result.paths.chosen.read_text())
     assert list(chosen["switched_off"]) == [part] and chosen["checked_on"] == HERE
@@ -125,6 +125,10 @@ def test_what_is_recorded_is_not_checked_again_until_the_machine_changes(choose:
         assert choose.num_trials == 3
         assert read_runtime(choose.paths.chosen).checked_on == gpu
     assert choose({}).parts == ("compile", "varlen", "bf16") and choose.num_trials == 0
+    gpu["driver"] = "590"
+    assert choose({}).parts == ALL and choose.num_trials == 1
+    gpu["driver"] = "600"
+    assert choose({}).parts == ALL and choose.num_trials == 1, "what has no fault is checked again too"
 
 
 def test_the_key_decides_about_compiling_at_each_start(choose: Choosing, gpu: dict[str, str]) -> None:

@@ -71,6 +71,15 @@ def test_only_what_is_faulty_is_switched_off(
     assert set(finding.faults) == set(faulty[-1:] if faulty[-1:] in (["varlen"], ["bf16"]) else faulty)
 
 
+def test_each_part_is_told_with_its_own_fault(put_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_process(monkeypatch)
+    put_in({"compile": "wrong", "graph": "raises"})
+    finding = find_sound_parts(task_of())
+    assert finding.parts == ("varlen", "bf16")
+    assert finding.faults["compile"].startswith(FAULTS["wrong"])
+    assert finding.faults["graph"].startswith(FAULTS["raises"])
+
+
 @pytest.mark.parametrize("fault", ["raises", "not finite"])
 def test_a_plain_step_that_fails_leaves_nothing_to_compare_with(
     fault: str, put_in: Any, monkeypatch: pytest.MonkeyPatch
