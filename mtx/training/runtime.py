@@ -167,8 +167,8 @@ def _with_sound_parts(recorded: RuntimeChoices, config: Config, device: torch.de
     if finding.faults:
         reasons = "; ".join(f"{PARTS[part]}: {fault}" for part, fault in finding.faults.items())
         logger.warning(
-            "the fast path has a fault here: %s; training goes on without %s\n  help: mtx doctor tries it again; this run "
-            "does at a start with another torch, driver or GPU, or with training.compile=true",
+            "the fast path has a fault here: %s; training goes on without %s\n  help: mtx doctor tries it again; this "
+            "run does with another torch, driver or GPU, or with training.compile=true",
             reasons, listed(part for part in wished if part not in finding.parts),
         )  # fmt: skip
     return replace(runtime, switched_off={**off, **finding.faults}, checked_on=here).with_parts(finding.parts)
