@@ -35,7 +35,9 @@ class FaultyTrial:
         compared = fast_path.compare(lambda: steps)
         try:
             while True:
-                yield replace(next(compared), limit_s=HANG_S)
+                stage = next(compared)
+                will_hang = stage == fast_path._FAST and "hangs" in [self.faults.get(part) for part in task.parts]
+                yield replace(stage, limit_s=HANG_S) if will_hang else stage
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
