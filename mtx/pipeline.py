@@ -47,7 +47,7 @@ from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import check_memory, choose_runtime
+from mtx.training.runtime import check_memory, choose_runtime, record_check
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, evenly_spaced_samples
 
@@ -96,6 +96,7 @@ def _trainer(config: Config, paths: RunLayout, device: torch.device, deferred_er
     initial = initial_of(config, paths)
     data = prepared_data(config, paths, initial)
     trainer = new_trainer(config, paths, paths, device, data, deferred_errors)
+    record_check(paths.chosen, trainer.runtime)
     trainer.resume(initial)
     checkpoint.check_space(paths, trainer.space_needed())
     _announce(trainer)
@@ -293,7 +294,7 @@ def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
         "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
-        "training": {"init_from", "tensorboard"},
+        "training": {"init_from", "tensorboard", "compile"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions

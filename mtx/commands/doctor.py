@@ -31,10 +31,11 @@ def doctor(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Report packages, CPU, GPU, memory and disk, and try a matrix product on the device."""
+    """Report packages, CPU, GPU, memory and disk, and try a matrix product and the fast path of training."""
     system_memory.check_address_space()
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
     facts["disk"], facts["device"] = _disk(run_dir), _device(device)
+    facts["fast_path"] = _fast_path(device, facts["device"]["precision"])
     if as_json:
         print_json(facts)
         return
@@ -50,6 +51,7 @@ def doctor(
         f"memory:   {facts['memory_gb'] or 'unknown'} GB",
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
+        *_fast_path_lines(facts["fast_path"]),
         f"not yet:  {NOT_YET}",
     ]
     print_lines(lines)
@@ -79,13 +81,13 @@ def _cpu() -> dict[str, Any]:
 def _gpu() -> dict[str, Any]:
     import torch
 
+    from mtx.model.device import driver_version
+
     devices = []
     for number in range(torch.cuda.device_count()):
         about = torch.cuda.get_device_properties(number)
         devices.append(f"{about.name} ({about.total_memory / 1e9:.0f} GB, capability {about.major}.{about.minor})")
-    driver = Path("/sys/module/nvidia/version")
-    version = driver.read_bytes().decode("ascii", errors="replace").strip() if driver.is_file() else None
-    return {"devices": devices, "driver": version, "cuda": torch.version.cuda}
+    return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
 
 
 def _memory_gb() -> float | None:
@@ -120,3 +122,42 @@ def _device(name: str) -> dict[str, Any]:
         raise MtxError(f"{device}: {error}", "device=cpu avoids this device") from None
     gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     return {"name": str(device), "precision": precision, "gflops": gflops}
+
+
+def _fast_path(name: str, precision: str) -> dict[str, Any]:
+    """What `mtx train` would find out at its first start on this device, for a model of two base layers a side."""
+    import time
+
+    from mtx.config.schema import ModelConfig
+    from mtx.model.device import find_device
+    from mtx.training.fast_path import Task, find_sound_parts, listed, parts_for
+
+    device = find_device(name)
+    if device.type != "cuda":
+        return {"missing": f"{device} has no fast path to check, only CUDA has"}
+    model = ModelConfig.model_validate({"preset": "base", "num_encoder_layers": 2, "num_decoder_layers": 2})
+    parts = parts_for(device, precision, model, False, True)
+    if not parts:
+        return {"missing": "in fp32; the fast path needs compute capability 8.0"}
+    started = time.perf_counter()
+    finding = find_sound_parts(Task(model, 8000, 256, 0.1, str(device), False, parts))
+    outcome = vars(finding.outcome) if finding.outcome else {}
+    numbers = {key: value for key, value in outcome.items() if isinstance(value, float)}
+    checked_s = round(time.perf_counter() - started, 1)
+    return {"sound": listed(finding.parts), "switched_off": finding.faults, "checked_s": checked_s, **numbers}
+
+
+def _fast_path_lines(facts: dict[str, Any]) -> list[str]:
+    from mtx.training.fast_path import PARTS
+
+    if "missing" in facts:
+        return [f"training: {facts['missing']}"]
+    lines = [f"training: without {PARTS[part]}: {fault}" for part, fault in facts["switched_off"].items()]
+    if facts["sound"]:
+        times = [f"{1000 * facts[key]:.1f} ms" for key in ("fast_s", "plain_s")]
+        lines += [
+            f"training: {facts['sound']} (checked in {facts['checked_s']} s)",
+            f"          a small step takes {times[0]}, plain {times[1]}; its loss is within {facts['loss']:.2%}, each "
+            f"gradient within {facts['gradients']:.1%}",
+        ]
+    return lines

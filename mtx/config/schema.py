@@ -250,6 +250,11 @@ class TrainingConfig(Section):
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
     clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
     deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, but slower")
+    compile: Auto | Bool = Field(
+        "auto",
+        description="on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What "
+        "cannot be compiled here runs without",
+    )
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(

@@ -114,18 +114,8 @@ class _Worker:
     """One process, which works on one item at a time, so the two sides never both wait to send."""
 
     def __init__(self) -> None:
-        self._connection, worker_connection = multiprocessing.Pipe()
-        fd, path = worker_connection.fileno(), [str(entry) for entry in sys.path]
-        code = f"import sys; sys.path[:] = {path!r}; from mtx.data.workers import serve; serve({fd})"
-        with worker_connection:  # closed in this process, so the pipe breaks when the worker ends
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[fd],
-                start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
-                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            )
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        self._connection, self._process = start_interpreter(__name__, {**os.environ, **threads})
 
     def send(self, function: Callable[[Any], Any], item: Any) -> None:
         try:
@@ -152,6 +142,29 @@ class _Worker:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+
+def start_interpreter(
+    module: str, environment: dict[str, str], stderr: int | None = None
+) -> tuple["Connection[Any, Any]", "subprocess.Popen[bytes]"]:
+    """Starts a new Python that calls `serve` of `module` with the file descriptor of a connection; returns both ends.
+
+    Only on a POSIX system. The process leads a group of its own; when it ends, the connection here breaks.
+    """
+    connection, other = multiprocessing.Pipe()
+    fd, path = other.fileno(), [str(entry) for entry in sys.path]
+    code = f"import sys; sys.path[:] = {path!r}; from {module} import serve; serve({fd})"
+    with other:  # closed in this process
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=[fd],
+            start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
+            env=environment,
+        )
+    return connection, process
 
 
 def serve(fd: int) -> None:

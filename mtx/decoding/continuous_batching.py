@@ -130,7 +130,9 @@ class _Search:
             deque()
         )  # finished sentences, on their way to the host
         self.results: dict[int, list[Candidate]] = {}
-        self.step: Callable[[], None] = _GraphedStep(self._step, self.cache.prepare) if self.on_cuda else self._cpu_step
+        self.step: Callable[[], None] = self._cpu_step
+        if self.on_cuda:
+            self.step = _GraphedStep(self._step, self.cache.prepare, torch.cuda.Stream(model.device))  # type: ignore[no-untyped-call]
 
     def run(self) -> dict[int, list[Candidate]]:
         while not self.queue.cancelled.is_set() and self._fill():
@@ -203,12 +205,16 @@ class _Search:
         done = self.beams.done
         if not self.on_cuda:
             return self.num_steps, done.tolist()
-        self.polls.append((self.num_steps, _to_host(done), torch.cuda.current_stream().record_event()))
+        self.polls.append((self.num_steps, _to_host(done), self._event()))
         if len(self.polls) <= _HOST_LAG:
             return 0, []
         step, copy, event = self.polls.popleft()
         event.synchronize()
         return step, copy.tolist()
+
+    def _event(self) -> torch.cuda.Event:
+        event: torch.cuda.Event = torch.cuda.current_stream(self.model.device).record_event()
+        return event
 
     def _collect(self) -> None:
         """Takes the hypotheses of finished sentences out of their slots."""
@@ -226,7 +232,7 @@ class _Search:
         event = None
         if self.on_cuda:
             tensors = [_to_host(tensor) for tensor in tensors]
-            event = torch.cuda.current_stream().record_event()
+            event = self._event()
         self.unread.append(([request.number for request in finished.values()], tensors, event))
         self.cache.release(list(finished))
         for slot in finished:
@@ -253,10 +259,13 @@ class _GraphedStep:
     """Runs `step` on CUDA as a recorded graph; records it again when `prepare` returns another version.
 
     As long as the version is the same, a step must read and write the same memory.
+
+    Args:
+        stream: where steps are recorded, on their device; no other thread uses it.
     """
 
-    def __init__(self, step: Callable[[], None], prepare: Callable[[], int]):
-        self._step, self._prepare = step, prepare
+    def __init__(self, step: Callable[[], None], prepare: Callable[[], int], stream: torch.cuda.Stream):
+        self._step, self._prepare, self._stream = step, prepare, stream
         self._version = self._num_steps = -1
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -270,6 +279,7 @@ class _GraphedStep:
             return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
+            # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
+            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._step()
         self._graph.replay()

@@ -212,13 +212,15 @@ class Translator(TextTranslator):
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Switches dropout off, and afterwards restores the model's mode."""
+        """Switches dropout off and makes the model's CUDA device that of this thread; afterwards both are restored."""
         was_training = self.model.training
         self.model.eval()
         if was_training:
             self._engine = None  # it holds copies of the weights, which training has changed since
+        device = self.model.output_weight.device
         try:
-            yield
+            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+                yield
         finally:
             self.model.train(was_training)
 

@@ -17,7 +17,7 @@ from mtx.run.contents import is_run
 from mtx.run.layout import RunLayout
 
 # these change neither what a run learns nor how
-LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "data.licence", "model.licence"}
+LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # stands among the keys for the files that runs were prepared from
 _PLACES = {"data.dir", "data.train", "data.valid", "data.test", "tokenizer.model"}  # where these files are
 _LABEL_KEYS = 3  # settings in the label of a group

@@ -23,6 +23,7 @@ from mtx.run.machine import num_cores, package_version
 
 logger = logging.getLogger(__name__)
 
+_DRIVER = Path("/sys/module/nvidia/version")
 _NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it exists only if there is a GPU
 
 
@@ -123,6 +124,12 @@ def _expand_segments(device: torch.device) -> None:
         change("expandable_segments:False")
 
 
+def use_device(device: torch.device) -> None:
+    """Makes a CUDA device that of this thread; a new thread has cuda:0, whatever its parent has."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+
+
 def total_bytes(device: torch.device) -> int | None:
     """Returns the total memory of a device; None if it is unknown."""
     if device.type == "cuda":
@@ -148,6 +155,19 @@ def free_unused_memory(device: torch.device) -> None:
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
+
+
+def driver_version() -> str | None:
+    """Returns the version of NVIDIA's driver; None without one."""
+    return _DRIVER.read_bytes().decode("ascii", errors="replace").strip() if _DRIVER.is_file() else None
+
+
+def cuda_versions(device: torch.device) -> dict[str, str] | None:
+    """Returns a CUDA device's name and the versions on which it depends what works on it; None for other devices."""
+    if device.type != "cuda":
+        return None
+    name = torch.cuda.get_device_name(device)
+    return {"gpu": name, "driver": driver_version() or "unknown", "torch": torch.__version__}
 
 
 def cpu_name() -> str:

@@ -46,8 +46,8 @@ class AsyncCheckpointer:
             return False
         self.saved = written
         copies = checkpoint.snapshot(model, optimizer)
-        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        copied = torch.cuda.current_stream().record_event() if in_use else None
+        device = next(model.parameters()).device
+        copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
         self._writing = self._thread.submit(self._write, copies, written, copied)
         return True
 
@@ -55,7 +55,7 @@ class AsyncCheckpointer:
         """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""
         with contextlib.ExitStack() as stack:
             if copied is not None:
-                stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+                stream = torch.cuda.Stream(next(iter(copies.weights.values())).device)  # type: ignore[no-untyped-call]
                 stream.wait_event(copied)
                 stack.enter_context(torch.cuda.stream(stream))
             checkpoint.save(self._paths, copies, state)

@@ -8,6 +8,8 @@ from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import torch
+
 from mtx.data.packing import PackedBatch, Shape, assign, pack
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import TokenStore
@@ -39,7 +41,9 @@ def load_steps(
         packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, store.num_ids), pin) for g in groups]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
 
-    pool = ThreadPoolExecutor(1, "mtx-loader")
+    # Page-locked memory belongs to the thread's device.
+    on_device = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin else (None, ())
+    pool = ThreadPoolExecutor(1, "mtx-loader", *on_device)
     ahead: deque[Future[LoadedStep]] = deque()
     try:
         for _ in range(num_steps):

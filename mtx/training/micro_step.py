@@ -34,22 +34,27 @@ class MicroStep:
 
     Args:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
-        compiled: whether torch compiles the forward pass; only for CUDA with the `varlen` kernel.
+        compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
+        recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
     """
 
-    def __init__(self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False):
+    def __init__(
+        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, recorded: bool = True
+    ):
         self.model = model
         self.device = model.output_weight.device
         self._smoothing, self._bf16 = label_smoothing, precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
-        self._is_static = self.device.type == "cuda" and model.kernel == "varlen"
+        self._is_static = recorded and self.device.type == "cuda" and model.kernel == "varlen"
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         self._compiled = compiled
         self._graph: Any = None
+        self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
+        self._recorded_at: list[int] = []  # their addresses
         self._batch: PackedBatch | None = None  # the graph's input
 
     def start_step(self) -> None:
@@ -69,13 +74,32 @@ class MicroStep:
         """
         self._scale.fill_(scale)
         if not self._is_static:
-            self._run(to_device(batch, self.device))
+            self._run(self._moved(batch))
             return
-        if self._graph is None:
+        if self._graph is None or self.addresses() != self._recorded_at:
             self._record(batch)
         assert self._batch is not None
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
         self._graph.replay()
+
+    def compile(self, batch: PackedBatch) -> None:
+        """Compile what a later micro-batch of this shape needs; this adds to the gradients, but records nothing."""
+        self._run(self._moved(batch))
+
+    def addresses(self) -> list[int]:
+        """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
+        if self._graph is None:
+            return []
+        assert self._batch is not None
+        tensors = (*self.model.step_tensors(), self._batch.buffer, self.sums, self._scale)
+        return [tensor.data_ptr() for tensor in tensors]
+
+    def _moved(self, batch: PackedBatch) -> PackedBatch:
+        """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
+        moved = to_device(batch, self.device)
+        if self.model.kernel == "padded":
+            return moved
+        return replace(moved, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0)
 
     def _run(self, batch: PackedBatch) -> None:
         loss, nll = self._forward(batch, self._scale)
@@ -96,8 +120,7 @@ class MicroStep:
         started = time.monotonic()
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        # The counts of sentences and tokens differ from batch to batch, and the kernel does not need them.
-        self._batch = replace(to_device(batch, self.device), num_sentences=0, num_src_tokens=0, num_tgt_tokens=0)
+        self._batch = self._moved(batch)
         state = torch.cuda.get_rng_state(self.device)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.model.parameters()]
         sums = self.sums.clone()
@@ -108,12 +131,14 @@ class MicroStep:
                 self._run(self._batch)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
+        # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
+        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
             self._run(self._batch)
         for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient)
         self.sums.copy_(sums)
+        self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
 
@@ -131,7 +156,7 @@ class HostCopy:
         self._tensor, self._event = tensor, None
         if tensor.is_cuda:
             self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.current_stream().record_event()
+            self._event = torch.cuda.current_stream(tensor.device).record_event()
 
     def is_ready(self) -> bool:
         """Whether the copy has arrived."""

@@ -11,7 +11,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -32,16 +32,18 @@ from mtx.files.sizes import readable
 from mtx.model.architecture import parameters
 from mtx.model.attention import Kernel
 from mtx.model.device import (
-    attention_kernel,
     available_bytes,
+    cuda_versions,
     fast_precision,
     free_unused_memory,
     num_threads,
     repays_compiling,
+    use_device,
 )  # fmt: skip
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
+from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
 from mtx.training.micro_step import MicroStep
 from mtx.training.validation import BATCH_TOKENS, batch_nll
 
@@ -49,6 +51,11 @@ logger = logging.getLogger(__name__)
 
 _CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+
+
+def _is_text_by_name(value: Any) -> bool:
+    """Whether this is a dictionary of text."""
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 _SEAL = "sha256"  # the key of the seal in chosen.json
@@ -60,12 +67,26 @@ _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.jso
     "kernel": lambda value: value in get_args(Kernel),
     "threads": lambda value: type(value) is int and 1 <= value <= _MAX_THREADS,
     "compile": lambda value: type(value) is bool,
+    "graph": lambda value: type(value) is bool,
+    "switched_off": lambda value: _is_text_by_name(value) and value.keys() <= PARTS.keys(),
+    "checked_on": lambda value: value is None or _is_text_by_name(value),
 }
+_LATER: dict[str, Any] = {
+    "graph": False,
+    "switched_off": {},
+    "checked_on": None,
+}  # which earlier versions did not write
 
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """How a run uses its device: the content of chosen.json."""
+    """How a run uses its device: the content of chosen.json.
+
+    Attributes:
+        graph: whether a step is recorded once and replayed.
+        switched_off: which parts of the fast path failed the check at the start, and why; see `fast_path.PARTS`.
+        checked_on: the GPU and the versions with which they were checked; None if nothing had to be.
+    """
 
     device: str
     precision: str
@@ -73,35 +94,100 @@ class RuntimeChoices:
     kernel: Kernel
     threads: int
     compile: bool
+    graph: bool = False
+    switched_off: dict[str, str] = field(default_factory=dict)
+    checked_on: dict[str, str] | None = None
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of the fast path that are used."""
+        used = {"compile": self.compile, "graph": self.graph, "varlen": self.kernel == "varlen"}
+        return tuple(part for part in PARTS if used.get(part, self.precision == "bf16"))
+
+    def with_parts(self, parts: Parts) -> "RuntimeChoices":
+        """The same with these parts of the fast path and no others."""
+        return replace(
+            self, compile="compile" in parts, graph="graph" in parts,
+            kernel="varlen" if "varlen" in parts else "padded", precision="bf16" if "bf16" in parts else "fp32",
+        )  # fmt: skip
 
 
 def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
+    A CUDA device becomes that of this thread.
+
     Raises:
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
-    head_size, is_deterministic = config.model.d_model // config.model.num_heads, config.training.deterministic
-    if paths.chosen.exists():
-        runtime = read_runtime(paths.chosen)
-        if config.device == "auto" and torch.device(runtime.device).type != device.type:
-            raise UsageError(
-                f"{paths.chosen}: this run was started on {runtime.device}, which is not here",
-                f"device={device.type} goes on without it, not bit for bit",
-            )
-        kernel = attention_kernel(device, runtime.precision, head_size, is_deterministic)
-        return replace(runtime, device=str(device), kernel=kernel)
-    precision = fast_precision(device) if config.precision == "auto" else config.precision
-    kernel = attention_kernel(device, precision, head_size, is_deterministic)
-    compiled = kernel == "varlen" and _repays_compiling(config, data)
-    runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
-    size = config.training.micro_batch_tokens
-    if size == "auto":
-        size = largest_micro_batch(config, runtime, data.tokenizer.num_ids, new_sampler(config, data.train))
-    runtime = replace(runtime, micro_batch_tokens=size)
-    write_runtime(paths.chosen, runtime)
+    recorded = read_runtime(paths.chosen) if paths.chosen.exists() else None
+    if recorded and config.device == "auto" and torch.device(recorded.device).type != device.type:
+        raise UsageError(
+            f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
+            f"device={device.type} goes on without it, not bit for bit",
+        )
+    runtime = recorded
+    if runtime is None:
+        precision = fast_precision(device) if config.precision == "auto" else config.precision
+        compiled = device.type == "cuda" and _repays_compiling(config, data)
+        runtime = RuntimeChoices(str(device), precision, 0, "padded", num_threads(), compiled)
+    runtime = _with_sound_parts(runtime, config, device, data.tokenizer.num_ids)
+    use_device(device)
+    if recorded is None:
+        size = config.training.micro_batch_tokens
+        if size == "auto":
+            size = largest_micro_batch(config, runtime, data.tokenizer.num_ids, new_sampler(config, data.train))
+        runtime = replace(runtime, micro_batch_tokens=size)
+        write_runtime(paths.chosen, runtime)
     return runtime
+
+
+def _with_sound_parts(recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int) -> RuntimeChoices:
+    """The choices for this device, with those parts of the fast path that suit it and have no fault.
+
+    The parts are tried unless they were before, with this GPU, driver and torch.
+    """
+    here = cuda_versions(device)
+    is_known = recorded.checked_on == here
+    off = recorded.switched_off if is_known or here is None else {}
+    compiled: bool = recorded.compile or "compile" in recorded.switched_off
+    if config.training.compile != "auto":
+        compiled = config.training.compile
+        off = {part: fault for part, fault in off.items() if part != "compile" or not compiled}
+    training = config.training
+    parts = parts_for(device, recorded.precision, config.model, training.deterministic, compiled)
+    wished = tuple(part for part in parts if part not in off and (part == "bf16" or "varlen" not in off))
+    runtime = replace(recorded, device=str(device), switched_off=off).with_parts(wished)
+    if here is None or {*wished} <= {*(recorded.parts if is_known else ())}:
+        return runtime
+    logger.info("trying %s on %s beside the plain step", listed(wished), device)
+    task = Task(
+        config.model, num_ids, config.data.max_tokens, training.label_smoothing, str(device), training.deterministic,
+        wished,
+    )  # fmt: skip
+    finding = find_sound_parts(task)
+    if finding.faults:
+        reasons = "; ".join(f"{PARTS[part]}: {fault}" for part, fault in finding.faults.items())
+        logger.warning(
+            "the fast path has a fault here: %s; training goes on without %s\n  help: mtx doctor tries it again; this "
+            "run does with another torch, driver or GPU, or with training.compile=true",
+            reasons, listed(part for part in wished if part not in finding.parts),
+        )  # fmt: skip
+    return replace(runtime, switched_off={**off, **finding.faults}, checked_on=here).with_parts(finding.parts)
+
+
+def record_check(path: Path, runtime: RuntimeChoices) -> None:
+    """Record the check of the fast path if this start has made a new one; all else in chosen.json stays."""
+    recorded = read_runtime(path)
+    if recorded.checked_on == runtime.checked_on and recorded.switched_off == runtime.switched_off:
+        return
+    compiled = runtime.compile or recorded.compile or "compile" in recorded.switched_off
+    kept = replace(
+        recorded.with_parts(runtime.parts), compile=compiled and "compile" not in runtime.switched_off,
+        switched_off=runtime.switched_off, checked_on=runtime.checked_on,
+    )  # fmt: skip
+    write_runtime(path, kept)
 
 
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
@@ -153,12 +239,13 @@ def read_runtime(path: Path) -> RuntimeChoices:
         DamagedFileError: if one is missing or impossible, or if they were changed after mtx wrote them.
     """
     stored, help = durable.read_json(path), "put back what mtx wrote; another run_dir=DIR starts anew"
-    values: dict[str, Any] = {field.name: stored.get(field.name) for field in fields(RuntimeChoices)}
+    stored_values = {name: value for name, value in stored.items() if name in _POSSIBLE}
+    values: dict[str, Any] = {**_LATER, **stored_values}
     for name, is_possible in _POSSIBLE.items():
-        if not is_possible(values[name]):
-            text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values[name])}"
+        if not is_possible(values.get(name)):
+            text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values.get(name))}"
             raise DamagedFileError(f"{path}: {text}", help)
-    if stored.get(_SEAL, _seal(values)) != _seal(values):  # earlier versions wrote no seal
+    if stored.get(_SEAL, _seal(stored_values)) != _seal(stored_values):  # earlier versions wrote no seal
         raise DamagedFileError(f"{path}: was changed after mtx wrote it", help)
     return RuntimeChoices(**values)
 
@@ -250,7 +337,7 @@ def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, sampl
     model = new_model(config, runtime, num_ids).train()
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
     reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(5)]
-    micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
+    micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision, recorded=runtime.graph)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
     longest = config.data.max_tokens

@@ -106,7 +106,9 @@ class Trainer:
         """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
         training, runtime = self.config.training, self.runtime
         self.num_micro_steps, self.shape = step_shape(self.config, runtime, self.sampler)
-        self.micro_step = MicroStep(self.model, training.label_smoothing, runtime.precision, runtime.compile)
+        self.micro_step = MicroStep(
+            self.model, training.label_smoothing, runtime.precision, runtime.compile, runtime.graph
+        )
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""

@@ -106,3 +106,14 @@ def test_a_batch_on_a_device_that_is_not_cuda_keeps_its_offsets_in_host_memory()
         assert getattr(moved, name).shape == getattr(batch, name).shape
         assert getattr(moved, name).device.type == ("cpu" if "offsets" in name else "meta")
     assert to_device(batch, torch.device("cpu")) is batch
+
+
+def test_page_locked_memory_belongs_to_the_callers_device(store: TokenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = list[tuple[str, int]]()
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda n: devices.append((threading.current_thread().name, n)))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    plan = sampler(store)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS, plan.ratio, MAX_TOKENS)
+    loaded = list(load_steps(store, plan, SamplerState(), 2, 1, shape, pin=True))
+    assert len(loaded) == 2 and devices == [("mtx-loader_0", 3)]

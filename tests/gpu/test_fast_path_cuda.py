@@ -1,0 +1,163 @@
+"""The fast path of this GPU has no fault; threads use the device of the run, and captures survive other threads."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mtx.config.schema import ModelConfig, TrainingConfig
+from mtx.decoding.continuous_batching import _GraphedStep
+from mtx.model.device import use_device
+from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.layout import RunLayout
+from mtx.training import fast_path
+from mtx.training.async_checkpoint import AsyncCheckpointer
+from mtx.training.checkpoint import State
+from mtx.training.fast_path import Task, find_sound_parts, make_steps
+from mtx.training.micro_step import HostCopy, MicroStep
+from tests.models import random_batch, tiny_model
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
+
+LAST = f"cuda:{torch.cuda.device_count() - 1}"  # cuda:1 where there are two
+RECORDED = ("graph", "varlen", "bf16")
+SMALL: dict[str, Any] = {
+    "d_model": 64, "d_ff": 128, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.1,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def first_device() -> Any:
+    """Begins and ends with the device that a new thread has."""
+    torch.cuda.set_device(0)
+    yield
+    torch.cuda.set_device(0)
+
+
+def task_of(parts: fast_path.Parts, device: str = LAST) -> Task:
+    return Task(ModelConfig.model_validate({**SMALL, "preset": "tiny"}), 500, 64, 0.1, device, False, parts)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_this_gpu_has_no_fault(compiled: bool) -> None:
+    parts = ("compile", *RECORDED) if compiled else RECORDED
+    finding = find_sound_parts(task_of(parts))
+    assert finding.faults == {} and finding.parts == parts
+    assert finding.outcome is not None and finding.outcome.gradients < 0.06, "half of the limit"
+
+
+def test_without_a_compiler_only_the_compiled_step_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CC", "CXX"):
+        monkeypatch.setenv(name, str(tmp_path / "no-compiler"))
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    finding = find_sound_parts(task_of(("compile", *RECORDED)))
+    assert finding.parts == RECORDED and list(finding.faults) == ["compile"]
+
+
+def test_steps_run_on_the_device_of_the_run() -> None:
+    steps = make_steps(task_of(RECORDED))
+    assert torch.cuda.current_device() == torch.device(LAST).index
+    steps.plain()
+    steps.fast()
+    addresses = steps.addresses()
+    steps.fast()
+    assert addresses and steps.addresses() == addresses
+    assert steps.seeded is not None
+    steps.seeded(1)
+
+
+def test_a_step_without_a_graph() -> None:
+    steps = make_steps(task_of(("varlen", "bf16")))
+    steps.fast()
+    steps.fast()
+    assert steps.addresses() == []
+
+
+def model_on(device: str) -> Any:
+    model = tiny_model(100, dtype=torch.float32, **{**SMALL, "dropout": 0.0}).to(device).train()
+    model.kernel = "varlen"
+    model.prepare_positions(64)
+    return model
+
+
+def in_thread(act: Callable[[], object]) -> list[BaseException]:
+    """Does something in another thread; returns its error."""
+    errors = list[BaseException]()
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return errors
+
+
+def pin() -> None:
+    torch.empty(np.random.default_rng().integers(1 << 22, 1 << 24), dtype=torch.uint8).pin_memory()
+
+
+def test_the_loaders_allocation_does_not_end_the_capture_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_pinned = 0
+    run = MicroStep._run
+
+    def with_loader(self: MicroStep, batch: Any) -> None:
+        nonlocal num_pinned
+        run(self, batch)
+        if torch.cuda.is_current_stream_capturing():
+            assert in_thread(pin) == []
+            num_pinned += 1
+
+    monkeypatch.setattr(MicroStep, "_run", with_loader)
+    micro_step = MicroStep(model_on("cuda"), 0.1, "bf16")
+    batch = random_batch([5, 7], [6, 4], 100, tail=20)
+    for _ in range(2):
+        micro_step.start_step()
+        micro_step(batch, 0.1)
+    torch.cuda.synchronize()
+    assert num_pinned == 1
+
+
+def test_another_threads_allocation_does_not_end_the_capture_of_a_decoding_step() -> None:
+    use_device(torch.device(LAST))
+    x = torch.zeros(10, device=LAST)
+
+    def step() -> None:
+        x.add_(1)
+        if torch.cuda.is_current_stream_capturing():
+            assert in_thread(pin) == []
+
+    graphed = _GraphedStep(step, lambda: 1, torch.cuda.Stream(LAST))  # type: ignore[no-untyped-call]
+    for _ in range(5):
+        graphed()
+    torch.cuda.synchronize()
+
+
+def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mtx.training import checkpoint
+
+    monkeypatch.setattr(checkpoint, "_check_finite", lambda *_: devices.append(torch.cuda.current_device()))
+    devices = list[int]()
+    use_device(torch.device(LAST))
+    model = model_on(LAST)
+    paths = RunLayout(tmp_path)
+    writer = AsyncCheckpointer(paths, TrainingConfig.model_validate({}), DeferredErrors(), State())
+    optimizer = torch.optim.Adam(model.parameters())
+    assert writer.save(model, optimizer, State(step=3), State(step=3))
+    writer.finish(State(step=3))
+    writer.close()
+    assert paths.checkpoint(3).is_dir() and devices == [torch.device(LAST).index]
+
+
+def test_figures_are_read_from_the_device_of_the_run() -> None:
+    copy = HostCopy(torch.arange(3.0, device=LAST))
+    assert copy._event.device == torch.device(LAST)  # type: ignore[union-attr]
+    assert len(copy.values()) == 3
