@@ -49,6 +49,14 @@ class StoppedError(MtxError):
         self.exit_code = 128 + signal_number
 
 
+class ReportedError(MtxError):
+    """The run has ended, and another of its processes reports why: this one ends quietly with the same exit code."""
+
+    def __init__(self, exit_code: int):
+        super().__init__("")
+        self.exit_code = exit_code
+
+
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM or SIGHUP outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
 

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import SCORES
 from mtx.run.system_memory import check_address_space
+from mtx.run.world import World, this_world
+
+if TYPE_CHECKING:
+    from mtx.config.schema import Config
+    from mtx.training.ranks import Ranks
 
 logger = logging.getLogger("mtx")
 
@@ -31,19 +36,37 @@ def train(
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
+    world = this_world()
+    if dry_run:
+        _rehearse(settings, world, as_json)
+    elif world.size == 1:
+        _train(resolve(settings).config)
+    else:
+        from mtx.training.ranks import join
+
+        with join(world) as ranks:
+            _train(resolve(settings).config, ranks)
+
+
+def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
+    if world.size > 1:
+        raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
     config = resolve(settings).config
     check_address_space(is_training=True)
-    if dry_run:
-        from mtx import dry_run as dry
+    from mtx import dry_run
 
-        report = dry.rehearse(config)
-        print_json(report) if as_json else print_lines(dry.lines(report))
-        return
+    report = dry_run.rehearse(config)
+    print_json(report) if as_json else print_lines(dry_run.lines(report))
+
+
+def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
+    check_address_space(is_training=True)
     from mtx import pipeline
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
-    result = pipeline.train(config)
+    if (result := pipeline.train(config, ranks)) is None:
+        return
     logger.info("")
     for sample in result.samples:
         logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)

@@ -37,9 +37,15 @@ class Shape:
         return room and sentences <= self.max_sentences - self.spare
 
 
-def micro_batch_shape(batch_tokens: int, micro_batch_tokens: int, ratio: float, max_tokens: int) -> tuple[int, Shape]:
-    """The number of micro-batches of a step, and their shape; `ratio` is source tokens per target token."""
-    k = -(-batch_tokens // micro_batch_tokens)
+def micro_batch_shape(
+    batch_tokens: int, micro_batch_tokens: int, ratio: float, max_tokens: int, num_ranks: int = 1
+) -> tuple[int, Shape]:
+    """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
+
+    Args:
+        ratio: source tokens per target token.
+    """
+    k = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
     margin = 1.02 if k > 1 else 1.0
     real_tgt = max(batch_tokens / k * margin, max_tokens)
     real_src = max(src_budget(batch_tokens, ratio, max_tokens) / k * margin, max_tokens)

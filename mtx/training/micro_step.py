@@ -26,6 +26,7 @@ from mtx.training.loss import smoothed_loss
 
 logger = logging.getLogger(__name__)
 
+_ALIGNMENT = 16  # numbers; kernels that read 64 bytes at once need each gradient to begin at such a place
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
 
 
@@ -35,16 +36,21 @@ class MicroStep:
     Args:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only for CUDA with the `varlen` kernel.
+        is_flat: keep all gradients in one tensor, which ranks can sum at once.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
+        flat: all gradients, and `sums` at its end, if `is_flat`; the gradients of the model are views of it.
     """
 
-    def __init__(self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False):
+    def __init__(
+        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, is_flat: bool = False
+    ):
         self.model = model
         self.device = model.output_weight.device
         self._smoothing, self._bf16 = label_smoothing, precision == "bf16"
-        self.sums = torch.zeros(2, device=self.device)
+        self.flat = flat_gradients(model) if is_flat else None
+        self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
         self._scale = torch.zeros((), device=self.device)
         self._is_static = self.device.type == "cuda" and model.kernel == "varlen"
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
@@ -54,6 +60,9 @@ class MicroStep:
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
+        if self.flat is not None:
+            self.flat.zero_()
+            return
         self.sums.zero_()
         self.model.zero_grad(set_to_none=not self._is_static)  # a graph adds to its own memory
 
@@ -112,6 +121,16 @@ class MicroStep:
         self.sums.copy_(sums)
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+
+
+def flat_gradients(model: torch.nn.Module) -> Tensor:
+    """One tensor of zeros, of which the gradient of each parameter becomes a view; its last two numbers are free."""
+    parameters = list(model.parameters())
+    sizes = [-(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT for parameter in parameters]
+    flat = torch.zeros(sum(sizes) + 2, device=parameters[0].device)
+    for parameter, part in zip(parameters, torch.split(flat[:-2], sizes), strict=True):
+        parameter.grad = part[: parameter.numel()].view_as(parameter)
+    return flat
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:

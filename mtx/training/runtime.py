@@ -33,8 +33,10 @@ from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
+from mtx.run.machine import num_cores
 from mtx.run.planned_end import planned_end
 from mtx.training.micro_step import MicroStep
+from mtx.training.ranks import Ranks
 
 logger = logging.getLogger(__name__)
 
@@ -66,15 +68,21 @@ class RuntimeChoices:
     compile: bool
 
 
-def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
+def choose_runtime(
+    paths: RunLayout, config: Config, device: torch.device, data: PreparedData, ranks: Ranks | None = None
+) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
+
+    The number of threads of each of several ranks on one machine is not recorded, since the next start may have another
+    number of them.
 
     Raises:
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
     head_size, is_deterministic = config.model.d_model // config.model.num_heads, config.training.deterministic
-    if paths.chosen.exists():
+    ranks = ranks or Ranks()
+    if ranks.share("looks for chosen.json", paths.chosen.exists):
         runtime = read_runtime(paths.chosen)
         if config.device == "auto" and torch.device(runtime.device).type != device.type:
             raise UsageError(
@@ -82,17 +90,25 @@ def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data:
                 f"device={device.type} goes on without it, not bit for bit",
             )
         kernel = attention_kernel(device, runtime.precision, head_size, is_deterministic)
-        return replace(runtime, device=str(device), kernel=kernel)
+        return _for_this_rank(replace(runtime, device=str(device), kernel=kernel), ranks)
     precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
     compiled = kernel == "varlen" and _repays_compiling(config, data)
-    runtime = RuntimeChoices(str(device), precision, 0, kernel, num_threads(), compiled)
+    threads = num_threads() if ranks.world.local_size == 1 else num_cores()
+    runtime = RuntimeChoices(str(device), precision, 0, kernel, threads, compiled)
     size = config.training.micro_batch_tokens
     size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
-    runtime = replace(runtime, micro_batch_tokens=size)
-    write_runtime(paths.chosen, runtime)
-    return runtime
+    runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
+    if ranks.is_first:
+        write_runtime(paths.chosen, runtime)
+    return _for_this_rank(runtime, ranks)
+
+
+def _for_this_rank(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
+    """The choices of a run with the threads that this rank has."""
+    local_size = ranks.world.local_size
+    return runtime if local_size == 1 else replace(runtime, threads=num_threads(local_size))
 
 
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
@@ -100,6 +116,11 @@ def _repays_compiling(config: Config, data: PreparedData) -> bool:
     training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
     last, _ = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))
     return repays_compiling(last * training.batch_tokens * training_flops(config.model, num_ids, ratio))
+
+
+def record_micro_batch(path: Path, size: int) -> None:
+    """Record another micro-batch for later starts."""
+    write_runtime(path, replace(read_runtime(path), micro_batch_tokens=size))
 
 
 def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
