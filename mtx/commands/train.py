@@ -27,6 +27,9 @@ def train(
         bool, typer.Option("--dry-run", help="Report what the run would do and cost; leave nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+    devices: Annotated[
+        str | None, typer.Option(help="Train on so many devices of this machine, a number or all.")
+    ] = None,
 ) -> None:
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
@@ -37,7 +40,9 @@ def train(
 
     ignore_save()  # before torch is loaded, which takes seconds
     world = this_world()
-    if dry_run:
+    if devices is not None:
+        _launch(settings, devices, world, dry_run)
+    elif dry_run:
         _rehearse(settings, world, as_json)
     elif world.size == 1:
         _train(resolve(settings).config)
@@ -46,6 +51,20 @@ def train(
 
         with join(world) as ranks:
             _train(resolve(settings).config, ranks)
+
+
+def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
+    """Train with a process for each device."""
+    if world.size > 1 or dry_run:
+        where = "--dry-run, which rehearses on one device" if dry_run else "torchrun, which starts the processes itself"
+        raise UsageError(f"--devices {devices}: does not go with {where}", "leave one of them out")
+    config = resolve(settings).config
+    from mtx.training.launcher import launch, num_devices
+
+    if (size := num_devices(devices, config.device)) == 1:
+        _train(config)
+    elif code := launch(size, ["train", *(settings or [])]):
+        raise typer.Exit(code)
 
 
 def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:

@@ -38,7 +38,7 @@ from mtx.run.world import World
 _JOIN_S = 300.0  # until all ranks have started
 _SHORT_S = 5.0  # for an answer of a rank that has nothing else to do
 _MAX_PAUSE_S = 0.1  # between two looks into the store
-_END, _FAILURE, _NUM_ENDED = "end", "failure", "ended"  # keys of the store
+_END, _FAILURE, _NUM_READY, _NUM_ENDED = "end", "failure", "ready", "ended"  # keys of the store
 
 
 class _HeardError(MtxError):
@@ -67,17 +67,23 @@ class Ranks:
         self.is_first = self.number == 0
         self.phase = ""
         self._store, self._num_shared = store, 0
+        self._host_group: dist.ProcessGroup | None = None  # of the ranks' processes, by gloo
 
     def connect(self, device: torch.device) -> None:
-        """Make the process group: gloo between CPUs, NCCL between CUDA devices. All ranks call this together."""
+        """Connect to the other ranks: by gloo, and by NCCL too for CUDA devices. All ranks call this together."""
         if self.size == 1:
             return
-        if device.type == "cuda":
-            torch.cuda.set_device(device)
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         store = dist.PrefixStore("group", self._store)  # type: ignore[attr-defined]
-        with self._talking(), self.waiting("all ranks connect"):
-            dist.init_process_group(backend, store=store, rank=self.number, world_size=self.size)
+        with self._talking(), self.waiting("all ranks have read the data"):
+            self._store.add(_NUM_READY, 1)
+            self._poll(lambda: self._store.add(_NUM_READY, 0) == self.size)
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+                dist.init_process_group("nccl", store=store, rank=self.number, world_size=self.size, device_id=device)
+                self._host_group = dist.new_group(backend="gloo")
+            else:
+                dist.init_process_group("gloo", store=store, rank=self.number, world_size=self.size)
+                self._host_group = dist.group.WORLD
 
     @contextlib.contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -114,7 +120,7 @@ class Ranks:
             return list(numbers)
         values = torch.tensor(numbers, dtype=torch.float64)
         with self._talking():
-            dist.all_reduce(values, dist.ReduceOp.MAX)
+            dist.all_reduce(values, dist.ReduceOp.MAX, self._host_group)
         return list(values.tolist())
 
     def sum(self, tensor: Tensor) -> None:
@@ -158,16 +164,20 @@ class Ranks:
         Raises:
             MtxError: if the run has ended instead, or the process that holds the store has.
         """
+        return json.loads(self._store.get(key)) if self._poll(lambda: self._store.check([key]), limit_s) else None
+
+    def _poll(self, is_done: Callable[[], bool], limit_s: float = math.inf) -> bool:
+        """Look until `is_done`, which asks the store; False after the limit. Raises as `_await` does."""
         ends, pause_s = time.monotonic() + limit_s, 0.001
         try:
-            while not self._store.check([key]):
+            while not is_done():
                 if (heard := self._heard()) is not None:
                     raise heard
                 if time.monotonic() > ends:
-                    return None
+                    return False
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-            return json.loads(self._store.get(key))
+            return True
         except RuntimeError as error:
             raise MtxError(
                 f"the process that started the ranks has ended: {str(error).splitlines()[0][:200]}"
@@ -191,6 +201,7 @@ class Ranks:
             signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
         with contextlib.suppress(RuntimeError):
             self._store.set(_END, json.dumps(0 if error is None else exit_code(error)))
+            self._disconnect()
             is_needed = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # this process holds the store
             ends = time.monotonic() + _SHORT_S
             while is_needed and self._store.add(_NUM_ENDED, 0) < self.size - 1 and time.monotonic() < ends:
@@ -221,7 +232,7 @@ class Ranks:
         return ReportedError(code) if code else None
 
     def _report(self, error: BaseException) -> None:
-        """Leave an error of this rank to rank 0, and close the connections, so that no rank waits for this one."""
+        """Leave an error of this rank to rank 0, and disconnect."""
         with contextlib.suppress(RuntimeError):
             if not isinstance(error, _HeardError):
                 self._store.compare_set(_FAILURE, "", json.dumps(self._failure(error)))
@@ -243,9 +254,10 @@ class Ranks:
         return None
 
     def _disconnect(self) -> None:
-        """Close the connections of a process group on CPUs; a group of CUDA devices could wait for work for ever."""
-        if dist.is_initialized() and dist.get_backend() == "gloo":
-            dist.destroy_process_group()
+        """Close the connections by gloo, so that no rank waits for this one; NCCL's could wait for work for ever."""
+        if self._host_group is not None:
+            dist.destroy_process_group(self._host_group)
+            self._host_group = None
 
 
 @contextlib.contextmanager

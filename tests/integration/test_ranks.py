@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.integration.commands import TINY, write_tsv
+from tests.integration.commands import TINY, events, write_tsv
 from tests.ranks import Team, start_ranks
 
 STEPS = 100
@@ -18,7 +19,7 @@ K = 12  # micro-batches of a step
 SETTINGS = [
     *TINY, "data.max_tokens=16", "precision=fp32", f"training.batch_tokens={K * 32}", "training.micro_batch_tokens=32",
     f"training.max_steps={STEPS}", "training.checkpoint_every=50", "training.validate_every=100",
-    "training.learning_rate=0.002",
+    "training.learning_rate=0.0005",
 ]  # fmt: skip
 WEIGHTS = Path("checkpoints", f"step-{STEPS:08d}", "model.safetensors")
 
@@ -58,9 +59,18 @@ def close(run: Path, other: Path) -> None:
     """The loss of each step and the weights at the end differ by at most 1e-5."""
     for (step, loss, *_), (step_there, loss_there, *_) in zip(figures(run), figures(other), strict=True):
         assert step == step_there and abs(loss - loss_there) <= 1e-5, step
+    close_weights(run, other)
+
+
+def close_weights(run: Path, other: Path) -> None:
+    """The weights at the end differ by at most 1e-5.
+
+    But for the biases of keys: softmax ignores them, so their gradients are rounding errors, which Adam enlarges.
+    """
     weights, there = load_file(run / WEIGHTS), load_file(other / WEIGHTS)
     for name, tensor in weights.items():
-        torch.testing.assert_close(tensor, there[name], rtol=0, atol=1e-5)
+        if not name.endswith("key.bias"):
+            torch.testing.assert_close(tensor, there[name], rtol=0, atol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +78,10 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"data.train={write_tsv(tmp_path_factory.mktemp('text') / 'digits.tsv', range(1000, 1400))}"
 
 
-@pytest.fixture(scope="module", params=["0", "0.1"])
-def alone(request: pytest.FixtureRequest, text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+@pytest.fixture(scope="module", params=[0.0, 0.1])
+def alone(
+    request: pytest.FixtureRequest, text: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
     """A run of one process without and with dropout, and its settings."""
     settings = [text, f"model.dropout={request.param}"]
     run = tmp_path_factory.mktemp("alone") / "run"
@@ -83,11 +95,38 @@ def test_any_number_of_ranks_learns_what_one_process_does(
     size: int, alone: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     run, settings = alone
-    teams = [train(size, tmp_path / name, *settings) for name in ("a", "b")]
-    for team in teams:
+    team = train(size, tmp_path / "run", *settings)
+    assert team.wait() == [0] * size, team.err()
+    close(tmp_path / "run", run)
+    assert all(figures(tmp_path / "run", rank) == figures(tmp_path / "run") for rank in range(1, size))
+    assert all(start.err() == start.out() == "" for start in team.starts[1:])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_same_number_of_ranks_gives_the_same_bits(size: int, text: str, tmp_path: Path) -> None:
+    runs = [tmp_path / name for name in ("a", "b")]
+    for run in runs:
+        team = train(size, run, text, "model.dropout=0.1")
         assert team.wait() == [0] * size, team.err()
-    close(tmp_path / "a", run)
-    for rank in range(size):  # all ranks do the same, and a second start does it again
-        assert figures(tmp_path / "b", rank) == figures(tmp_path / "a")
-    assert (tmp_path / "b" / WEIGHTS).read_bytes() == (tmp_path / "a" / WEIGHTS).read_bytes()
-    assert all(start.err() == "" for start in teams[0].starts[1:])
+    assert figures(runs[0]) == figures(runs[1])
+    assert (runs[0] / WEIGHTS).read_bytes() == (runs[1] / WEIGHTS).read_bytes()
+
+
+def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """1 -> 2 -> 4 -> 1 ranks, each killed after a checkpoint."""
+    whole, settings = alone
+    run = tmp_path / "run"
+    for size, step in ((1, 20), (2, 50), (4, 70)):
+        team = train(size, run, *settings, "training.checkpoint_every=10")
+        assert team.wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir), team.err()
+        for start in team.starts:
+            start.send(signal.SIGKILL)
+        assert team.wait() == [-signal.SIGKILL] * size
+    team = train(1, run, *settings, "training.checkpoint_every=10")
+    assert team.wait() == [0], team.err()
+    last = {step: loss for step, loss, *_ in figures(run)}  # a step that was lost is done again
+    assert last.keys() == {step for step, *_ in figures(whole)}
+    assert all(abs(last[step] - loss) <= 1e-5 for step, loss, *_ in figures(whole))
+    close_weights(run, whole)
+    starts = [event["ranks"] for event in events(run) if event["event"] == "start"]
+    assert starts == [1, 2, 4, 1]
