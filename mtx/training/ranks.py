@@ -154,7 +154,7 @@ class Ranks:
             if (heard := self._heard()) is not None:
                 return heard
         return MtxError(
-            f"another rank has ended without a word: {str(error).splitlines()[0][:200]}",
+            f"the connection to the other ranks is lost: {str(error).splitlines()[0][:200]}",
             "the same command goes on from the last checkpoint",
         )
 
