@@ -130,3 +130,22 @@ def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp
     close_weights(run, whole)
     starts = [event["ranks"] for event in events(run) if event["event"] == "start"]
     assert starts == [1, 2, 4, 1]
+
+
+@pytest.mark.parametrize("alone", [0.1], indirect=True)
+def test_ranks_that_divide_the_model_learn_what_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
+    """Two ranks with a part of each weight, killed and gone on with by one process, and then by three."""
+    whole, settings = alone
+    run, settings = tmp_path / "run", [*settings, "training.checkpoint_every=10", "training.validate_every=30"]
+    for size, step, shard in ((2, 30, "true"), (1, 50, "true"), (3, 70, "true"), (2, 80, "false")):
+        team = train(size, run, *settings, f"training.shard={shard}")
+        assert team.wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir), team.err()
+        for start in team.starts:
+            start.send(signal.SIGKILL)
+        assert team.wait() == [-signal.SIGKILL] * size
+    team = train(2, run, *settings, "training.shard=true")
+    assert team.wait() == [0, 0], team.err()
+    last = {step: loss for step, loss, *_ in figures(run)}
+    assert last.keys() == {step for step, *_ in figures(whole)}
+    assert all(abs(last[step] - loss) <= 1e-5 for step, loss, *_ in figures(whole))
+    close_weights(run, whole)
