@@ -30,7 +30,7 @@ from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
-from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
+from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.device import machine, peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.model_directory.storage import LoadedModel
@@ -258,7 +258,7 @@ class Trainer:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
-                return _first_line(error)
+                return first_line(error)
             raise
         return None
 
@@ -362,7 +362,7 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             if ranks.size == 1 or self.sharding is not None or not is_out_of_memory(error):
                 raise
-            shortage = _first_line(error)
+            shortage = first_line(error)
         self._agree(shortage)
         return is_whole
 
@@ -479,8 +479,3 @@ class Trainer:
             return checkpoint.snapshot(self.model, self.optimizer) if is_due else None
         is_due = self.ranks.share("writes the last checkpoint", lambda: self._checkpointer.is_due(self.state))
         return self.sharding.snapshot(self.optimizer) if is_due else None
-
-
-def _first_line(error: BaseException) -> str:
-    """What torch says on out-of-memory."""
-    return str(error).split("\n")[0][:200] or type(error).__name__
