@@ -27,6 +27,7 @@ from mtx.commands.translate import logprob, translate
 from mtx.errors import (
     STOPPING_SIGNALS,
     MtxError,
+    ReportedError,
     StoppedError,
     TerminatedError,
     UsageError,
@@ -162,6 +163,8 @@ def run(arguments: list[str]) -> int:
     except typer.Exit as error:  # a command's own exit code, or 0 after --help
         nobody_reads = error.exit_code == 0 and sys.stdout is None
         return _report_error(UsageError("stdout is closed")) if nobody_reads else error.exit_code
+    except ReportedError as error:
+        return error.exit_code
     except BrokenPipeError:
         streams.finish(sys.stdout)
         return 128 + 13  # SIGPIPE

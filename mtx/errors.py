@@ -50,6 +50,14 @@ class StoppedError(MtxError):
         self.exit_code = 128 + signal_number
 
 
+class ReportedError(MtxError):
+    """The run has ended, and another of its processes reports why: this one ends quietly with the same exit code."""
+
+    def __init__(self, exit_code: int):
+        super().__init__("")
+        self.exit_code = exit_code
+
+
 class TerminatedError(KeyboardInterrupt):
     """SIGTERM or SIGHUP outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
 
@@ -77,3 +85,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error, not too long for a message of ours."""
+    return str(error).split("\n")[0][:200] or type(error).__name__

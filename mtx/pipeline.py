@@ -32,7 +32,7 @@ from mtx.files.sizes import counted
 from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
-from mtx.model.device import find_device, keep_freed_memory, make_deterministic
+from mtx.model.device import keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
 from mtx.model_directory.description import info_of
 from mtx.model_directory.storage import LoadedModel
@@ -46,6 +46,7 @@ from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
 from mtx.training import checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
+from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import check_memory, choose_runtime, record_check
 from mtx.training.trainer import Trainer
@@ -53,6 +54,7 @@ from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
+_SHARED_DISK = "run_dir must be on a disk that all machines of the run share"
 _MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
 
@@ -66,12 +68,20 @@ class Result:
     deferred_errors: DeferredErrors
 
 
-def train(config: Config) -> Result:
-    """Do everything from text to a scored model; finished stages are skipped."""
+def train(config: Config, ranks: Ranks | None = None) -> Result | None:
+    """Do everything from text to a scored model; finished stages are skipped.
+
+    Returns:
+        None on all ranks but the first.
+    """
     started = time.monotonic()
-    device = find_device(config.device)
+    ranks = ranks or Ranks()
+    device = rank_device(config.device, ranks.world)
     if config.training.tensorboard:
         require_tensorboard()
+    if not ranks.is_first:
+        _help_to_train(config, ranks, device, started)
+        return None
     deferred_errors = DeferredErrors()
     with open_run(config) as paths:
         if _is_finished(paths, config):
@@ -80,9 +90,10 @@ def train(config: Config) -> Result:
             _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
             _renew_card(config, paths)
             _report_again(config, paths, deferred_errors)
+            ranks.share("prepares the data", lambda: None)
             return finished(paths, deferred_errors)
         with track_status(paths.status, deferred_errors) as status:
-            trainer = _trainer(config, paths, device, deferred_errors)
+            trainer = _trainer(config, paths, device, deferred_errors, ranks)
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)
             trainer.release()
@@ -91,11 +102,33 @@ def train(config: Config) -> Result:
         return finished(paths, deferred_errors)
 
 
-def _trainer(config: Config, paths: RunLayout, device: torch.device, deferred_errors: DeferredErrors) -> Trainer:
+def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: float) -> None:
+    """What ranks other than 0 do: their share of the steps of a run that rank 0 has opened and prepared."""
+    sha256 = ranks.share("prepares the data", lambda: None)
+    if sha256 is None:  # the run was finished before
+        return
+    paths = RunLayout(Path(config.run_dir))
+    try:
+        data = preprocess.load_prepared(paths.data)
+    except (OSError, DamagedFileError) as error:
+        raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
+    if data.sha256 != sha256:
+        raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
+    ranks.connect(device)
+    trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
+    trainer.resume()
+    trainer.run(started)
+
+
+def _trainer(
+    config: Config, paths: RunLayout, device: torch.device, deferred_errors: DeferredErrors, ranks: Ranks
+) -> Trainer:
     """A trainer that is ready for the next step: the data is prepared and the state is restored."""
     initial = initial_of(config, paths)
     data = prepared_data(config, paths, initial)
-    trainer = new_trainer(config, paths, paths, device, data, deferred_errors)
+    ranks.share("prepares the data", lambda: data.sha256)
+    ranks.connect(device)
+    trainer = new_trainer(config, paths, paths, device, data, deferred_errors, ranks)
     record_check(paths.chosen, trainer.runtime)
     trainer.resume(initial)
     checkpoint.check_space(paths, trainer.space_needed())
@@ -110,6 +143,7 @@ def new_trainer(
     device: torch.device,
     data: PreparedData,
     deferred_errors: DeferredErrors,
+    ranks: Ranks | None = None,
 ) -> Trainer:
     """A trainer before its first step; the device is set up for it.
 
@@ -120,11 +154,11 @@ def new_trainer(
         make_deterministic()
     check_beam("decoding.beam_size", config.decoding.beam_size, data.tokenizer.num_ids)
     check_memory(config, device, data.tokenizer.num_ids)
-    runtime = choose_runtime(records, config, device, data)
+    runtime = choose_runtime(records, config, device, data, ranks)
     torch.set_num_threads(runtime.threads)
     if device.type == "cpu":
         keep_freed_memory()
-    return Trainer(config, runtime, data, paths, deferred_errors)
+    return Trainer(config, runtime, data, paths, deferred_errors, ranks)
 
 
 def prepare_only(config: Config) -> RunLayout:
@@ -294,7 +328,7 @@ def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
         "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
-        "training": {"init_from", "tensorboard", "compile"},
+        "training": {"init_from", "tensorboard", "compile", "shard"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions

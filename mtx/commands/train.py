@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import SCORES
 from mtx.run.system_memory import check_address_space
+from mtx.run.world import World, this_world
+
+if TYPE_CHECKING:
+    from mtx.config.schema import Config
+    from mtx.training.ranks import Ranks
 
 logger = logging.getLogger("mtx")
 
@@ -22,6 +27,9 @@ def train(
         bool, typer.Option("--dry-run", help="Report what the run would do and cost; leave nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
+    devices: Annotated[
+        str | None, typer.Option(help="Train on so many devices of this machine, a number or all.")
+    ] = None,
 ) -> None:
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
@@ -31,19 +39,53 @@ def train(
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
+    world = this_world()
+    if devices is not None:
+        _launch(settings, devices, world, dry_run)
+    elif dry_run:
+        _rehearse(settings, world, as_json)
+    elif world.size == 1:
+        _train(resolve(settings).config)
+    else:
+        from mtx.training.ranks import join
+
+        with join(world) as ranks:
+            _train(resolve(settings).config, ranks)
+
+
+def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
+    """Train with a process for each device."""
+    if world.size > 1 or dry_run:
+        where = "--dry-run, which rehearses on one device" if dry_run else "torchrun, which starts the processes itself"
+        raise UsageError(f"--devices {devices}: does not go with {where}", "leave one of them out")
+    config = resolve(settings).config
+    from mtx.training.launcher import launch, num_devices
+
+    if (size := num_devices(devices, config.device)) == 1:
+        _train(config)
+    elif code := launch(size, ["train", *(settings or [])]):
+        raise typer.Exit(code)
+
+
+def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
+    if world.size > 1:
+        raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
     config = resolve(settings).config
     check_address_space(is_training=True)
-    if dry_run:
-        from mtx import dry_run as dry
+    from mtx import dry_run
 
-        report = dry.rehearse(config)
-        print_json(report) if as_json else print_lines(dry.lines(report))
-        return
+    report = dry_run.rehearse(config)
+    print_json(report) if as_json else print_lines(dry_run.lines(report))
+
+
+def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
+    check_address_space(is_training=True)
     from mtx import pipeline
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
-    result = pipeline.train(config)
+    if (result := pipeline.train(config, ranks)) is None:
+        return
     logger.info("")
     for sample in result.samples:
         logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)

@@ -41,9 +41,14 @@ class Shape:
 
 
 def micro_batch_shape(
-    batch_tokens: int, micro_batch_tokens: int, ratio: float, max_tokens: int, tokens_per_sentence: float | None
+    batch_tokens: int,
+    micro_batch_tokens: int,
+    ratio: float,
+    max_tokens: int,
+    tokens_per_sentence: float | None,
+    num_ranks: int = 1,
 ) -> tuple[int, Shape]:
-    """The number of micro-batches of a step, and their shape.
+    """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
 
     Args:
         ratio: source tokens per target token.
@@ -51,10 +56,10 @@ def micro_batch_shape(
             `max_sentences`: there is room for a quarter more sentences than usual, at most as many as the kernel takes.
             A step of more sentences opens more micro-batches. None means room for all sentences that a step can have.
     """
-    least = -(-batch_tokens // micro_batch_tokens)
+    least = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
     if tokens_per_sentence is None:
         return least, _shape(batch_tokens, least, ratio, max_tokens)
-    for k in range(least, max(least, batch_tokens // max_tokens) + 1):
+    for k in range(least, max(least, batch_tokens // max_tokens) + 1, num_ranks):
         shape = _shape(batch_tokens, k, ratio, max_tokens)
         sentences = math.ceil(1.25 * shape.num_tgt / tokens_per_sentence) + 16 + shape.spare
         if sentences <= _MAX_KERNEL_SENTENCES:

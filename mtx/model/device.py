@@ -184,9 +184,14 @@ def machine(device: torch.device) -> dict[str, Any]:
     return {"machine": name, "cores": num_cores(), "platform": platform.platform(), **versions}
 
 
-def num_threads() -> int:
-    """Returns torch's default number of CPU threads, but at most this process's cores: torch ignores cgroup quotas."""
-    return min(torch.get_num_threads(), num_cores())
+def num_threads(local_size: int = 1) -> int:
+    """Returns torch's default number of CPU threads, but at most this process's cores: torch ignores cgroup quotas.
+
+    Args:
+        local_size: how many ranks of a training share this machine's cores. torchrun sets OMP_NUM_THREADS=1 for more
+            than one of them, which says nothing about this machine.
+    """
+    return min(torch.get_num_threads(), num_cores()) if local_size == 1 else max(1, num_cores() // local_size)
 
 
 def _cpu_capabilities() -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,22 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
         for key, value in values.items()
     }
     return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
+
+
+def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer, has_begun: bool) -> Iterator[torch.Tensor]:
+    """All tensors of a training, in the order of the parameters, to be overwritten.
+
+    Args:
+        has_begun: whether a step was taken; then Adam's state is included, and made where it is missing.
+    """
+    for parameter in model.parameters():
+        yield parameter.detach()
+        if has_begun:
+            if not optimizer.state[parameter]:
+                count = torch.zeros((), device=parameter.device)
+                moments = (count, torch.zeros_like(parameter), torch.zeros_like(parameter))
+                optimizer.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
+            yield from (optimizer.state[parameter][key] for key in MOMENTS)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -173,11 +189,11 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     expected = {
         f"{name}.{key}": count if key == "step" else parameter
         for name, parameter in model.named_parameters()
-        for key in _MOMENTS
+        for key in MOMENTS
     }
     storage.check_tensors(path / OPTIMIZER, moments, expected)
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
+        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
     return state
 
 

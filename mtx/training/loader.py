@@ -8,6 +8,7 @@ from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from mtx.data.packing import PackedBatch, Shape, assign, pack
@@ -20,7 +21,13 @@ _NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 @dataclass(frozen=True)
 class LoadedStep:
-    """The micro-batches of one optimizer update, in host memory; `after` is the data position of the next step."""
+    """The micro-batches of one optimizer update, in host memory.
+
+    Attributes:
+        micro_batches: those of this rank: with R ranks, rank r has the micro-batches r, r + R, r + 2R and so on.
+        num_src_tokens, num_tgt_tokens: of the whole step, on all ranks.
+        after: the data position of the next step.
+    """
 
     micro_batches: list[PackedBatch]
     num_src_tokens: int
@@ -30,15 +37,20 @@ class LoadedStep:
 
 def load_steps(
     store: TokenStore, sampler: BatchSampler, position: SamplerState, num_steps: int, k: int, shape: Shape,
-    pin: bool = False,
+    pin: bool = False, rank: int = 0, num_ranks: int = 1,
 ) -> Generator[LoadedStep, None, None]:  # fmt: skip
-    """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape."""
+    """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape.
+
+    All ranks have as many; where sentences need more than k, empty micro-batches fill up.
+    """
     planned = steps(sampler, position, num_steps)
 
     def prepare() -> LoadedStep:
         step = next(planned)
         groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
-        packed = [to_tensors(pack(store.src, store.tgt, step.pairs[g], shape, store.num_ids), pin) for g in groups]
+        groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
+        own = [step.pairs[group] for group in groups[rank::num_ranks]]
+        packed = [to_tensors(pack(store.src, store.tgt, pairs, shape, store.num_ids), pin) for pairs in own]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
 
     # Page-locked memory belongs to the thread's device.

@@ -5,6 +5,7 @@ are recorded once as a graph and replayed for every batch, which is possible bec
 run compiles them first. `Update` is an optimizer update whose figures the host has not read yet.
 """
 
+import functools
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from mtx.training.loss import smoothed_loss
 
 logger = logging.getLogger(__name__)
 
+_ALIGNMENT = 16  # numbers; kernels that read 64 bytes at once need each gradient to begin at such a place
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
 
 
@@ -36,21 +38,29 @@ class MicroStep:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
         recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
+        is_flat: keep all gradients in one tensor, which ranks can sum at once.
+        root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
+        flat: all gradients, and `sums` at its end, if `is_flat`; the gradients of the model are views of it.
     """
 
     def __init__(
-        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, recorded: bool = True
-    ):
+        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, recorded: bool = True,
+        is_flat: bool = False, root: Any = None,
+    ):  # fmt: skip
         self.model = model
-        self.device = model.output_weight.device
+        self.device = model.embedding.device
         self._smoothing, self._bf16 = label_smoothing, precision == "bf16"
-        self.sums = torch.zeros(2, device=self.device)
+        self.flat = flat_gradients(model) if is_flat else None
+        self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
         self._scale = torch.zeros((), device=self.device)
-        self._is_static = recorded and self.device.type == "cuda" and model.kernel == "varlen"
+        is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
+        self._is_static = recorded and is_varlen and root is None
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
+        if root is not None:
+            self._forward = functools.partial(root, self._loss)
         self._compiled = compiled
         self._graph: Any = None
         self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
@@ -59,6 +69,9 @@ class MicroStep:
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
+        if self.flat is not None:
+            self.flat.zero_()
+            return
         self.sums.zero_()
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         if self._is_static and gradients:  # a graph adds to its own memory
@@ -141,6 +154,16 @@ class MicroStep:
         self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+
+
+def flat_gradients(model: torch.nn.Module) -> Tensor:
+    """One tensor of zeros, of which the gradient of each parameter becomes a view; its last two numbers are free."""
+    parameters = list(model.parameters())
+    sizes = [-(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT for parameter in parameters]
+    flat = torch.zeros(sum(sizes) + 2, device=parameters[0].device)
+    for parameter, part in zip(parameters, torch.split(flat[:-2], sizes), strict=True):
+        parameter.grad = part[: parameter.numel()].view_as(parameter)
+    return flat
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:

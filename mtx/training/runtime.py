@@ -10,13 +10,14 @@ import logging
 import math
 import re
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtx.checks import steps_per_epoch
 from mtx.config.schema import Config
@@ -45,6 +46,8 @@ from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
 from mtx.training.micro_step import MicroStep
+from mtx.training.ranks import Ranks
+from mtx.training.sharding import is_sharded
 from mtx.training.validation import BATCH_TOKENS, batch_nll
 
 logger = logging.getLogger(__name__)
@@ -60,12 +63,13 @@ def _is_text_by_name(value: Any) -> bool:
 
 _SEAL = "sha256"  # the key of the seal in chosen.json
 _MAX_THREADS = 4096
+_NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.json can be
     "device": lambda value: isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?|mps", value) is not None,
     "precision": lambda value: value in ("fp32", "bf16"),
     "micro_batch_tokens": lambda value: type(value) is int and 1 <= value < 1 << 31,
     "kernel": lambda value: value in get_args(Kernel),
-    "threads": lambda value: type(value) is int and 1 <= value <= _MAX_THREADS,
+    "threads": lambda value: type(value) is int and _NOT_CHOSEN <= value <= _MAX_THREADS,
     "compile": lambda value: type(value) is bool,
     "graph": lambda value: type(value) is bool,
     "switched_off": lambda value: _is_text_by_name(value) and value.keys() <= PARTS.keys(),
@@ -112,42 +116,73 @@ class RuntimeChoices:
         )  # fmt: skip
 
 
-def choose_runtime(paths: RunLayout, config: Config, device: torch.device, data: PreparedData) -> RuntimeChoices:
+def choose_runtime(
+    paths: RunLayout, config: Config, device: torch.device, data: PreparedData, ranks: Ranks | None = None
+) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
-    A CUDA device becomes that of this thread.
+    A CUDA device becomes that of this thread. The number of threads of a rank that shares its machine with others is
+    not recorded: the next start may have another number of ranks.
 
     Raises:
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
-    recorded = read_runtime(paths.chosen) if paths.chosen.exists() else None
+    ranks = ranks or Ranks()
+    recorded = read_runtime(paths.chosen) if ranks.share("looks for chosen.json", paths.chosen.exists) else None
     if recorded and config.device == "auto" and torch.device(recorded.device).type != device.type:
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
             f"device={device.type} goes on without it, not bit for bit",
         )
-    runtime = recorded
+    num_ids, runtime = data.tokenizer.num_ids, recorded
     if runtime is None:
-        precision = fast_precision(device) if config.precision == "auto" else config.precision
+        precision = ranks.share("chooses the precision", lambda: _precision(config, device))
         compiled = device.type == "cuda" and _repays_compiling(config, data)
-        runtime = RuntimeChoices(str(device), precision, 0, "padded", num_threads(), compiled)
-    runtime = _with_sound_parts(runtime, config, device, data.tokenizer.num_ids)
+        threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
+        runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
+    runtime = _with_sound_parts(runtime, config, device, num_ids, ranks)
     use_device(device)
     if recorded is None:
         size = config.training.micro_batch_tokens
         if size == "auto":
-            size = largest_micro_batch(config, runtime, data.tokenizer.num_ids, new_sampler(config, data.train))
-        runtime = replace(runtime, micro_batch_tokens=size)
-        write_runtime(paths.chosen, runtime)
-    return runtime
+            num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
+            size = largest_micro_batch(config, runtime, num_ids, new_sampler(config, data.train), num_shards)
+        runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
+        if ranks.is_first:
+            write_runtime(paths.chosen, runtime)
+    return _with_threads(runtime, ranks)
 
 
-def _with_sound_parts(recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int) -> RuntimeChoices:
+def _precision(config: Config, device: torch.device) -> str:
+    return fast_precision(device) if config.precision == "auto" else config.precision
+
+
+def _with_threads(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
+    """The choices with the threads of this rank: those of the run if it has its machine to itself."""
+    local_size = ranks.world.local_size
+    is_chosen = local_size == 1 and runtime.threads != _NOT_CHOSEN
+    return runtime if is_chosen else replace(runtime, threads=num_threads(local_size))
+
+
+def _with_sound_parts(
+    recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int, ranks: Ranks
+) -> RuntimeChoices:
     """The choices for this device, with those parts of the fast path that suit it and have no fault.
 
-    The parts are tried unless they were before, with this GPU, driver and torch.
+    Rank 0 tries the parts for all, unless they were tried before, with its GPU, driver and torch.
     """
+
+    def tried() -> dict[str, Any]:
+        choice = _sound_parts(recorded, config, device, num_ids)
+        return {"parts": choice.parts, "switched_off": choice.switched_off, "checked_on": choice.checked_on}
+
+    choice = ranks.share("tries the fast path", tried)
+    here = replace(recorded, device=str(device), switched_off=choice["switched_off"], checked_on=choice["checked_on"])
+    return here.with_parts(tuple(choice["parts"]))
+
+
+def _sound_parts(recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int) -> RuntimeChoices:
     here = cuda_versions(device)
     is_known = recorded.checked_on == here
     off = recorded.switched_off if is_known or here is None else {}
@@ -195,6 +230,11 @@ def _repays_compiling(config: Config, data: PreparedData) -> bool:
     training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
     last, _ = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))
     return repays_compiling(last * training.batch_tokens * training_flops(config.model, num_ids, ratio))
+
+
+def record_micro_batch(path: Path, size: int) -> None:
+    """Record another micro-batch for later starts."""
+    write_runtime(path, replace(read_runtime(path), micro_batch_tokens=size))
 
 
 def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
@@ -262,13 +302,13 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transfor
     return model
 
 
-def new_optimizer(model: Transformer) -> torch.optim.Optimizer:
+def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
     """Adam (5.3 of the paper) with a learning rate of 0 until a step sets it.
 
     Torch would make the moments in the first step, and running out of memory there would leave only some of them.
     """
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    for parameter in model.parameters():
+    optimizer = torch.optim.Adam(parameters, lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for parameter in parameters:
         optimizer.state[parameter] = {
             "step": torch.zeros((), device=parameter.device),
             "exp_avg": torch.zeros_like(parameter),
@@ -283,21 +323,25 @@ def new_sampler(config: Config, train: TokenStore) -> BatchSampler:
     return BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, config.training.batch_tokens)
 
 
-def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler) -> tuple[int, Shape]:
-    """The number of micro-batches of a step, and their shape.
+def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
+    """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
 
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
     """
     tokens_per_sentence = sampler.tokens_per_sentence if runtime.kernel == "varlen" else None
     size, longest = runtime.micro_batch_tokens, config.data.max_tokens
-    return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence)
+    return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
 
 
-def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> int:
+def largest_micro_batch(
+    config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler, num_shards: int = 1
+) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
         runtime: its `micro_batch_tokens` is not used.
+        num_shards: of Adam's state, if ranks divide it. The weights and gradients are tried whole, so that no rank
+            waits for another one that has too little memory.
 
     Raises:
         MtxError: if not even the longest sentence fits.
@@ -306,7 +350,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, s
     if torch.device(runtime.device).type != "cuda":
         return _default_micro_batch(config)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, sampler):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, sampler, num_shards):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -317,10 +361,10 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, s
     return size
 
 
-def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> bool:
+def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler, num_shards: int = 1) -> bool:
     """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
-        _run_micro_step(config, runtime, num_ids, sampler)
+        _run_micro_step(config, runtime, num_ids, sampler, num_shards)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except RuntimeError as error:
@@ -331,12 +375,15 @@ def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchS
         free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler) -> None:
+def _run_micro_step(
+    config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler, num_shards: int
+) -> None:
     """Take a step and part of a validation, beside all that is in memory while a checkpoint is written."""
     _, shape = step_shape(config, runtime, sampler)
-    model = new_model(config, runtime, num_ids).train()
+    model, device = new_model(config, runtime, num_ids).train(), torch.device(runtime.device)
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
-    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(5)]
+    parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
+    reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
     micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision, recorded=runtime.graph)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)

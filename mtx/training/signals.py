@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import signal
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -14,6 +15,7 @@ from mtx.errors import STOPPING_SIGNALS
 
 logger = logging.getLogger(__name__)
 
+_DOUBLED_S = 3.0  # between a signal and its double from a launcher
 _SAVE = getattr(signal, "SIGUSR1", None)
 
 
@@ -22,10 +24,16 @@ class InterruptedTrainingError(KeyboardInterrupt):
 
 
 class Signals:
-    """Handles signals within `listening`; `stop` is the number of the signal that asked to stop, or None."""
+    """Handles signals within `listening`; `stop` is the number of the signal that asked to stop, or None.
 
-    def __init__(self) -> None:
+    Args:
+        may_double: a launcher forwards the signals that it gets, and this process may get the same ones itself. A
+            signal soon after another one then does not stop at once.
+    """
+
+    def __init__(self, may_double: bool = False) -> None:
         self.stop: int | None = None
+        self._single_until, self._may_double = 0.0, may_double
         self._save_requested = self._may_raise = False
 
     def pop_save_request(self) -> bool:
@@ -60,9 +68,13 @@ class Signals:
             self._save_requested = True
             logger.info("signal %d: saving after this step", number)
             return
+        now = time.monotonic()
+        if self.stop is not None and now < self._single_until:
+            return
         if self.stop is not None:
             os._exit(128 + number)
         self.stop = number
+        self._single_until = now + _DOUBLED_S * self._may_double
         logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
         if self._may_raise:
             self._may_raise = False

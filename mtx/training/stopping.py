@@ -19,6 +19,9 @@ class StoppingCriteria:
     Args:
         started: when the command was given, on the monotonic clock; a time limit counts from there.
         elapsed_s: seconds of training in earlier starts.
+
+    Attributes:
+        agreed_s: the seconds of training that all ranks decide by; None for one process alone, which asks its clock.
     """
 
     def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float):
@@ -26,10 +29,15 @@ class StoppingCriteria:
         self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
         self._num_valid_lines = max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
+        self.agreed_s: float | None = None
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
         return time.monotonic() - self._began
+
+    def _decisive_s(self) -> float:
+        """The seconds that decide when to end."""
+        return self.elapsed_s() if self.agreed_s is None else self.agreed_s
 
     def reason(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
@@ -41,7 +49,7 @@ class StoppingCriteria:
         if training.patience is not None and state.bad_validations >= training.patience:
             return "patience"
         limit = training.time_limit
-        if limit is not None and state.step and self.elapsed_s() > limit - self.reserve_s(limit, state.validation_s):
+        if limit is not None and state.step and self._decisive_s() > limit - self.reserve_s(limit, state.validation_s):
             return "time_limit"
         return None
 
@@ -53,7 +61,7 @@ class StoppingCriteria:
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""
         limit = self._training.time_limit
-        return limit is not None and not state.validation_s and self.elapsed_s() > 0.2 * limit
+        return limit is not None and not state.validation_s and self._decisive_s() > 0.2 * limit
 
     def reserve_s(self, limit: float, validation_s: float) -> float:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need; half of it at most."""

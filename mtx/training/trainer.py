@@ -3,6 +3,10 @@
 The step fits one screen (`update`). The random numbers of a micro-step are seeded from (seed, step, micro-step), so a
 checkpoint holds only tensors and `State`, and a resumed run equals an uninterrupted one bit for bit. Training never
 waits for the device within a step: it reads the loss and the gradient norm of a step when they have arrived.
+
+With several ranks (`mtx.training.ranks`) each runs its share of a step's micro-batches. Then they agree on what one of
+them may have met alone (`_agree`), sum the gradients, and update their equal weights equally. Rank 0 validates, saves
+and reports; the others wait for it.
 """
 
 import contextlib
@@ -13,6 +17,7 @@ import time
 from collections import deque
 from collections.abc import Generator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +27,9 @@ from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
-from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
+from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.device import free_unused_memory, machine, peak_flops
-from mtx.model.transformer import training_flops
+from mtx.model.transformer import Transformer, training_flops
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
@@ -33,14 +38,16 @@ from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training import checkpoint
 from mtx.training.async_checkpoint import AsyncCheckpointer
-from mtx.training.checkpoint import State
+from mtx.training.checkpoint import Snapshot, State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
+from mtx.training.ranks import Ranks
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import RuntimeChoices, new_model, new_optimizer, new_sampler, step_shape, write_runtime
+from mtx.training.runtime import RuntimeChoices, new_model, new_optimizer, new_sampler, record_micro_batch, step_shape
 from mtx.training.schedule import learning_rate
+from mtx.training.sharding import Sharding, is_sharded
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.validation import deciding_metric, validate
@@ -55,31 +62,58 @@ class Trainer:
 
     Attributes:
         model, optimizer, micro_step, num_micro_steps, shape: exist after `resume` or `begin`.
-        metrics: receives each step and validation; exists after `run` was called.
+        metrics: receives each step and validation; exists on rank 0 after `run` was called.
     """
 
     def __init__(
         self, config: Config, runtime: RuntimeChoices, data: PreparedData, paths: RunLayout,
-        deferred_errors: DeferredErrors | None = None,
+        deferred_errors: DeferredErrors | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
         self.config, self.runtime, self.data, self.paths = config, runtime, data, paths
+        self.ranks = ranks or Ranks()
         self.deferred_errors = deferred_errors or DeferredErrors()
         self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
         self.sampler = new_sampler(config, data.train)
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
-        self._signals = Signals()
+        self._signals = Signals(self.ranks.size > 1)
+        self._is_save_requested = False
 
     def resume(self, initial: LoadedModel | None = None) -> None:
         """Continue from the newest intact checkpoint; without one, start from `initial` or from random weights.
+
+        Rank 0 alone reads files, and the others get what it has read.
 
         Raises:
             DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
         """
         self.begin()
+
+        model, optimizer = self.model, self.optimizer
+        if self.sharding is not None and self.ranks.is_first:  # it reads what it then divides
+            torch.manual_seed(self.config.seed)
+            model = new_model(self.config, replace(self.runtime, device="cpu"), self.data.tokenizer.num_ids)
+            optimizer = torch.optim.Adam(model.parameters())
+
+        def restored() -> dict[str, Any]:
+            self._restore(model, optimizer, initial)
+            return self.state.as_dict()
+
+        self.state = State.from_dict(self.ranks.share("reads the checkpoint", restored))
+        if self.sharding is None:
+            self.ranks.copy_from_first(checkpoint.tensors(model, optimizer, self.state.step > 0))
+        else:
+            whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_first else Snapshot({}, {})
+            self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
+
+    def _parameters(self) -> list[Tensor]:
+        """What the optimizer of this rank updates."""
+        return list(self.model.parameters() if self.sharding is None else self.sharding.local.values())
+
+    def _restore(self, model: Transformer, optimizer: torch.optim.Optimizer, initial: LoadedModel | None) -> None:
         if full_checkpoint_steps(self.paths):
-            self.state = checkpoint.load_newest(self.paths, self.model, self.optimizer)
+            self.state = checkpoint.load_newest(self.paths, model, optimizer)
             if self.state.data_sha256 not in (None, self.data.sha256):
                 raise DamagedFileError(
                     f"{self.paths.data}: is not the data that step {self.state.step} of this run was trained on",
@@ -91,24 +125,29 @@ class Trainer:
         assert (initial is None) == (self.config.training.init_from is None)
         if initial is not None:
             logger.info("starting from the weights of %s", self.config.training.init_from)
-            self.model.load_state_dict(initial.model.state_dict())
+            model.load_state_dict(initial.model.state_dict())
             self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
     def begin(self) -> None:
         """Make the model, with the random weights of the seed, and its optimizer, without reading a checkpoint."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        self.optimizer = new_optimizer(self.model)
+        self.sharding = None
+        if is_sharded(self.config, self.device, self.data.tokenizer.num_ids, self.ranks):
+            self.sharding = Sharding(self.model, self.device, self.ranks)
+        self.optimizer = new_optimizer(self._parameters())
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._prepare_micro_step()
 
     def _prepare_micro_step(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
         training, runtime = self.config.training, self.runtime
-        self.num_micro_steps, self.shape = step_shape(self.config, runtime, self.sampler)
+        self.num_micro_steps, self.shape = step_shape(self.config, runtime, self.sampler, self.ranks.size)
+        is_sharded = self.sharding is not None
         self.micro_step = MicroStep(
-            self.model, training.label_smoothing, runtime.precision, runtime.compile, runtime.graph
-        )
+            self.model, training.label_smoothing, runtime.precision, runtime.compile and not is_sharded, runtime.graph,
+            is_flat=self.ranks.size > 1 and not is_sharded, root=self.sharding and self.sharding.root,
+        )  # fmt: skip
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
@@ -134,21 +173,21 @@ class Trainer:
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
-        if self.state.step and self._stopping.reason(self.state) == "time_limit":
-            logger.info("training.time_limit was used up by earlier starts: no step follows; a larger one trains on")
-        self._checkpointer = AsyncCheckpointer(self.paths, self.config.training, self.deferred_errors, self.state)
-        self.metrics = self._new_metrics()
-        with self._signals.listening(), self.metrics, contextlib.closing(self._checkpointer):
-            about = {**vars(self.runtime), **machine(self.device), "data": self.data.sha256}
-            self.metrics.event("start", step=self.state.step, **about)
-            self._checkpointer.status.write("running", "training", self.state.step)
-            reason = ""
+        reason = ""
+        with self._signals.listening(), contextlib.ExitStack() as stack:
+            if self.ranks.is_first:
+                self._begin_records(stack)
             with contextlib.suppress(InterruptedTrainingError):
+                self._agree()
+                if self.state.step and self._stopping.reason(self.state) == "time_limit":
+                    text = "training.time_limit was used up by earlier starts: no step follows; a larger one trains on"
+                    logger.info(text)
                 reason = self._steps()
             self._save()
-            self._checkpointer.finish(self.state)
-            if self._signals.stop is None:
-                self.metrics.end(self.state.step, reason)
+            if self.ranks.is_first:
+                self._checkpointer.finish(self.state)
+                if self._signals.stop is None:
+                    self.metrics.end(self.state.step, reason)
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "the same command goes on from there")
@@ -157,6 +196,15 @@ class Trainer:
                 "no validation was better than that of the model to start from, %s %.2f; a smaller "
                 "training.learning_rate may be", DECIDING_METRICS[self._metric], self.state.best_bleu,
             )  # fmt: skip
+
+    def _begin_records(self, stack: contextlib.ExitStack) -> None:
+        """Open the metrics and what writes checkpoints; `stack` closes them."""
+        self.metrics = stack.enter_context(self._new_metrics())
+        writer = AsyncCheckpointer(self.paths, self.config.training, self.deferred_errors, self.state)
+        self._checkpointer = stack.enter_context(contextlib.closing(writer))
+        about = {**vars(self.runtime), **machine(self.device), "ranks": self.ranks.size, "data": self.data.sha256}
+        self.metrics.event("start", step=self.state.step, **about)
+        self._checkpointer.status.write("running", "training", self.state.step)
 
     @functools.cached_property
     def _metric(self) -> str:
@@ -201,8 +249,9 @@ class Trainer:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         pin = self.device.type == "cuda"
         return load_steps(
-            self.data.train, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin
-        )
+            self.data.train, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin,
+            self.ranks.number, self.ranks.size,
+        )  # fmt: skip
 
     def _step_or_shortage(self, loaded: LoadedStep) -> str | None:
         """Take one step. On out-of-memory, returns torch's message; the state is unchanged."""
@@ -210,7 +259,7 @@ class Trainer:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
-                return str(error).split("\n")[0][:200] or type(error).__name__
+                return first_line(error)
             raise
         return None
 
@@ -228,17 +277,19 @@ class Trainer:
         free_unused_memory(self.device)
         self.runtime = replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
         self._prepare_micro_step()
-        write_runtime(self.paths.chosen, self.runtime)
+        if self.ranks.is_first:
+            record_micro_batch(self.paths.chosen, self.runtime.micro_batch_tokens)
 
     def _after_step(self) -> str | None:
         """Validate and save when due; returns the key of `training` that ends training here, if there is one."""
         training, step = self.config.training, self.state.step
-        self._checkpointer.settle()
+        if self.ranks.is_first:
+            self._checkpointer.settle()
         reason = self._stopping.reason(self.state)
         is_due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
         if is_due and self.state.validated_step != step:
             self._validate()
-        is_requested = self._signals.pop_save_request()
+        is_requested = self._pop_save_request()
         if step and (is_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
         return reason or self._stopping.reason(self.state)
@@ -251,7 +302,8 @@ class Trainer:
         if figures is None:
             raise InterruptedTrainingError
         position, tokens, epochs = self.state.position, loaded.num_tgt_tokens, self.sampler.epochs(loaded.after)
-        self._unread.append(Update(step, position, rate, tokens, HostCopy(figures), epochs))
+        if self.ranks.is_first:
+            self._unread.append(Update(step, position, rate, tokens, HostCopy(figures), epochs))
         self.state = replace(self.state, step=step, position=loaded.after)
         self._report_updates(_MAX_UNREAD)
 
@@ -262,24 +314,86 @@ class Trainer:
 
         Returns:
             fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping; None if a signal arrived.
+
+        Raises:
+            MemoryError: on all ranks if one of several has too little memory.
         """
         self.model.train()
         self.micro_step.start_step()
-        for micro_step, batch in enumerate(loaded.micro_batches):
-            if self._signals.stop is not None:
-                return None
-            seed_all(self.config.seed, step, micro_step)
-            self.micro_step(batch, 1 / loaded.num_tgt_tokens)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        figures = torch.cat([self.micro_step.sums, norm.float().view(1)])
+        if not self._run_micro_batches(loaded, step):
+            return None
+        if self.micro_step.flat is not None:
+            self.ranks.sum(self.micro_step.flat)
+        if self.sharding is not None:
+            self.sharding.take_gradients()
+        parameters, sums = self._parameters(), self.micro_step.sums
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if self.sharding is not None:
+            sums, norm = self.sharding.sum(sums, norm)
+        figures = torch.cat([sums, norm.float().view(1)])
         self._non_finite = torch.maximum(self._non_finite, (~figures.isfinite().all()).float())
         if (clip := self.config.training.clip_norm) is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.found_inf = self._non_finite  # type: ignore[attr-defined]  # if 1, fused Adam skips the update
         self.optimizer.step()
         return figures
+
+    def _run_micro_batches(self, loaded: LoadedStep, step: int) -> bool:
+        """Run this rank's micro-batches; returns False if a signal to this process alone interrupted them.
+
+        Raises:
+            MemoryError: see `_agree`.
+            InterruptedTrainingError: see `_agree`.
+        """
+        shortage, is_whole, ranks = "", False, self.ranks
+        try:
+            for number, batch in enumerate(loaded.micro_batches):
+                if self.sharding is not None:  # whose ranks need each other in every layer
+                    self.sharding.sum_gradients_after(number == len(loaded.micro_batches) - 1)
+                elif self._signals.stop is not None:
+                    break
+                seed_all(self.config.seed, step, ranks.number + number * ranks.size)
+                self.micro_step(batch, 1 / loaded.num_tgt_tokens)
+            else:
+                is_whole = True
+        except (RuntimeError, MemoryError) as error:
+            if ranks.size == 1 or self.sharding is not None or not is_out_of_memory(error):
+                raise
+            shortage = first_line(error)
+        self._agree(shortage)
+        return is_whole
+
+    def _agree(self, shortage: str = "") -> None:
+        """Agree with the other ranks on what one of them may have met alone; for one process alone this does nothing.
+
+        Args:
+            shortage: what this rank says if it is out of memory.
+
+        Raises:
+            MemoryError: on all ranks if one of them is out of memory.
+            InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
+        """
+        ranks, signals = self.ranks, self._signals
+        if ranks.size == 1:
+            return
+        elapsed_s = self._stopping.elapsed_s() if ranks.is_first else 0.0
+        is_short, is_requested = (ranks.number + 1) * bool(shortage), signals.pop_save_request()
+        short, stop, save, self._stopping.agreed_s = ranks.agree([is_short, signals.stop or 0, is_requested, elapsed_s])
+        self._is_save_requested = self._is_save_requested or bool(save)
+        if stop:
+            signals.stop = int(stop)
+            raise InterruptedTrainingError
+        if short:
+            raise MemoryError(shortage or f"rank {short - 1:.0f} is out of memory")
+
+    def _pop_save_request(self) -> bool:
+        """Whether a signal has requested a save since the last call; all ranks get the same answer."""
+        if self.ranks.size == 1:
+            return self._signals.pop_save_request()
+        is_requested, self._is_save_requested = self._is_save_requested, False
+        return is_requested
 
     def _report_updates(self, max_unread: int = 0) -> None:
         """Report the updates whose figures have arrived; waits while more than `max_unread` have not.
@@ -299,10 +413,40 @@ class Trainer:
 
     def _validate(self) -> None:
         """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""
+        model = self._whole_model()
+        outcome = self.ranks.share("validates", lambda: self._validation_outcome(model))
+        if outcome["stop"] is not None:
+            self._signals.stop = outcome["stop"]
+            raise InterruptedTrainingError
+        self.state = State.from_dict(outcome["state"])
+        if self.ranks.size > 1:
+            self._stopping.agreed_s = outcome["elapsed_s"]
+
+    def _whole_model(self) -> Transformer:
+        """The model that rank 0 validates; if it is divided, a copy. All ranks call this together."""
+        if self.sharding is None:
+            return self.model
+        weights = self.sharding.snapshot().weights
+        if not self.ranks.is_first:
+            return self.model
+        model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
+        model.load_state_dict(weights)
+        return model
+
+    def _validation_outcome(self, model: Transformer) -> dict[str, Any]:
+        """Validate on this rank; returns the new state, or the signal that stopped it, for all ranks."""
+        stop = None
+        try:
+            self._validate_here(model)
+        except InterruptedTrainingError:
+            stop = self._signals.stop
+        return {"stop": stop, "state": self.state.as_dict(), "elapsed_s": self._stopping.elapsed_s()}
+
+    def _validate_here(self, model: Transformer) -> None:
         self._report_updates()
         data = self.config.data
         with self._signals.interrupting():
-            validation = validate(self.model, self.data, data.max_tokens, data.tgt, self._metric)
+            validation = validate(model, self.data, data.max_tokens, data.tgt, self._metric)
         state, step = self.state, self.state.step
         is_best = validation.score > state.best_bleu
         self.state = replace(
@@ -313,15 +457,24 @@ class Trainer:
         self.metrics.ends_at = self._stopping.ends_at(self.state)
         self.metrics.validation(step, validation, is_best, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
-            self._report.update(self.model)
+            self._report.update(model)
         self.metrics.restart_window()
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates()
         started = time.monotonic()
-        state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
-        if self._checkpointer.save(self.model, self.optimizer, self.state, state):
-            self.state = state
-            self.metrics.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
+        copies = self._copies_to_save()
+        if copies is not None and self.ranks.is_first:
+            self.state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
+            self._checkpointer.save(copies, self.state)
+            self.metrics.event("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
             self.metrics.restart_window()
+
+    def _copies_to_save(self) -> Snapshot | None:
+        """What rank 0 will write; None where nothing is to be written, and on other ranks."""
+        if self.sharding is None:
+            is_due = self.ranks.is_first and self._checkpointer.is_due(self.state)
+            return checkpoint.snapshot(self.model, self.optimizer) if is_due else None
+        is_due = self.ranks.share("writes the last checkpoint", lambda: self._checkpointer.is_due(self.state))
+        return self.sharding.snapshot(self.optimizer) if is_due else None

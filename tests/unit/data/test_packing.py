@@ -67,6 +67,14 @@ def test_no_grid_has_too_many_blocks(batch: int, longest: int, mean: float) -> N
     assert shape.spare + 1 <= shape.max_sentences <= 65_535
 
 
+@pytest.mark.parametrize("num_ranks, k", [(1, 3), (2, 4), (3, 3), (4, 4), (5, 5)])
+def test_each_rank_has_as_many_micro_batches(num_ranks: int, k: int) -> None:
+    """25,000 tokens need three micro-batches of at most 8,400; with more ranks, the next multiple of their number."""
+    num_micro_batches, shape = micro_batch_shape(25_000, 8400, 1.0, 256, num_ranks)
+    assert num_micro_batches == k
+    assert shape == micro_batch_shape(25_000, -(-25_000 // k), 1.0, 256)[1]
+
+
 def test_a_shape_fits_what_leaves_room_for_the_dummies() -> None:
     shape = Shape(num_src=30, num_tgt=20, max_sentences=9, max_tokens=10, spare=4)
     assert shape.fits(26, 16, 5)

@@ -47,6 +47,12 @@ def test_torch_starts_no_more_threads_than_there_are_cores(quota: Path, monkeypa
     assert num_threads() == 2
 
 
+def test_ranks_share_the_cores_whatever_torchrun_says(quota: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quota.write_text("1200000 100000\n")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)  # torchrun sets OMP_NUM_THREADS=1
+    assert [num_threads(local_size) for local_size in (2, 5, 12, 20)] == [6, 2, 1, 1]
+
+
 def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
     quota.write_text("300000 100000\n")
     assert Workers()._num_workers == 3

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mtx.data.packing import SLICES, assign, micro_batch_shape, pack, slices
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.decoding.batches import to_device
+from mtx.training import loader
 from mtx.training.loader import LoadedStep, load_steps
 from tests.models import random_batch, random_ids
 
@@ -57,6 +59,32 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
                 assert torch.equal(getattr(batch, name), torch.from_numpy(getattr(expected, name)))
             assert (batch.num_sentences, batch.max_tokens) == (len(group), MAX_TOKENS)
     assert not loader_threads()
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_ranks_take_the_micro_batches_in_turn_and_empty_ones_fill_up(
+    store: TokenStore, num_ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    k = 2 * num_ranks
+
+    def one_too_many(*arguments: Any) -> list[Any]:
+        groups = assign(*arguments)
+        return [*groups[:-1], groups[-1][:1], groups[-1][1:]]
+
+    monkeypatch.setattr(loader, "assign", one_too_many)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, sampler(store).ratio, MAX_TOKENS)
+    alone, *by_rank = (
+        [s.micro_batches for s in load_steps(store, sampler(store), SamplerState(), 9, k, shape, False, rank, size)]
+        for rank, size in [(0, 1), *((rank, num_ranks) for rank in range(num_ranks))]
+    )
+    for step, expected in enumerate(alone):
+        turns = [batch for turn in zip(*(steps[step] for steps in by_rank), strict=True) for batch in turn]
+        assert len(expected) > k and len(turns) == -(-len(expected) // num_ranks) * num_ranks
+        for got, wanted in zip(turns, expected, strict=False):
+            assert all(torch.equal(getattr(got, name), getattr(wanted, name)) for name in SLICES)
+        for empty in turns[len(expected) :]:
+            assert empty.num_sentences == empty.num_tgt_tokens == 0
+            assert (empty.tgt_out_ids == store.num_ids).all() and len(empty.src_ids) == shape.num_src
 
 
 def test_no_steps_are_no_steps(store: TokenStore) -> None:

@@ -97,6 +97,28 @@ def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
         torch.testing.assert_close(a, b)
 
 
+def test_gradients_in_one_tensor_are_those_of_the_parameters() -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
+    flat, plain = (
+        MicroStep(model, 0.1, "fp32", is_flat=True),
+        MicroStep(tiny_model(NUM_IDS, dtype=torch.float32), 0.1, "fp32"),
+    )
+    plain.model.train()
+    assert flat.flat is not None
+    batch = random_batch(*LENGTHS[0], NUM_IDS)
+    for micro_step in (flat, plain):
+        for _ in range(2):  # a new step starts from nothing
+            micro_step.start_step()
+            micro_step(batch, 0.05)
+    for a, b in zip(model.parameters(), plain.model.parameters(), strict=True):
+        assert a.grad is not None and b.grad is not None
+        assert torch.equal(a.grad, b.grad) and a.grad.data_ptr() % 64 == flat.flat.data_ptr() % 64
+        assert a.grad.untyped_storage().data_ptr() == flat.flat.untyped_storage().data_ptr()
+    assert torch.equal(flat.flat[-2:], plain.sums)
+    total = sum(float(p.grad.double().sum()) for p in model.parameters() if p.grad is not None)
+    assert float(flat.flat[:-2].double().sum()) == pytest.approx(total)
+
+
 def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: int) -> tuple[int, dict[str, Tensor]]:
     """The number of micro-batches of the first step, and its loss and gradients."""
     model = tiny_model(NUM_IDS, d_ff=24)

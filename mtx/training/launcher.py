@@ -1,0 +1,114 @@
+"""Starts the ranks of a run on this machine with torch's own elastic launcher, as torchrun does, and ends with them.
+
+It passes signals on, shows what ranks other than 0 wrote only if one of them failed, and returns one exit code.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import torch
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from mtx.errors import STOPPING_SIGNALS, TerminatedError, UsageError
+from mtx.files import streams
+from mtx.model.device import find_device
+from mtx.run.machine import num_cores
+
+_HOST = "127.0.0.1"
+_PASSED_ON = (*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
+_MAX_LINES = 20  # of what a failed rank wrote
+
+
+def num_devices(text: str, device: str) -> int:
+    """How many ranks `--devices` asks for, on a device of this name.
+
+    Raises:
+        UsageError: if it is neither a number nor `all`, or more than this machine has.
+    """
+    kind = find_device(device).type
+    available = torch.cuda.device_count() if kind == "cuda" else 0
+    if text == "all":
+        if not available:
+            raise UsageError(f"--devices all: means all CUDA devices, and device={device} is {kind} here",
+                             "--devices 2 starts two processes on a CPU")  # fmt: skip
+        return available
+    if not (text.isdecimal() and int(text)):
+        raise UsageError(f"--devices {text}: expected a number from 1, or all")
+    if available and int(text) > available:
+        raise UsageError(f"--devices {text}: there are {available} CUDA devices", "--devices all, or device=cpu")
+    return int(text)
+
+
+def launch(size: int, arguments: list[str]) -> int:
+    """Run `mtx ARGUMENTS` as so many ranks on this machine; returns the exit code."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // size)))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
+    os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT" if hasattr(signal, "SIGQUIT") else "SIGTERM"
+    logging.disable()  # the launcher's own messages; the ranks are other processes
+    with tempfile.TemporaryDirectory(prefix="mtx-ranks-") as directory:
+        logs = DefaultLogsSpecs(directory, redirects=dict.fromkeys(range(1, size), Std.ALL))
+        parameters = RendezvousParameters("c10d", f"{_HOST}:0", uuid.uuid4().hex, 1, 1, _HOST)
+        spec = WorkerSpec(
+            role="mtx", local_world_size=size, rdzv_handler=get_rendezvous_handler(parameters),
+            entrypoint=sys.executable, args=("-m", "mtx", *(word.replace("$", "$$") for word in arguments)),
+            max_restarts=0, local_addr=_HOST,
+        )  # fmt: skip
+        agent = LocalElasticAgent(spec, logs)
+        with _passing_signals_on(agent):
+            failures = agent.run().failures
+        if not failures:
+            return 0
+        first = min(failures.values(), key=lambda failure: failure.timestamp)
+        _show(first, Path(directory))
+        return int(first.exitcode if first.exitcode > 0 else 128 - first.exitcode)
+
+
+@contextlib.contextmanager
+def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
+    """In the block, a signal to this process goes to all ranks, which decide what it means."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        ranks = [worker.id for worker in agent.get_worker_group().workers if worker.id is not None]
+        for process in ranks:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(process, number)
+        if not ranks and number in STOPPING_SIGNALS:
+            raise TerminatedError(number)
+
+    old = {number: signal.signal(number, pass_on) for number in _PASSED_ON if _is_heard(number)}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+def _is_heard(number: int) -> bool:
+    """False for SIGHUP under `nohup`, which is to be ignored."""
+    return number == getattr(signal, "SIGUSR1", None) or signal.getsignal(number) != signal.SIG_IGN
+
+
+def _show(failure: ProcessFailure, directory: Path) -> None:
+    """Show what a rank other than 0 wrote before it failed, and which signal killed a rank."""
+    if failure.local_rank:
+        for path in sorted(directory.glob(f"**/{failure.local_rank}/stderr.log")):
+            streams.show(path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")[-_MAX_LINES:])
+    if failure.exitcode < 0:
+        name = signal.Signals(-failure.exitcode).name
+        streams.show([
+            f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
+            "help: perhaps memory ran out; the same command goes on from the last checkpoint",
+        ])  # fmt: skip

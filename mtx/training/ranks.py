@@ -1,0 +1,316 @@
+"""The processes that train one run together, called ranks: what they tell each other, and how they end together.
+
+Rank 0 alone writes files and messages. All ranks take the same path, because they decide only from numbers that they
+have agreed on, and from what rank 0 shares. torch.distributed carries both: its store the shared values, which are
+few and may take long to come, and its process group the numbers of each step. One process alone needs neither.
+Flow: the launcher's environment -> `join` -> `Ranks` -> pipeline and trainer.
+"""
+
+import contextlib
+import json
+import logging
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mtx.errors import (
+    STOPPING_SIGNALS,
+    MtxError,
+    ReportedError,
+    StoppedError,
+    TerminatedError,
+    UsageError,
+    exit_code,
+    first_line,
+    is_out_of_memory,
+)
+from mtx.model.device import find_device
+from mtx.run.world import World
+
+_JOIN_S = 300.0  # until all ranks have started
+_SHORT_S = 5.0  # for an answer of a rank that has nothing else to do
+_MAX_PAUSE_S = 0.1  # between two looks into the store
+_END, _FAILURE, _NUM_READY, _NUM_ENDED = "end", "failure", "ready", "ended"  # keys of the store
+
+
+class _HeardError(MtxError):
+    """Another rank has failed; the text is its error with its name."""
+
+    def __init__(self, failure: dict[str, Any]):
+        super().__init__(failure["message"], failure["help"])
+        self.exit_code = failure["exit_code"]
+
+
+class Ranks:
+    """This process and the others of its run; `Ranks()` is one process alone, for which everything here is free.
+
+    Args:
+        store: where ranks leave values for each other; None for one process alone.
+
+    Attributes:
+        number, size: of this rank, from 0, and of all.
+        is_first: whether this is rank 0.
+        phase: what this rank waits for, if it waits for another one.
+    """
+
+    def __init__(self, world: World | None = None, store: Any = None):
+        self.world = world or World()
+        self.number, self.size = self.world.rank, self.world.size
+        self.is_first = self.number == 0
+        self.phase = ""
+        self._store, self._num_shared = store, 0
+        self._host_group: dist.ProcessGroup | None = None  # of the ranks' processes, by gloo
+
+    def connect(self, device: torch.device) -> None:
+        """Connect to the other ranks: by gloo, and by NCCL too for CUDA devices. All ranks call this together."""
+        if self.size == 1:
+            return
+        store = dist.PrefixStore("group", self._store)  # type: ignore[attr-defined]
+        with self._talking(), self.waiting("all ranks have read the data"):
+            self._store.add(_NUM_READY, 1)
+            self._poll(lambda: self._store.add(_NUM_READY, 0) == self.size)
+            if device.type == "cuda":
+                torch.cuda.set_device(device)
+                dist.init_process_group("nccl", store=store, rank=self.number, world_size=self.size, device_id=device)
+                self._host_group = dist.new_group(backend="gloo")
+            else:
+                dist.init_process_group("gloo", store=store, rank=self.number, world_size=self.size)
+                self._host_group = dist.group.WORLD
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Name what this rank waits for in the block."""
+        self.phase = f"waiting: {what}"
+        try:
+            yield
+        finally:
+            self.phase = ""
+
+    def share(self, what: str, work: Callable[[], Any]) -> Any:
+        """The result of `work`, which only rank 0 does, and which JSON can hold; it may take however long.
+
+        Args:
+            what: the verb and the object of a sentence about rank 0.
+
+        Raises:
+            MtxError: on the other ranks, if rank 0 or another rank has failed meanwhile.
+        """
+        if self.size == 1:
+            return work()
+        self._num_shared += 1
+        key = f"shared-{self._num_shared}"
+        if self.is_first:
+            value = work()
+            self._store.set(key, json.dumps(value))
+            return value
+        with self.waiting(f"rank 0 {what}"):
+            return self._await(key)
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        """The largest value of each of these numbers on any rank. All ranks call this together."""
+        if self.size == 1:
+            return list(numbers)
+        values = torch.tensor(numbers, dtype=torch.float64)
+        with self._talking():
+            dist.all_reduce(values, dist.ReduceOp.MAX, self._host_group)
+        return list(values.tolist())
+
+    def sum(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over all ranks; the same bits on each, and each time. All call this together."""
+        if self.size > 1:
+            with self._talking():
+                dist.all_reduce(tensor)
+
+    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
+        """Give tensors the values that they have on rank 0. All ranks call this together."""
+        if self.size > 1:
+            with self._talking():
+                for tensor in tensors:
+                    dist.broadcast(tensor, 0)
+
+    @contextlib.contextmanager
+    def _talking(self) -> Iterator[None]:
+        """Turn the error of a collective operation, which says little, into that of the rank that caused it."""
+        try:
+            yield
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise self._why_lost(error) from error
+
+    def _why_lost(self, error: Exception) -> MtxError:
+        """The error of the rank whose connection was lost, which it leaves before it ends; else one that says so."""
+        with contextlib.suppress(MtxError):
+            self._await(_END, _SHORT_S)
+        with contextlib.suppress(RuntimeError):
+            if (heard := self._heard()) is not None:
+                return heard
+        return MtxError(
+            f"the connection to the other ranks is lost: {first_line(error)}",
+            "the same command goes on from the last checkpoint",
+        )
+
+    def _await(self, key: str, limit_s: float = math.inf) -> Any:
+        """The value of a key, as soon as a rank sets it; None after the limit.
+
+        Raises:
+            MtxError: if the run has ended instead, or the process that holds the store has.
+        """
+        return json.loads(self._store.get(key)) if self._poll(lambda: self._store.check([key]), limit_s) else None
+
+    def _poll(self, is_done: Callable[[], bool], limit_s: float = math.inf) -> bool:
+        """Look until `is_done`, which asks the store; False after the limit. Raises as `_await` does."""
+        ends, pause_s = time.monotonic() + limit_s, 0.001
+        try:
+            while not is_done():
+                if (heard := self._heard()) is not None:
+                    raise heard
+                if time.monotonic() > ends:
+                    return False
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            return True
+        except RuntimeError as error:
+            raise MtxError(f"the process that started the ranks has ended: {first_line(error)}") from None
+
+    def _heard(self) -> _HeardError | None:
+        """The failure of a rank, if there is one."""
+        for key in (_FAILURE, _END):
+            if self._store.check([key]):
+                value = json.loads(self._store.get(key))
+                failure = value if key == _FAILURE else {"message": "", "help": None, "exit_code": value}
+                return _HeardError(failure)
+        return None
+
+    def _end_first(self, error: BaseException | None) -> BaseException | None:
+        """On rank 0: let the others end with the exit code of this rank; returns the error to end with."""
+        with contextlib.suppress(RuntimeError):
+            if isinstance(error, StoppedError | TerminatedError) and self._store.check([_FAILURE]):
+                error = self._heard()  # the launcher ends all ranks after one that has failed
+        for number in STOPPING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
+        with contextlib.suppress(RuntimeError):
+            self._store.set(_END, json.dumps(0 if error is None else exit_code(error)))
+            self._disconnect()
+            is_needed = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # this process holds the store
+            ends = time.monotonic() + _SHORT_S
+            while is_needed and self._store.add(_NUM_ENDED, 0) < self.size - 1 and time.monotonic() < ends:
+                time.sleep(_MAX_PAUSE_S / 10)
+        return error
+
+    def _end_other(self, error: BaseException | None) -> BaseException | None:
+        """On another rank: end with the exit code of rank 0, which reports all; returns the error to end with."""
+        code = None
+        if error is None or isinstance(error, StoppedError):
+            with self.waiting("rank 0 finishes the run"):
+                try:
+                    code = self._await(_END)
+                except MtxError as heard:
+                    error = heard
+        if code is None:
+            assert error is not None
+            self._report(error)
+            code = self._end_code()
+        if code is None:
+            if isinstance(error, _HeardError):
+                return ReportedError(error.exit_code)
+            if os.environ.get("MTX_DEBUG"):
+                return error
+            return _HeardError(self._failure(error)) if isinstance(error, Exception) else error
+        with contextlib.suppress(RuntimeError):
+            self._store.add(_NUM_ENDED, 1)
+        return ReportedError(code) if code else None
+
+    def _report(self, error: BaseException) -> None:
+        """Leave an error of this rank to rank 0, and disconnect."""
+        with contextlib.suppress(RuntimeError):
+            if not isinstance(error, _HeardError):
+                self._store.compare_set(_FAILURE, "", json.dumps(self._failure(error)))
+        self._disconnect()
+
+    def _failure(self, error: BaseException) -> dict[str, Any]:
+        text = str(error) if isinstance(error, MtxError) else f"{type(error).__name__}: {error}"[:500]
+        help = error.help if isinstance(error, MtxError) else None
+        return {"message": f"{self.world.name}: {text}", "help": help, "exit_code": exit_code(error)}
+
+    def _end_code(self) -> int | None:
+        """The exit code of rank 0, if it ends within a few seconds."""
+        ends = time.monotonic() + _SHORT_S
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < ends:
+                if self._store.check([_END]):
+                    return int(json.loads(self._store.get(_END)))
+                time.sleep(_MAX_PAUSE_S / 10)
+        return None
+
+    def _disconnect(self) -> None:
+        """Close the connections by gloo, so that no rank waits for this one; NCCL's could wait for work for ever."""
+        if self._host_group is not None:
+            dist.destroy_process_group(self._host_group)
+            self._host_group = None
+
+
+@contextlib.contextmanager
+def join(world: World) -> Iterator[Ranks]:
+    """Be a rank of the run in the block. When it ends, all ranks end, with one exit code and one report of an error.
+
+    Raises:
+        ReportedError: on any rank but 0, instead of an error that rank 0 reports.
+        MtxError: if not all ranks started within `_JOIN_S`.
+    """
+    if world.rank:
+        logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
+    ranks = Ranks(world, _open_store())
+    ended = ranks._end_first if ranks.is_first else ranks._end_other
+    try:
+        yield ranks
+    except BaseException as error:
+        own = ended(error)
+        if own is None or own is error:
+            raise
+        raise own from error
+    if (failure := ended(None)) is not None:
+        raise failure
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _open_store() -> Any:
+    try:
+        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_JOIN_S)))  # type: ignore[attr-defined]
+    except (RuntimeError, ValueError) as error:
+        raise MtxError(f"the ranks did not find each other: {first_line(error)}") from None
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"mtx-{attempt}", store)  # type: ignore[attr-defined]
+
+
+def rank_device(name: str, world: World) -> torch.device:
+    """The device of this rank: `find_device`, and with several ranks a CUDA device for each of this machine.
+
+    Raises:
+        UsageError: this machine has no such device, or too few.
+    """
+    if world.size == 1:
+        return find_device(name)
+    if ":" in name:
+        raise UsageError(f"device={name} names one device, and {world.size} processes train this run", "device=cuda")
+    device = find_device(name)
+    if device.type == "mps":
+        raise UsageError(f"device={name}: an MPS device cannot train with others", "device=cpu, or one process")
+    if device.type != "cuda":
+        return device
+    if world.local_size > torch.cuda.device_count():
+        raise UsageError(
+            f"{world.local_size} processes on {socket.gethostname()} need a CUDA device each, and there are "
+            f"{torch.cuda.device_count()}", "as many processes as devices, or device=cpu"
+        )  # fmt: skip
+    return torch.device("cuda", world.local_rank)

@@ -1,0 +1,106 @@
+"""`mtx train --devices` and torchrun: real launchers, whose exit codes, signals and output are those of one process."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtx.run.machine import num_cores
+from mtx.training.runtime import read_runtime
+from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, start, wait_until
+
+pytestmark = pytest.mark.seconds
+LONG = [*TINY, "training.max_steps=100000", "training.validate_every=100000", "precision=fp32"]
+
+
+def end(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
+    _, err = process.communicate(timeout=90)
+    return process.returncode, err.decode()
+
+
+def test_two_devices_print_what_one_does(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run $$ $HOME"
+    process = start("train", f"data.train={corpus}", *TINY, f"run_dir={run}", "--devices", 2)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert out.startswith(b"heldout BLEU ") and out.count(b"\n") == 1
+    assert err.count(b"training ends at step 40") == 1 and b"torch" not in err and b"Traceback" not in err
+    assert b'"ranks": 2' in (run / "metrics.jsonl").read_bytes()
+    again = mtx("train", run)
+    assert again.returncode == 0 and b"this run is finished" in again.stderr
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_to_the_launcher_saves_and_stops(
+    number: signal.Signals, code: int, corpus: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    process = start("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
+    if number == signal.SIGTERM:
+        process.send_signal(signal.SIGUSR1)  # only saves
+    process.send_signal(number)
+    returned, err = end(process)
+    check_error(returned, err, code, "everything is saved", "same command")
+
+
+def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    by_rank = {environment(int(child)).get("RANK"): int(child) for child in children}
+    subprocess.run(["kill", "-KILL", str(by_rank["1"])], check=True)
+    returned, err = end(process)
+    assert returned == 137 and "error: rank 1 (process " in err and "was killed by SIGKILL" in err
+    assert "Traceback" not in err and not any(Path(f"/proc/{child}").exists() for child in children)
+
+
+def environment(pid: int) -> dict[str, str]:
+    entries = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    return {name: value for name, _, value in (entry.partition("=") for entry in entries)}
+
+
+def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_path: Path) -> None:
+    run, environment = tmp_path / "run", {name: v for name, v in ENVIRONMENT.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mtx"]
+    settings = [*TINY, "training.max_steps=4", f"data.train={corpus}", f"run_dir={run}"]
+    result = subprocess.run([*command, "train", *settings], env=environment, capture_output=True, timeout=120)
+    assert result.returncode == 0, result.stderr.decode()
+    assert result.stdout.startswith(b"heldout BLEU ") and result.stdout.count(b"\n") == 1
+    assert b"in fp32, 1 thread" in result.stderr or b"in bf16, 1 thread" in result.stderr
+    assert read_runtime(run / "chosen.json").threads == 0
+    goes_on = [sys.executable, "-m", "mtx", "train", str(run), "training.max_steps=5"]
+    result = subprocess.run(goes_on, env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"}, capture_output=True, timeout=120)
+    assert result.returncode == 0 and f", {min(2, num_cores())} thread".encode() in result.stderr
+
+
+REFUSED: list[tuple[list[Any], list[str]]] = [
+    (["--devices", "all"], ["--devices all", "CUDA", "--devices 2"]),
+    (["--devices", "0"], ["--devices 0: expected a number from 1, or all"]),
+    (["--devices", "two"], ["--devices two"]),
+    (["--devices", "2", "--dry-run"], ["--dry-run"]),
+]
+
+
+@pytest.mark.parametrize("options, words", REFUSED)
+def test_what_cannot_be_started_is_refused(options: list[Any], words: list[str], refused: Any, tmp_path: Path) -> None:
+    refused(2, words, "train", "demo", f"run_dir={tmp_path / 'run'}", *options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_ranks_are_refused_where_they_start_others(
+    refused: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    refused(2, ["LOCAL_RANK is not"], "train", "demo", f"run_dir={tmp_path / 'run'}")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    refused(2, ["torchrun"], "train", "demo", "--devices", 2)
+    refused(2, ["--dry-run"], "train", "demo", "--dry-run")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    refused(2, ["contradict"], "train", "demo")
