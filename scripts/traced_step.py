@@ -24,10 +24,10 @@ from torch._inductor import compile_fx
 from torch._inductor import config as inductor_config
 from torch._inductor.fx_passes import joint_graph
 from torch._inductor.graph import GraphLowering
+from torch._inductor.ir import MultiOutput
 from torch._inductor.runtime import triton_helpers, triton_heuristics
 from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
 from torch._inductor.utils import get_fused_kernel_name
-from torch._inductor.virtualized import V
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _foreach_utils
@@ -92,7 +92,7 @@ class Trace(TorchDispatchMode):
         number: what the host gets when it reads a number of the device, outside of a recording; None refuses that.
 
     Attributes:
-        kernels: all kernels, those of the compiler among them.
+        kernels, recorded: the kernels that the host starts, and those that a CUDA graph has recorded.
         graphs: what was compiled, with the compiler's own operations: forward, backward.
         binaries: the generated kernels.
         num_recorded, num_replayed: of CUDA graphs.
@@ -102,12 +102,12 @@ class Trace(TorchDispatchMode):
     def __init__(self, number: int | None = None):
         super().__init__()
         self.kernels: list[Kernel] = []
+        self.recorded: list[Kernel] = []
         self.graphs: list[torch.fx.GraphModule] = []
         self.binaries: list[Binary] = []
         self.num_recorded = self.num_replayed = self.num_reads = 0
         self.is_recording = self._is_compiled = False
         self._number = number
-        self._parts: list[list[Kernel]] = []  # of each compiled graph
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -133,7 +133,7 @@ class Trace(TorchDispatchMode):
         check_kernel(function, arguments, options)
         if is_kernel(function) and any(tensor.is_cuda for tensor in _tensors(out, arguments)):
             part = "graph" if self.is_recording else "host"
-            self.kernels.append(kernel_of(part, function, (arguments, options), out))
+            self._add([kernel_of(part, function, (arguments, options), out)])
         return out
 
     def _check_copy(self, function: Any, arguments: Any, options: Any, out: Any) -> None:
@@ -147,6 +147,9 @@ class Trace(TorchDispatchMode):
         if self.is_recording or (source.is_cuda and not is_asynchronous):
             raise RefusedError(f"{function} copies {tuple(source.shape)} from {source.device} to {out.device}")
 
+    def _add(self, kernels: list[Kernel]) -> None:
+        (self.recorded if self.is_recording else self.kernels).extend(kernels)
+
     def add_graph(self, graph: torch.fx.GraphModule, is_backward: bool, kernels: list[Kernel]) -> Callable[..., Any]:
         """Checks a compiled graph; returns a function that runs its operations on fake tensors."""
         for node in graph.graph.nodes:
@@ -158,7 +161,7 @@ class Trace(TorchDispatchMode):
         part = "backward" if is_backward else "forward"
 
         def run(arguments: Sequence[Any]) -> Any:
-            self.kernels += [replace(kernel, part=part) for kernel in kernels]
+            self._add([replace(kernel, part=part) for kernel in kernels])
             self._is_compiled = True
             try:
                 return graph(*list(arguments))
@@ -262,7 +265,7 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
 
 
 def _mutated_bytes(function: Any, inputs: Any) -> int:
-    """Returns the bytes that an operation writes into its arguments; 0 if it does not read them, as they are counted."""
+    """Returns the bytes that an operation writes into its arguments, 0 if it reads none of them first."""
     written, scales_gradients = 0, inputs[1].get("grad_scale") is not None
     for argument, value in zip(function._schema.arguments, inputs[0], strict=False):
         is_written = argument.alias_info is not None and argument.alias_info.is_write
@@ -322,10 +325,12 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
     """Returns the kernels of a graph that the compiler has scheduled."""
     kernels = []
     for node in graph.scheduler.nodes:
-        if isinstance(node, NopKernelSchedulerNode):
+        if isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, MultiOutput):
             continue
         if isinstance(node, ExternKernelSchedulerNode):
-            origin = node.node.get_origin_node()
+            called = getattr(node.node, "op_overload", None)
+            origins = [node.node.get_origin_node(), *node.node.get_origins()]
+            origin = next((o for o in origins if o is not None and called in (None, o.target)), None)
             if origin is None or not isinstance(origin.target, torch._ops.OpOverload):
                 if num_bytes := node.get_read_write_buffers_sizes():
                     name = str(getattr(node.node, "python_kernel_name", None) or type(node.node).__name__)

@@ -52,8 +52,7 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
     trace = trace_search(preset, monkeypatch)
     assert trace.num_recorded == 1 and trace.num_replayed >= NUM_STEPS - 2
     assert trace.num_reads <= 1, "the cache makes room once, before the first step"
-    recorded = [kernel for kernel in trace.kernels if kernel.part == "graph"]
-    products = [kernel for kernel in recorded if kernel.kind == "product"]
+    products = [kernel for kernel in trace.recorded if kernel.kind == "product"]
     assert len(products) == 2 * 10 + 1, "six of each layer with weights, four of attention, and the output layer"
 
 
