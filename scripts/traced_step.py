@@ -328,9 +328,8 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
         if isinstance(node, NopKernelSchedulerNode) or isinstance(node.node, MultiOutput):
             continue
         if isinstance(node, ExternKernelSchedulerNode):
-            called = getattr(node.node, "op_overload", None)
-            origins = [node.node.get_origin_node(), *node.node.get_origins()]
-            origin = next((o for o in origins if o is not None and called in (None, o.target)), None)
+            called, origins = getattr(node.node, "op_overload", None), node.node.get_origins()
+            origin = node.node.get_origin_node() or next((o for o in origins if o.target is called), None)
             if origin is None or not isinstance(origin.target, torch._ops.OpOverload):
                 if num_bytes := node.get_read_write_buffers_sizes():
                     name = str(getattr(node.node, "python_kernel_name", None) or type(node.node).__name__)
