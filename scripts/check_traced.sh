@@ -16,14 +16,16 @@ refuse_cpu_build() { # VERSION
     fi
 }
 
-if [ ! -x "$python" ]; then
-    python3 -m venv "$venv"
+torch_version() { "$python" -c 'from importlib.metadata import version; print(version("torch"))' 2> /dev/null; }
+
+if ! torch_version > /dev/null; then
+    [ -x "$python" ] || python3 -m venv "$venv"
     refuse_cpu_build "$("$python" -m pip install --quiet --disable-pip-version-check --dry-run --no-deps --report - \
         "torch==$version" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["install"][0]["metadata"]["version"])')"
     "$python" -m pip install --quiet --disable-pip-version-check "torch==$version" numpy pyarrow pydantic PyYAML filelock \
         sentencepiece sacrebleu safetensors tqdm jinja2 typer pytest
 fi
-installed=$("$python" -c 'from importlib.metadata import version; print(version("torch"))')
+installed=$(torch_version)
 refuse_cpu_build "$installed"
 if [ $# -gt 1 ] && [ "${installed%%+*}" != "$version" ]; then
     echo "error: $venv has torch $installed, not $version; name another VENV_DIR" >&2
