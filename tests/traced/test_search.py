@@ -1,0 +1,87 @@
+"""On CUDA a step of the search is one recorded graph, and the host waits for the device only where it makes room."""
+
+from collections import deque
+from typing import Any
+
+import pytest
+import torch
+
+from mtx.config import settings
+from mtx.decoding import continuous_batching
+from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.options import SearchOptions
+from mtx.model.inference import IncrementalModel
+from mtx.model.transformer import Transformer
+from tests.traced import require_cuda_build
+
+require_cuda_build()
+
+from scripts.traced_step import NUM_IDS, RefusedError, Trace, traced  # noqa: E402
+
+NUM_SLOTS, BEAM_SIZE, NUM_STEPS = 8, 4, 8
+
+
+def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Traces a search that ends after some steps, when the host is told that all sentences are done."""
+    polls = iter(range(1 << 20))
+
+    def arrives(tensor: Any) -> torch.Tensor:
+        return torch.full(tensor.shape, tensor.dtype == torch.bool and next(polls) >= NUM_STEPS, dtype=tensor.dtype)
+
+    def to_host(tensor: Any) -> torch.Tensor:
+        assert tensor.is_cuda
+        with torch.utils._python_dispatch._disable_current_modes():
+            return arrives(tensor)
+
+    monkeypatch.setattr(continuous_batching, "_to_host", to_host)
+    config = settings.resolve(
+        None, [f"model.preset={preset}", "model.num_encoder_layers=2", "model.num_decoder_layers=2"]
+    ).config.model
+    with traced(number=0) as trace, torch.inference_mode():
+        with torch.device("cuda"):
+            model = Transformer(config, NUM_IDS).eval()
+        engine = IncrementalModel(model, torch.bfloat16)
+        requests = [Request(number, [5] * (20 - number), 60, []) for number in range(NUM_SLOTS)]
+        found = search(engine, RequestQueue(deque(requests), NUM_SLOTS, 60, 0), SearchOptions(BEAM_SIZE, 0.6))
+        assert len(found) == NUM_SLOTS
+    return trace
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = trace_search(preset, monkeypatch)
+    assert trace.num_recorded == 1 and trace.num_replayed >= NUM_STEPS - 2
+    assert trace.num_reads <= 1, "the cache makes room once, before the first step"
+    products = [kernel for kernel in trace.recorded if kernel.kind == "product"]
+    assert len(products) == 2 * 10 + 1, "six of each layer with weights, four of attention, and the output layer"
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_the_step_compiles_as_one_graph(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = torch.compile(continuous_batching._Search._step, fullgraph=True, dynamic=False)
+    monkeypatch.setattr(continuous_batching._Search, "_step", step)
+    torch._dynamo.utils.counters.clear()
+    trace = trace_search(preset, monkeypatch)
+    assert not torch._dynamo.utils.counters["graph_break"] and trace.graphs
+    major, minor = torch.cuda.get_device_capability()
+    assert {binary.capability for binary in trace.binaries} == {10 * major + minor}
+
+
+@pytest.mark.parametrize("fault", ["number", "places", "copy"])
+def test_a_step_that_waits_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model_step = IncrementalModel.step
+
+    def step(self: Any, *arguments: Any) -> torch.Tensor:
+        logits = model_step(self, *arguments)
+        match fault:
+            case "number":
+                float(logits.sum())
+            case "places":
+                logits.nonzero()
+            case "copy":
+                logits.cpu()
+        return logits
+
+    monkeypatch.setattr(IncrementalModel, "step", step)
+    with pytest.raises(RefusedError, match=r"waits for numbers|copies"):
+        trace_search("base", monkeypatch)

@@ -1,0 +1,155 @@
+"""On CUDA an update is one recorded graph: it never waits for the device, and it is compiled in one piece.
+
+The presets have two layers here instead of six on each side. Layers are alike, so their kernels are the same.
+"""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from mtx.model.transformer import Transformer
+from tests.traced import require_cuda_build
+
+require_cuda_build()
+
+from scripts.traced_step import RefusedError, Trace, TrainingStep, traced  # noqa: E402
+
+TWO_LAYERS = ["model.num_encoder_layers=2", "model.num_decoder_layers=2"]
+TINY = ["model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.num_heads=4"]
+NUM_ATTENTIONS = 2 + 2 * 2  # of the encoder, and of the decoder twice
+
+
+def trace_two_updates(preset: str, compiled: bool, changes: list[str]) -> Trace:
+    """Traces two updates; `kernels` are those that the host starts in the second."""
+    with traced() as trace:
+        step = TrainingStep(preset, compiled, changes=changes)
+        step.update()
+        gradients = [id(parameter.grad) for parameter in step.trainer.model.parameters()]
+        trace.kernels.clear()
+        step.update()
+        assert gradients == [id(parameter.grad) for parameter in step.trainer.model.parameters()]
+    return trace
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_an_update_replays_one_graph_and_never_waits(preset: str) -> None:
+    trace = trace_two_updates(preset, False, TWO_LAYERS)
+    assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (1, 2, 0)
+    names = Counter(kernel.name for kernel in trace.recorded if kernel.kind == "attention")
+    assert names == {f"torch_attn::_varlen_attn{part}": NUM_ATTENTIONS for part in ("", "_backward")}
+    on_host = Counter(kernel.name for kernel in trace.kernels)
+    assert on_host["_fused_adam_"] == 1 and on_host["_foreach_norm"] == 1
+    assert on_host["copy_"] == 1, "one copy moves a batch"
+
+
+@pytest.mark.parametrize("preset", ["base", "big"])
+def test_the_compiled_step_is_one_graph_in_machine_code(preset: str) -> None:
+    torch._dynamo.utils.counters.clear()
+    trace = trace_two_updates(preset, True, TWO_LAYERS)
+    counters = torch._dynamo.utils.counters
+    assert not counters["graph_break"] and counters["stats"]["unique_graphs"] == 1
+    assert len(trace.graphs) == 2, "forward and backward"
+    major, minor = torch.cuda.get_device_capability()
+    assert {binary.capability for binary in trace.binaries} == {10 * major + minor}
+    assert len(trace.binaries) >= 20 and min(binary.num_bytes for binary in trace.binaries) > 1000
+    assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (1, 2, 0)
+    for part in "", "_backward":
+        name = f"torch_attn._varlen_attn{part}.default"
+        nodes = [node for graph in trace.graphs for node in graph.graph.nodes if str(node.target) == name]
+        assert len(nodes) == NUM_ATTENTIONS
+
+
+def read_a_number(x: torch.Tensor) -> torch.Tensor:
+    return x.new_zeros(int(x.sum())).sum()  # a number that nothing needs would be dropped by the compiler
+
+
+def branch_on_a_number(x: torch.Tensor) -> None:
+    if x.sum() > 0:
+        x.add(1)
+
+
+def find_places(x: torch.Tensor) -> None:
+    (x > 0).nonzero()
+
+
+def choose_by_a_mask(x: torch.Tensor) -> None:
+    x[x > 0].sum()
+
+
+def copy_to_the_host(x: torch.Tensor) -> None:
+    x.sum().cpu()
+
+
+def copy_from_the_host(x: torch.Tensor) -> None:
+    x.add(torch.zeros(x.shape[-1]).to(x.device))
+
+
+def wait_for_the_device(x: torch.Tensor) -> None:
+    torch.cuda.synchronize()
+
+
+def break_the_graph(x: torch.Tensor) -> None:
+    torch._dynamo.graph_break()
+
+
+FAULTS = [read_a_number, branch_on_a_number, find_places, choose_by_a_mask, copy_to_the_host, copy_from_the_host]
+
+
+def put_into_the_step(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = Transformer.decode
+
+    def decode_with_fault(*arguments: Any) -> torch.Tensor:
+        hidden = decode(*arguments)
+        out = fault(hidden.detach())
+        return hidden if out is None else hidden + out
+
+    monkeypatch.setattr(Transformer, "decode", decode_with_fault)
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, wait_for_the_device])
+def test_a_step_that_waits_is_refused(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_into_the_step(fault, monkeypatch)
+    with pytest.raises((RefusedError, RuntimeError), match=r"waits for numbers|copies .* to|driver version"):
+        trace_two_updates("base", False, TINY)
+
+
+@pytest.mark.parametrize("fault", [read_a_number, branch_on_a_number, find_places, break_the_graph])
+def test_a_compiled_step_that_breaks_is_refused(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_into_the_step(fault, monkeypatch)
+    with pytest.raises((RefusedError, torch._dynamo.exc.TorchDynamoException)):
+        trace_two_updates("base", True, TINY)
+
+
+@pytest.mark.parametrize("fault", ["offsets of 64 bits", "queries in fp32", "offsets on the host", "head size of 12"])
+def test_a_wrong_call_of_the_attention_kernel_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch.nn.attention import varlen
+
+    kernel = varlen.varlen_attn
+
+    def called_wrongly(q: Any, k: Any, v: Any, q_offsets: Any, k_offsets: Any, *lengths: Any, **options: Any) -> Any:
+        match fault:
+            case "offsets of 64 bits":
+                k_offsets = k_offsets.long()
+            case "queries in fp32":
+                q = q.float()
+            case "offsets on the host":
+                q_offsets = torch.zeros(q_offsets.shape, dtype=torch.int32)
+            case "head size of 12":
+                q, k, v = (x[..., :12] for x in (q, k, v))
+        return kernel(q, k, v, q_offsets, k_offsets, *lengths, **options)
+
+    monkeypatch.setattr(varlen, "varlen_attn", called_wrongly)
+    with pytest.raises(RefusedError, match="the kernel does not take"):
+        trace_two_updates("base", False, TINY)
+
+
+def test_a_wrong_call_of_fused_adam_is_refused() -> None:
+    with traced():
+        step = TrainingStep("base", False, changes=TINY)
+        step.update()
+        state = next(iter(step.trainer.optimizer.state.values()))
+        state["exp_avg"] = state["exp_avg"][:1]
+        with pytest.raises(RefusedError, match="exp_avgs: the kernel does not take"):
+            step.update()
