@@ -81,3 +81,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means out of memory: Python's own error, or a library's, for a GPU, a CPU or a thread."""
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error, not too long for a message of ours."""
+    return str(error).split("\n")[0][:200] or type(error).__name__

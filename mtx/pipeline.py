@@ -326,7 +326,7 @@ def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
         "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
-        "training": {"init_from", "tensorboard"},
+        "training": {"init_from", "tensorboard", "shard"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     for section, name in _LATER_KEYS:

@@ -6,7 +6,8 @@ from mtx.config.schema import Config, leaves
 
 MAY_CHANGE = ("run_dir", "device", "data.dir", "data.licence", "model.licence", "training.max_steps",
               "training.max_epochs", "training.time_limit", "training.validate_every", "training.checkpoint_every",
-              "training.average_last", "training.patience", "training.tensorboard", "decoding")  # fmt: skip
+              "training.average_last", "training.patience", "training.tensorboard", "training.shard",
+              "decoding")  # fmt: skip
 
 
 def may_change(key: str) -> bool:

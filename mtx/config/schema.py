@@ -301,6 +301,10 @@ class TrainingConfig(Section):
     warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (paper 5.3)")
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
     clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
+    shard: Auto | Bool = Field(
+        "auto",
+        description="divide weights and optimizer among several devices; auto: if they take half a GPU's memory",
+    )
     deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, but slower")
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")

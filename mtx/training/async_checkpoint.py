@@ -32,24 +32,24 @@ class AsyncCheckpointer:
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
 
-    def save(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, now: State, written: State) -> bool:
-        """Start to write the checkpoint of this step as `written`, and then remove the checkpoints no longer needed.
+    def is_due(self, now: State) -> bool:
+        """Whether there is anything to save; waits for the end of the last write.
 
         Args:
-            now: if this is the state saved last, nothing is done and the result is False.
+            now: False if this is the state saved last.
 
         Raises:
             MtxError: if the previous checkpoint was not finite.
         """
         self.settle(wait=True)
-        if not now.step or now == self.saved:
-            return False
+        return bool(now.step) and now != self.saved
+
+    def save(self, copies: Snapshot, written: State) -> None:
+        """Start to write a checkpoint as `written`, and then remove the checkpoints no longer needed."""
         self.saved = written
-        copies = checkpoint.snapshot(model, optimizer)
         in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         copied = torch.cuda.current_stream().record_event() if in_use else None
         self._writing = self._thread.submit(self._write, copies, written, copied)
-        return True
 
     def _write(self, copies: Snapshot, state: State, copied: torch.cuda.Event | None) -> None:
         """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer, has_begun:
             if not optimizer.state[parameter]:
                 count = torch.zeros((), device=parameter.device)
                 moments = (count, torch.zeros_like(parameter), torch.zeros_like(parameter))
-                optimizer.state[parameter] = dict(zip(_MOMENTS, moments, strict=True))
-            yield from (optimizer.state[parameter][key] for key in _MOMENTS)
+                optimizer.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
+            yield from (optimizer.state[parameter][key] for key in MOMENTS)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -189,11 +189,11 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     expected = {
         f"{name}.{key}": count if key == "step" else parameter
         for name, parameter in model.named_parameters()
-        for key in _MOMENTS
+        for key in MOMENTS
     }
     storage.check_tensors(path / OPTIMIZER, moments, expected)
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in _MOMENTS}
+        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
     return state
 
 

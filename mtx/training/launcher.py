@@ -22,7 +22,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from mtx.errors import STOPPING_SIGNALS, UsageError
+from mtx.errors import STOPPING_SIGNALS, TerminatedError, UsageError
 from mtx.files import streams
 from mtx.model.device import find_device
 from mtx.run.machine import num_cores
@@ -81,9 +81,12 @@ def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
     """In the block, a signal to this process goes to all ranks, which decide what it means."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
-        for worker in agent.get_worker_group().workers:
-            with contextlib.suppress(ProcessLookupError, TypeError):  # ended, or not started yet
-                os.kill(worker.id, number)
+        ranks = [worker.id for worker in agent.get_worker_group().workers if worker.id is not None]
+        for process in ranks:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                os.kill(process, number)
+        if not ranks and number in STOPPING_SIGNALS:
+            raise TerminatedError(number)
 
     old = {number: signal.signal(number, pass_on) for number in _PASSED_ON if _is_heard(number)}
     try:
@@ -102,7 +105,7 @@ def _show(failure: ProcessFailure, directory: Path) -> None:
     """Show what a rank other than 0 wrote before it failed, and which signal killed a rank."""
     if failure.local_rank:
         for path in sorted(directory.glob(f"**/{failure.local_rank}/stderr.log")):
-            streams.show(path.read_text(encoding="utf-8", errors="replace").splitlines()[-_MAX_LINES:])
+            streams.show(path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")[-_MAX_LINES:])
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
         streams.show([

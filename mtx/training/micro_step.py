@@ -5,6 +5,7 @@ are recorded once as a graph and replayed for every batch, which is possible bec
 run compiles them first. `Update` is an optimizer update whose figures the host has not read yet.
 """
 
+import functools
 import logging
 import time
 from dataclasses import dataclass, replace
@@ -37,6 +38,7 @@ class MicroStep:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only for CUDA with the `varlen` kernel.
         is_flat: keep all gradients in one tensor, which ranks can sum at once.
+        root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
@@ -44,16 +46,19 @@ class MicroStep:
     """
 
     def __init__(
-        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, is_flat: bool = False
-    ):
+        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False,
+        is_flat: bool = False, root: Any = None,
+    ):  # fmt: skip
         self.model = model
-        self.device = model.output_weight.device
+        self.device = model.embedding.device
         self._smoothing, self._bf16 = label_smoothing, precision == "bf16"
         self.flat = flat_gradients(model) if is_flat else None
         self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
         self._scale = torch.zeros((), device=self.device)
-        self._is_static = self.device.type == "cuda" and model.kernel == "varlen"
+        self._is_static = self.device.type == "cuda" and model.kernel == "varlen" and root is None
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
+        if root is not None:
+            self._forward = functools.partial(root, self._loss)
         self._compiled = compiled
         self._graph: Any = None
         self._batch: PackedBatch | None = None  # the graph's input

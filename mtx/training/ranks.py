@@ -30,6 +30,7 @@ from mtx.errors import (
     TerminatedError,
     UsageError,
     exit_code,
+    first_line,
     is_out_of_memory,
 )
 from mtx.model.device import find_device
@@ -154,7 +155,7 @@ class Ranks:
             if (heard := self._heard()) is not None:
                 return heard
         return MtxError(
-            f"the connection to the other ranks is lost: {str(error).splitlines()[0][:200]}",
+            f"the connection to the other ranks is lost: {first_line(error)}",
             "the same command goes on from the last checkpoint",
         )
 
@@ -179,9 +180,7 @@ class Ranks:
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             return True
         except RuntimeError as error:
-            raise MtxError(
-                f"the process that started the ranks has ended: {str(error).splitlines()[0][:200]}"
-            ) from None
+            raise MtxError(f"the process that started the ranks has ended: {first_line(error)}") from None
 
     def _heard(self) -> _HeardError | None:
         """The failure of a rank, if there is one."""
@@ -289,7 +288,7 @@ def _open_store() -> Any:
     try:
         store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_JOIN_S)))  # type: ignore[attr-defined]
     except (RuntimeError, ValueError) as error:
-        raise MtxError(f"the ranks did not find each other: {str(error).splitlines()[0][:300]}") from None
+        raise MtxError(f"the ranks did not find each other: {first_line(error)}") from None
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"mtx-{attempt}", store)  # type: ignore[attr-defined]
 

@@ -33,10 +33,10 @@ from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, available_bytes, fast_precision, num_threads, repays_compiling
 from mtx.model.transformer import Transformer, training_flops
 from mtx.run.layout import RunLayout
-from mtx.run.machine import num_cores
 from mtx.run.planned_end import planned_end
 from mtx.training.micro_step import MicroStep
 from mtx.training.ranks import Ranks
+from mtx.training.sharding import is_sharded
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +46,13 @@ _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and f
 
 _SEAL = "sha256"  # the key of the seal in chosen.json
 _MAX_THREADS = 4096
+_NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.json can be
     "device": lambda value: isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?|mps", value) is not None,
     "precision": lambda value: value in ("fp32", "bf16"),
     "micro_batch_tokens": lambda value: type(value) is int and 1 <= value < 1 << 31,
     "kernel": lambda value: value in get_args(Kernel),
-    "threads": lambda value: type(value) is int and 1 <= value <= _MAX_THREADS,
+    "threads": lambda value: type(value) is int and _NOT_CHOSEN <= value <= _MAX_THREADS,
     "compile": lambda value: type(value) is bool,
 }
 
@@ -73,8 +74,8 @@ def choose_runtime(
 ) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
-    The number of threads of each of several ranks on one machine is not recorded, since the next start may have another
-    number of them.
+    The number of threads of a rank that shares its machine with others is not recorded: the next start may have another
+    number of ranks.
 
     Raises:
         UsageError: if the run was started on a kind of device that is not available.
@@ -90,25 +91,31 @@ def choose_runtime(
                 f"device={device.type} goes on without it, not bit for bit",
             )
         kernel = attention_kernel(device, runtime.precision, head_size, is_deterministic)
-        return _for_this_rank(replace(runtime, device=str(device), kernel=kernel), ranks)
-    precision = fast_precision(device) if config.precision == "auto" else config.precision
+        return _with_threads(replace(runtime, device=str(device), kernel=kernel), ranks)
+    precision = ranks.share("chooses the precision", lambda: _precision(config, device))
     kernel = attention_kernel(device, precision, head_size, is_deterministic)
     num_ids, ratio = data.tokenizer.num_ids, data.report["src_tgt_ratio"]
     compiled = kernel == "varlen" and _repays_compiling(config, data)
-    threads = num_threads() if ranks.world.local_size == 1 else num_cores()
+    threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
     runtime = RuntimeChoices(str(device), precision, 0, kernel, threads, compiled)
     size = config.training.micro_batch_tokens
-    size = largest_micro_batch(config, runtime, num_ids, ratio) if size == "auto" else size
+    num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
+    size = largest_micro_batch(config, runtime, num_ids, ratio, num_shards) if size == "auto" else size
     runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
     if ranks.is_first:
         write_runtime(paths.chosen, runtime)
-    return _for_this_rank(runtime, ranks)
+    return _with_threads(runtime, ranks)
 
 
-def _for_this_rank(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
-    """The choices of a run with the threads that this rank has."""
+def _precision(config: Config, device: torch.device) -> str:
+    return fast_precision(device) if config.precision == "auto" else config.precision
+
+
+def _with_threads(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
+    """The choices with the threads of this rank: those of the run if it has its machine to itself."""
     local_size = ranks.world.local_size
-    return runtime if local_size == 1 else replace(runtime, threads=num_threads(local_size))
+    is_chosen = local_size == 1 and runtime.threads != _NOT_CHOSEN
+    return runtime if is_chosen else replace(runtime, threads=num_threads(local_size))
 
 
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
@@ -187,12 +194,16 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transfor
     return model
 
 
-def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> int:
+def largest_micro_batch(
+    config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float, num_shards: int = 1
+) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
         runtime: its `micro_batch_tokens` is not used.
         ratio: source tokens per target token in the training data.
+        num_shards: of Adam's state, if ranks divide it. The weights and gradients are tried whole, so that no rank
+            waits for another one that has too little memory.
 
     Raises:
         MtxError: if not even the longest sentence fits.
@@ -201,7 +212,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
     if torch.device(runtime.device).type != "cuda":
         return _default_micro_batch(config)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, ratio, num_shards):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -212,10 +223,10 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, num_ids: int, r
     return size
 
 
-def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> bool:
+def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float, num_shards: int = 1) -> bool:
     """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
-        _run_micro_step(config, runtime, num_ids, ratio)
+        _run_micro_step(config, runtime, num_ids, ratio, num_shards)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except torch.OutOfMemoryError:
@@ -225,11 +236,13 @@ def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -
         torch.cuda.empty_cache()
 
 
-def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float) -> None:
+def _run_micro_step(config: Config, runtime: RuntimeChoices, num_ids: int, ratio: float, num_shards: int) -> None:
     longest = config.data.max_tokens
     _, shape = micro_batch_shape(config.training.batch_tokens, runtime.micro_batch_tokens, ratio, longest)
     model = new_model(config, runtime, num_ids).train()
-    reserved = [torch.zeros_like(p) for p in model.parameters() for _ in range(4)]  # Adam's, and a checkpoint's copies
+    parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
+    device = torch.device(runtime.device)
+    reserved = [torch.zeros(part, device=device) for part in parts for _ in range(4)]  # Adam's, a checkpoint's copies
     micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)

@@ -30,9 +30,9 @@ from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
-from mtx.errors import DamagedFileError, MtxError, StoppedError, is_out_of_memory
+from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.device import machine, peak_flops
-from mtx.model.transformer import training_flops
+from mtx.model.transformer import Transformer, training_flops
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
@@ -41,7 +41,7 @@ from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training import checkpoint
 from mtx.training.async_checkpoint import AsyncCheckpointer
-from mtx.training.checkpoint import State
+from mtx.training.checkpoint import Snapshot, State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
@@ -50,6 +50,7 @@ from mtx.training.ranks import Ranks
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import RuntimeChoices, new_model, record_micro_batch
 from mtx.training.schedule import learning_rate
+from mtx.training.sharding import Sharding, is_sharded
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.validation import deciding_metric, validate
@@ -94,16 +95,30 @@ class Trainer:
         """
         self.begin()
 
+        model, optimizer = self.model, self.optimizer
+        if self.sharding is not None and self.ranks.is_first:  # it reads what it then divides
+            torch.manual_seed(self.config.seed)
+            model = new_model(self.config, replace(self.runtime, device="cpu"), self.data.tokenizer.num_ids)
+            optimizer = torch.optim.Adam(model.parameters())
+
         def restored() -> dict[str, Any]:
-            self._restore(initial)
+            self._restore(model, optimizer, initial)
             return self.state.as_dict()
 
         self.state = State.from_dict(self.ranks.share("reads the checkpoint", restored))
-        self.ranks.copy_from_first(checkpoint.tensors(self.model, self.optimizer, self.state.step > 0))
+        if self.sharding is None:
+            self.ranks.copy_from_first(checkpoint.tensors(model, optimizer, self.state.step > 0))
+        else:
+            whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_first else Snapshot({}, {})
+            self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
 
-    def _restore(self, initial: LoadedModel | None) -> None:
+    def _parameters(self) -> list[Tensor]:
+        """What the optimizer of this rank updates."""
+        return list(self.model.parameters() if self.sharding is None else self.sharding.local.values())
+
+    def _restore(self, model: Transformer, optimizer: torch.optim.Optimizer, initial: LoadedModel | None) -> None:
         if full_checkpoint_steps(self.paths):
-            self.state = checkpoint.load_newest(self.paths, self.model, self.optimizer)
+            self.state = checkpoint.load_newest(self.paths, model, optimizer)
             if self.state.data_sha256 not in (None, self.data.sha256):
                 raise DamagedFileError(
                     f"{self.paths.data}: is not the data that step {self.state.step} of this run was trained on",
@@ -115,14 +130,17 @@ class Trainer:
         assert (initial is None) == (self.config.training.init_from is None)
         if initial is not None:
             logger.info("starting from the weights of %s", self.config.training.init_from)
-            self.model.load_state_dict(initial.model.state_dict())
+            model.load_state_dict(initial.model.state_dict())
             self.state = replace(self.state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
     def begin(self) -> None:
         """Make the model, with the random weights of the seed, and its optimizer, without reading a checkpoint."""
         torch.manual_seed(self.config.seed)
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
+        self.sharding = None
+        if is_sharded(self.config, self.device, self.data.tokenizer.num_ids, self.ranks):
+            self.sharding = Sharding(self.model, self.device, self.ranks)
+        self.optimizer = torch.optim.Adam(self._parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self._prepare_micro_step()
 
@@ -134,8 +152,9 @@ class Trainer:
             self.ranks.size,
         )  # fmt: skip
         self.micro_step = MicroStep(
-            self.model, training.label_smoothing, runtime.precision, runtime.compile, is_flat=self.ranks.size > 1
-        )
+            self.model, training.label_smoothing, runtime.precision, runtime.compile and self.sharding is None,
+            is_flat=self.ranks.size > 1 and self.sharding is None, root=self.sharding and self.sharding.root,
+        )  # fmt: skip
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
@@ -239,7 +258,7 @@ class Trainer:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
             if is_out_of_memory(error):
-                return _first_line(error)
+                return first_line(error)
             raise
         return None
 
@@ -306,11 +325,16 @@ class Trainer:
             return None
         if self.micro_step.flat is not None:
             self.ranks.sum(self.micro_step.flat)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
-        figures = torch.cat([self.micro_step.sums, norm.float().view(1)])
+        if self.sharding is not None:
+            self.sharding.take_gradients()
+        parameters, sums = self._parameters(), self.micro_step.sums
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if self.sharding is not None:
+            sums, norm = self.sharding.sum(sums, norm)
+        figures = torch.cat([sums, norm.float().view(1)])
         self._non_finite = torch.maximum(self._non_finite, (~figures.isfinite().all()).float())
         if (clip := self.config.training.clip_norm) is not None:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.found_inf = self._non_finite  # type: ignore[attr-defined]  # if 1, fused Adam skips the update
@@ -327,16 +351,18 @@ class Trainer:
         shortage, is_whole, ranks = "", False, self.ranks
         try:
             for number, batch in enumerate(loaded.micro_batches):
-                if self._signals.stop is not None:
+                if self.sharding is not None:  # whose ranks need each other in every layer
+                    self.sharding.sum_gradients_after(number == len(loaded.micro_batches) - 1)
+                elif self._signals.stop is not None:
                     break
                 seed_all(self.config.seed, step, ranks.number + number * ranks.size)
                 self.micro_step(batch, 1 / loaded.num_tgt_tokens)
             else:
                 is_whole = True
         except (RuntimeError, MemoryError) as error:
-            if ranks.size == 1 or not is_out_of_memory(error):
+            if ranks.size == 1 or self.sharding is not None or not is_out_of_memory(error):
                 raise
-            shortage = _first_line(error)
+            shortage = first_line(error)
         self._agree(shortage)
         return is_whole
 
@@ -388,7 +414,8 @@ class Trainer:
 
     def _validate(self) -> None:
         """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""
-        outcome = self.ranks.share("validates", self._validation_outcome)
+        model = self._whole_model()
+        outcome = self.ranks.share("validates", lambda: self._validation_outcome(model))
         if outcome["stop"] is not None:
             self._signals.stop = outcome["stop"]
             raise InterruptedTrainingError
@@ -396,20 +423,31 @@ class Trainer:
         if self.ranks.size > 1:
             self._stopping.agreed_s = outcome["elapsed_s"]
 
-    def _validation_outcome(self) -> dict[str, Any]:
+    def _whole_model(self) -> Transformer:
+        """The model that rank 0 validates; if it is divided, a copy. All ranks call this together."""
+        if self.sharding is None:
+            return self.model
+        weights = self.sharding.snapshot().weights
+        if not self.ranks.is_first:
+            return self.model
+        model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
+        model.load_state_dict(weights)
+        return model
+
+    def _validation_outcome(self, model: Transformer) -> dict[str, Any]:
         """Validate on this rank; returns the new state, or the signal that stopped it, for all ranks."""
         stop = None
         try:
-            self._validate_here()
+            self._validate_here(model)
         except InterruptedTrainingError:
             stop = self._signals.stop
         return {"stop": stop, "state": self.state.as_dict(), "elapsed_s": self._stopping.elapsed_s()}
 
-    def _validate_here(self) -> None:
+    def _validate_here(self, model: Transformer) -> None:
         self._report_updates()
         data = self.config.data
         with self._signals.interrupting():
-            validation = validate(self.model, self.data, data.max_tokens, data.tgt, self._metric)
+            validation = validate(model, self.data, data.max_tokens, data.tgt, self._metric)
         state, step = self.state, self.state.step
         is_best = validation.score > state.best_bleu
         self.state = replace(
@@ -420,22 +458,24 @@ class Trainer:
         self.metrics.ends_at = self._stopping.ends_at(self.state)
         self.metrics.validation(step, validation, is_best, self._stopping.elapsed_s())
         with contextlib.suppress(InterruptedTrainingError), self._signals.interrupting():
-            self._report.update(self.model)
+            self._report.update(model)
         self.metrics.restart_window()
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
-        if not self.ranks.is_first:
-            return
         self._report_updates()
         started = time.monotonic()
-        state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
-        if self._checkpointer.save(self.model, self.optimizer, self.state, state):
-            self.state = state
-            self.metrics.event("checkpoint", step=state.step, stall_s=round(time.monotonic() - started, 4))
+        copies = self._copies_to_save()
+        if copies is not None and self.ranks.is_first:
+            self.state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
+            self._checkpointer.save(copies, self.state)
+            self.metrics.event("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
             self.metrics.restart_window()
 
-
-def _first_line(error: BaseException) -> str:
-    """What torch says on out-of-memory."""
-    return str(error).split("\n")[0][:200] or type(error).__name__
+    def _copies_to_save(self) -> Snapshot | None:
+        """What rank 0 will write; None where nothing is to be written, and on other ranks."""
+        if self.sharding is None:
+            is_due = self.ranks.is_first and self._checkpointer.is_due(self.state)
+            return checkpoint.snapshot(self.model, self.optimizer) if is_due else None
+        is_due = self.ranks.share("writes the last checkpoint", lambda: self._checkpointer.is_due(self.state))
+        return self.sharding.snapshot(self.optimizer) if is_due else None

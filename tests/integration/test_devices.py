@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mtx.run.machine import num_cores
 from mtx.training.runtime import read_runtime
 from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, start, wait_until
 
@@ -71,9 +72,10 @@ def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.startswith(b"heldout BLEU ") and result.stdout.count(b"\n") == 1
     assert b"in fp32, 1 thread" in result.stderr or b"in bf16, 1 thread" in result.stderr
-    from mtx.run.machine import num_cores
-
-    assert read_runtime(run / "chosen.json").threads == num_cores()
+    assert read_runtime(run / "chosen.json").threads == 0
+    goes_on = [sys.executable, "-m", "mtx", "train", str(run), "training.max_steps=5"]
+    result = subprocess.run(goes_on, env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"}, capture_output=True, timeout=120)
+    assert result.returncode == 0 and f", {min(2, num_cores())} thread".encode() in result.stderr
 
 
 REFUSED: list[tuple[list[Any], list[str]]] = [

@@ -186,7 +186,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.micro_batch_tokens": st.just("auto") | st.integers(4096, MAX_BATCH_TOKENS),
     "training.label_smoothing": SHARE, "training.validate_every": MANY, "training.checkpoint_every": MANY,
     "training.average_last": MANY, "training.patience": MANY, "training.deterministic": st.booleans(),
-    "training.tensorboard": st.booleans(),
+    "training.tensorboard": st.booleans(), "training.shard": st.just("auto") | st.booleans(),
     "decoding.beam_size": st.integers(1, 1000), "decoding.length_penalty": st.floats(0, 50),
     "decoding.batch_tokens": st.integers(1, MAX_BATCH_TOKENS),
 }  # fmt: skip

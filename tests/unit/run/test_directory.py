@@ -40,7 +40,7 @@ MAY_CHANGE: dict[str, Any] = {
     "data.licence": "CC0-1.0", "model.licence": "MIT",
     "training.max_steps": 200, "training.max_epochs": 3, "training.time_limit": 60.0, "training.validate_every": 7,
     "training.checkpoint_every": 7, "training.average_last": 2, "training.patience": 3,
-    "training.tensorboard": True,
+    "training.tensorboard": True, "training.shard": False,
     "decoding.beam_size": 1, "decoding.length_penalty": 1.0, "decoding.batch_tokens": 64,
 }  # fmt: skip
 

@@ -297,10 +297,13 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save", fail)
-        assert checkpointer.save(*fresh(1), State(10), State(10))
+        assert checkpointer.is_due(State(10))
+        checkpointer.save(checkpoint.snapshot(*fresh(1)), State(10))
         with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
             checkpointer.finish(State(10))
-    assert checkpointer.save(*fresh(1), State(20), State(20)) and not checkpointer.save(*fresh(1), State(20), State(20))
+    assert checkpointer.is_due(State(20))
+    checkpointer.save(checkpoint.snapshot(*fresh(1)), State(20))
+    assert not checkpointer.is_due(State(20))
     checkpointer.finish(State(20))
     assert checkpointer._deferred_errors.messages == [
         "the checkpoint of step 10 could not be written: No space left on device"
@@ -316,7 +319,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     may_write, save = threading.Event(), checkpoint.save
     monkeypatch.setattr(checkpoint, "save", lambda *args: (assert_in_time(may_write), save(*args)))
-    checkpointer.save(model, optimizer, STATE_30, STATE_30)
+    checkpointer.save(checkpoint.snapshot(model, optimizer), STATE_30)
     train(model, optimizer, 3)
     checkpointer.settle()  # not done, no error
     may_write.set()
