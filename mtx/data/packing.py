@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from mtx.data.sampler import Ints, Lengths, src_budget
 
-
-# From so many micro-batches on, `_deal` is tried before `_distribute`, which would take far longer than the step itself.
-_MANY = 32
+_MANY = 32  # micro-batches; from so many on `_distribute` takes longer than a step, so `_deal` is tried before it
 
 
 @dataclass(frozen=True)

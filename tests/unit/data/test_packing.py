@@ -99,7 +99,7 @@ def test_what_fits_nowhere_opens_one_more() -> None:
 def test_rounds_deal_one_sentence_to_each_micro_batch() -> None:
     src, tgt = lengths(1, 8, 5, 3, 2), lengths(1, 3, 2, 9, 4)
     # By both sides together, longest first: (3, 9) and (8, 3), then (5, 2) and (2, 4), then (1, 1).
-    # Source less target: 5 -> a, -6 -> b. Both sides: 7 -> a with 11, 6 -> b with 12. Source less target: 0 -> b with -8.
+    # Source less target: 5 -> a, -6 -> b. Both sides: 7 -> a with 11, 6 -> b with 12. Source less target: 0 -> b's -8.
     assert [group.tolist() for group in packing._deal(src, tgt, 2)] == [[1, 2], [0, 3, 4]]
 
 
