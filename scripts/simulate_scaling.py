@@ -70,7 +70,7 @@ class Cluster:
     network_ms: float = 0.21
     doubling_ms: float = 0.02
     hop_us: float = 50.0
-    plan_ns: float = 60.0
+    plan_ns: float = 95.0
     pack_ns: float = 21.0
     launch_ms: float = 2.0
     least_ms: float = 2.0
@@ -251,7 +251,8 @@ def main() -> None:
     changes = {
         "as above": cluster,
         "half the network": replace(cluster, network_gb_s=cluster.network_gb_s / 2),
-        "gloo 100 us a hop": replace(cluster, hop_us=100.0),
+        "a message between hosts takes 100 us": replace(cluster, hop_us=100.0),
+        "hosts agree in 9 rounds, not by a ring": replace(cluster, hop_us=cluster.hop_us * 9 / 1022),
         "planning takes twice as long": replace(cluster, plan_ns=2 * cluster.plan_ns),
         "the report is renewed beside training": replace(cluster, report_s=0.0),
     }

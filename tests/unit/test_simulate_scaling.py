@@ -103,3 +103,15 @@ def test_the_smallest_batch_is_the_first_that_is_efficient_enough(script: Module
 
 def test_the_weights_of_the_presets(script: ModuleType) -> None:
     assert [round(script.count_parameters(preset) / 1e6) for preset in ("base", "big")] == [63, 214]
+
+
+@pytest.mark.slow
+def test_the_document_has_the_tables_that_the_command_prints(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate_scaling.py"])
+    script.main()
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    document = (SCRIPTS.parent / "docs" / "scaling.md").read_text(encoding="utf-8").splitlines()
+    assert len(rows) > 40
+    assert [row for row in rows if row not in document] == []
