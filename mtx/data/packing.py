@@ -15,6 +15,7 @@ import numpy.typing as npt
 from mtx.data.sampler import Ints, Lengths, src_budget
 
 _MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
+_MANY = 32  # micro-batches; from so many on `_distribute` takes longer than a step, so `_deal` is tried before it
 
 
 @dataclass(frozen=True)
@@ -97,9 +98,34 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     cuts = (ends - lengths / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     places = np.arange(len(lengths))
     groups = [places[start:stop] for start, stop in pairwise((0, *cuts.tolist(), len(places)))]
-    if all(shape.fits(int(src_lengths[g].sum()), int(tgt_lengths[g].sum()), len(g)) for g in groups):
+    if _all_fit(src_lengths, tgt_lengths, groups, shape):
+        return groups
+    if k >= _MANY and _all_fit(src_lengths, tgt_lengths, groups := _deal(src_lengths, tgt_lengths, k), shape):
         return groups
     return _distribute(src_lengths, tgt_lengths, k, shape)
+
+
+def _all_fit(src_lengths: Lengths, tgt_lengths: Lengths, groups: list[Ints], shape: Shape) -> bool:
+    return all(shape.fits(int(src_lengths[g].sum()), int(tgt_lengths[g].sum()), len(g)) for g in groups)
+
+
+def _deal(src_lengths: Lengths, tgt_lengths: Lengths, k: int) -> list[Ints]:
+    """Deal sentences to micro-batches in rounds of one for each, longest first, without a look at the room.
+
+    Rounds even out in turn how much longer the source side is than the target side, and the sum of both: the sentence
+    with the largest such number goes to the micro-batch with the smallest.
+    """
+    lengths = np.stack([src_lengths - tgt_lengths, src_lengths + tgt_lengths]).astype(np.int64)
+    order = np.argsort(-lengths[1], kind="stable")
+    loads = np.zeros((2, k), dtype=np.int64)
+    numbers = np.empty(len(order), dtype=np.int64)  # of the micro-batch that each sentence goes to
+    for turn, start in enumerate(range(0, len(order), k)):
+        sentences, measure = order[start : start + k], turn % 2
+        sentences = sentences[np.argsort(-lengths[measure, sentences], kind="stable")]
+        emptiest = np.argsort(loads[measure], kind="stable")[: len(sentences)]
+        numbers[sentences] = emptiest
+        loads[:, emptiest] += lengths[:, sentences]
+    return np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=k).cumsum()[:-1])
 
 
 def _distribute(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:

@@ -6,6 +6,7 @@ Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `packing`.
 """
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,9 +31,15 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Step:
-    """The pairs of one optimizer update, as numbers in the token store, and the position after it."""
+    """The pairs of one optimizer update, as numbers in the token store, and the position after it.
+
+    Attributes:
+        src_lengths, tgt_lengths: tokens of each of these pairs.
+    """
 
     pairs: Ints
+    src_lengths: Lengths
+    tgt_lengths: Lengths
     num_src_tokens: int
     num_tgt_tokens: int
     after: SamplerState
@@ -40,6 +47,9 @@ class Step:
 
 class EpochOrder:
     """The random order of one epoch: windows of shuffled blocks, each window one permutation.
+
+    To shuffle a window takes about a second, as long as many ranks need for some 30 steps. A thread does it while the
+    window before is in use.
 
     Args:
         weights: how often each pair occurs in an epoch, float [num_pairs], or None for once. The fraction of a weight
@@ -58,27 +68,47 @@ class EpochOrder:
         self._windows = [blocks[i : i + WINDOW_BLOCKS] for i in range(0, len(blocks), WINDOW_BLOCKS)]
         sizes = [sum(min(WINDOW_BLOCK, self.num_items - int(b) * WINDOW_BLOCK) for b in w) for w in self._windows]
         self._ends = np.cumsum(sizes, dtype=np.int64)
-        self._window = lru_cache(maxsize=2)(self._shuffle)
+        self._pool = ThreadPoolExecutor(1, "mtx-shuffle")
+        self._shuffled: dict[int, Future[npt.NDArray[np.uint32]]] = {}
 
-    def _shuffle(self, number: int) -> Ints:
+    def window(self, number: int) -> Future[npt.NDArray[np.uint32]]:
+        """A window, as soon as the thread has shuffled it; only the last three stay in memory."""
+        if number not in self._shuffled:
+            self._shuffled[number] = self._pool.submit(self._shuffle, number)
+            for old in list(self._shuffled)[:-3]:
+                self._shuffled.pop(old, None)
+        return self._shuffled[number]
+
+    def prepare_next(self, place: int) -> bool:
+        """Let the thread shuffle the window after that of `place`; returns whether there is one in this epoch."""
+        number = self._window_of(place) + 1
+        if number < len(self._windows):
+            self.window(number)
+        return number < len(self._windows)
+
+    def _window_of(self, place: int) -> int:
+        return int(np.searchsorted(self._ends, place, side="right"))
+
+    def _shuffle(self, number: int) -> npt.NDArray[np.uint32]:
         parts = [
             np.arange(b * WINDOW_BLOCK, min((b + 1) * WINDOW_BLOCK, self.num_items), dtype=np.int64)
             for b in np.sort(self._windows[number])
         ]
-        order = np.random.default_rng((*self._key, number)).permutation(np.concatenate(parts))
-        return order if self._items is None else self._items[order].astype(np.int64)
+        order = np.concatenate(parts)
+        np.random.default_rng((*self._key, number)).shuffle(order)
+        return order.astype(np.uint32) if self._items is None else self._items[order]
 
     def take(self, start: int, stop: int) -> Ints:
         """The pairs at the places from `start` to `stop` (exclusive) of this order; fewer at the end of the epoch."""
         parts = []
         stop = min(stop, self.num_items)
         while start < stop:
-            window = int(np.searchsorted(self._ends, start, side="right"))
+            window = self._window_of(start)
             begin = int(self._ends[window - 1]) if window else 0
             end = min(stop, int(self._ends[window]))
-            parts.append(self._window(window)[start - begin : end - begin])
+            parts.append(self.window(window).result()[start - begin : end - begin])
             start = end
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
 
 
 class BatchSampler:
@@ -107,7 +137,7 @@ class BatchSampler:
         self._max_sentences = max(1, batch_tokens // 4)
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
-        self._order = lru_cache(maxsize=2)(self._make_order)
+        self._order = lru_cache(maxsize=3)(self._make_order)  # the trainer may be an epoch behind
 
     def _make_order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
@@ -117,7 +147,10 @@ class BatchSampler:
         parts: list[Ints] = []
         missing, epoch, index = num_pairs, position.epoch, position.index
         while missing > 0:
-            parts.append(self._order(epoch).take(index, index + missing))
+            order = self._order(epoch)
+            parts.append(order.take(index, index + missing))
+            if not order.prepare_next(index):
+                self._order(epoch + 1).window(0)
             missing -= len(parts[-1])
             epoch, index = epoch + 1, 0
         return np.concatenate(parts)
@@ -130,10 +163,11 @@ class BatchSampler:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
             pairs = self._upcoming(position, num_pairs)
-            src, tgt = self._src_lengths[pairs].cumsum(), self._tgt_lengths[pairs].cumsum()
+            src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
+            src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
             size = min(
-                int(tgt.searchsorted(self._tgt_budget, side="right")),
-                int(src.searchsorted(self._src_budget, side="right")),
+                int(tgt_ends.searchsorted(self._tgt_budget, side="right")),
+                int(src_ends.searchsorted(self._src_budget, side="right")),
             )
             if size < num_pairs:  # a budget is used up, so pairs beyond these cannot matter
                 break
@@ -141,7 +175,9 @@ class BatchSampler:
         epoch, index = position.epoch, position.index + size
         while index >= (num_items := self._order(epoch).num_items):
             epoch, index = epoch + 1, index - num_items
-        return Step(pairs[:size], int(src[size - 1]), int(tgt[size - 1]), SamplerState(epoch, index))
+        num_src_tokens, num_tgt_tokens = int(src_ends[size - 1]), int(tgt_ends[size - 1])
+        after = SamplerState(epoch, index)
+        return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after)
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:

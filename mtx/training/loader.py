@@ -47,7 +47,7 @@ def load_steps(
 
     def prepare() -> LoadedStep:
         step = next(planned)
-        groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
+        groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
         groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
         own = [step.pairs[group] for group in groups[rank::num_ranks]]
         packed = [to_tensors(pack(store.src, store.tgt, pairs, shape, store.num_ids), pin) for pairs in own]

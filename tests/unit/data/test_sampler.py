@@ -1,6 +1,7 @@
 """The sentences of a step are a pure function of the seed and the position, and every epoch holds every pair."""
 
 from collections import Counter
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -184,3 +185,48 @@ def test_the_mean_of_an_epoch_counts_each_pair_as_often_as_it_occurs() -> None:
     assert BatchSampler(src, tgt, None, 1, 100).tokens_per_sentence == 30
     weights = np.array([1.0, 2.5, 0.5])  # (10 + 50 + 30) / 4
     assert BatchSampler(src, tgt, weights, 1, 100).tokens_per_sentence == 22.5
+
+
+def digest(*arrays: Any) -> str:
+    return sha256(b"".join(np.asarray(array, np.int64).tobytes() for array in arrays)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize(
+    "weights, expected", [(None, "8c895272f85e7e1e"), (np.full(1000, 1.5), "6107dc762e4f7af2")]
+)  # of version 0.2.0: a run that goes on under another version must see the sentences that it has not seen
+def test_the_order_of_an_epoch_is_that_of_earlier_versions(weights: Any, expected: str) -> None:
+    assert digest(EpochOrder(3, 1, 1000, weights).take(0, 2000)) == expected
+
+
+def test_the_order_of_windows_is_that_of_earlier_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_BLOCK", 8)
+    monkeypatch.setattr(module, "WINDOW_BLOCKS", 4)
+    assert digest(EpochOrder(3, 1, 1001).take(0, 1001)) == "1f79f3ced91a65f5"
+
+
+def test_the_next_window_is_shuffled_before_a_step_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WINDOW_BLOCK", 8)
+    monkeypatch.setattr(module, "WINDOW_BLOCKS", 2)
+    shuffled: list[tuple[int, int]] = []
+    shuffle = EpochOrder._shuffle
+
+    def noted(order: EpochOrder, number: int) -> Any:
+        shuffled.append((order._key[1], number))
+        return shuffle(order, number)
+
+    monkeypatch.setattr(EpochOrder, "_shuffle", noted)
+    plan = sampler(lengths(*[4] * 40), lengths(*[4] * 40), batch_tokens=16)  # 4 pairs a step, windows of 16, 16 and 8
+    expected = {0: [(0, 0), (0, 1)], 4: [(0, 0), (0, 1), (0, 2)], 8: [(0, 0), (0, 1), (0, 2), (1, 0)]}
+    for number, step in enumerate(steps(plan, SamplerState(), 20)):
+        plan._order(step.after.epoch)._pool.submit(int).result()  # the thread has done what it was asked to do
+        plan._order(step.after.epoch + 1)._pool.submit(int).result()
+        if number in expected:
+            assert shuffled == expected[number]
+    assert len(shuffled) == len(set(shuffled)), "each window once"
+
+
+def test_a_step_has_the_lengths_of_its_pairs() -> None:
+    src, tgt = random_lengths(200, seed=1)
+    step = sampler(src, tgt, 600).step(SamplerState())
+    assert step.src_lengths.tolist() == src[step.pairs].tolist()
+    assert step.tgt_lengths.tolist() == tgt[step.pairs].tolist()
