@@ -86,7 +86,7 @@ def _forward(
                 d_bias += (p * mask[part]).sum(0, dtype=exact)
     if with_grad:
         d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
-        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0)).mul_(scale)
+        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0, dtype=exact)).mul_(scale)
         if d_bias is not None:
             d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
         ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
