@@ -296,6 +296,7 @@ def _fingerprint(config: Config) -> str:
         "training": {"init_from", "tensorboard"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
+    values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions
     for section, name in _LATER_KEYS:
         if not values[section][name]:
             del values[section][name]

@@ -11,11 +11,13 @@ candidate is its difference from the tiles in fp32.
 import argparse
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mtx.data.packing import micro_batch_shape
 from mtx.model.attention import attention, make_layout
 
 HEADS, HEAD_SIZE, MAX_TOKENS = 8, 64, 256
@@ -30,9 +32,13 @@ def lengths_of(num_tokens: int, mean: float) -> list[int]:
     return lengths
 
 
-def candidates(offsets: Tensor, causal: bool, device: torch.device) -> dict[str, Callable[..., Tensor]]:
-    """Returns the attention functions by name; each takes packed [N, H, K] queries, keys and values."""
-    number = len(offsets) - 1
+def candidates(offsets: Tensor, number: int, causal: bool, device: torch.device) -> dict[str, Callable[..., Tensor]]:
+    """Returns the attention functions by name; each takes packed [N, H, K] queries, keys and values.
+
+    Args:
+        offsets: where each sentence starts, [M+1].
+        number: how many of them have tokens.
+    """
     padded = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "padded", device)
     kernels: dict[str, Callable[..., Tensor]] = {"padded": lambda q, k, v: attention(q, k, v, padded)}
     if device.type == "cuda":
@@ -53,9 +59,12 @@ def flex(offsets: Tensor, causal: bool, device: torch.device) -> Callable[..., T
         same = document[q] == document[k]
         return same & (q >= k) if causal else same
 
-    seconds = timed(lambda: create_block_mask(mask, None, None, num_tokens, num_tokens, device=str(device)), device)
+    def block_mask_of() -> Any:  # compiled: otherwise it needs 6 GB for 25,000 tokens
+        return create_block_mask(mask, None, None, num_tokens, num_tokens, device=str(device), _compile=True)
+
+    seconds = timed(block_mask_of, device)
     print(f"{'flex mask' + (', causal' if causal else ''):24} {seconds * 1e3:8.2f} ms")
-    block_mask = create_block_mask(mask, None, None, num_tokens, num_tokens, device=str(device))
+    block_mask = block_mask_of()
     kernel = torch.compile(flex_attention, dynamic=False)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -100,12 +109,14 @@ def main() -> None:
     lengths = lengths_of(arguments.tokens, arguments.mean)
     print(f"{name}, torch {torch.__version__}, {arguments.tokens:,} tokens, {len(lengths)} sentences, bf16, "
           f"{HEADS} heads of {HEAD_SIZE}; forward and backward")  # fmt: skip
-    offsets = torch.tensor([0, *lengths]).cumsum(0).int()
+    _, shape = micro_batch_shape(arguments.tokens, arguments.tokens, 1.0, MAX_TOKENS, float(np.mean(lengths)))
+    # As in training, where the kernel gets offsets for more sentences than there are: these have no tokens.
+    offsets = torch.tensor([0, *lengths] + [0] * (shape.max_sentences - len(lengths))).cumsum(0).int()
     torch.manual_seed(1)
     exact = [torch.randn(arguments.tokens, HEADS, HEAD_SIZE, device=device).requires_grad_() for _ in range(3)]
     rounded = [x.detach().bfloat16().requires_grad_() for x in exact]
     for causal in (False, True):
-        kernels = candidates(offsets, causal, device)
+        kernels = candidates(offsets, len(lengths), causal, device)
         expected = gradients(kernels["padded"], [x.detach().float().requires_grad_() for x in rounded])
         for kernel, run in kernels.items():
             error = max(

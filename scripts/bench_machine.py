@@ -3,6 +3,7 @@
 import platform
 import resource
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,14 @@ def versions(*names: str) -> dict[str, str | None]:
         except PackageNotFoundError:
             by_name[name] = None
     return by_name
+
+
+def require_figures(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Ends the process with an error if no system was measured, or if a system of mtx was not."""
+    failed = [row for row in rows if "reason" in row]
+    lost = [row for row in failed if row["system"].startswith("mtx")] or (failed if len(failed) == len(rows) else [])
+    if lost or not rows:
+        sys.exit("error: " + "; ".join(f"{row['system']} was not measured: {row['reason']}" for row in lost))
 
 
 def peak_host_memory() -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bench_machine import versions
+from bench_machine import require_figures, versions
 
 from mtx.run.machine import num_cores
 
@@ -114,6 +114,7 @@ def main() -> None:
     print(_losses_table(report["losses"]) if arguments.loss_steps else _table(report["rows"], machine))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    require_figures(report["losses"] if arguments.loss_steps else report["rows"])
 
 
 def _arguments() -> argparse.Namespace:

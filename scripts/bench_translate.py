@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench_machine import machine, versions
+from bench_machine import machine, require_figures, versions
 from bench_train import PIP_TRANSFORMERS, _reason
 
 from mtx.run.machine import num_cores
@@ -127,6 +127,7 @@ def main() -> None:
     print(_table(report))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    require_figures(report["rows"])
 
 
 def _arguments() -> argparse.Namespace:

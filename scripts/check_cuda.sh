@@ -13,7 +13,13 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 export PYTHONPATH=. PYTHONUNBUFFERED=1
 mkdir "$out/runs"
-has() { [[ $stages == *" $1 "* ]]; }
+has() { # STAGE [TEXT]: whether the stage runs; it is told if it was asked for and its text was not given
+    [[ $stages == *" $1 "* ]] || return 1
+    if [ $# -gt 1 ] && [ -z "$2" ]; then echo "$1: left out, its text was not given" >&2; return 1; fi
+    num_stages=$((num_stages + 1))
+}
+num_stages=0
+"$python" -c "import sys; from mtx.model.device import find_device; print(find_device(sys.argv[1]), file=sys.stderr)" "$device"
 train() { # NAME RECIPE SETTINGS...: trains a run and writes its wall time
     local name=$1
     shift
@@ -30,26 +36,29 @@ if has speed; then
         "$python" - "$out/$preset.json" <<'PY'
 import json, sys
 rows = {row["system"]: row["tgt_tokens_per_s"] for row in json.load(open(sys.argv[1]))["rows"]}
-if rows["mtx"]:
-    print(f"the paper's base run (100,000 steps of 25,000 target tokens) would take {2.5e9 / rows['mtx'] / 60:.0f} min at this rate")
+print(f"the paper's base run (100,000 steps of 25,000 target tokens) would take {2.5e9 / rows['mtx'] / 60:.0f} min at this rate")
 PY
     done
 fi
-if has translate && [ -n "$multi30k" ]; then # real sentences, random weights
+if has translate "$multi30k"; then # real sentences, random weights
     "$python" scripts/bench_translate.py --preset "${TRANSLATE_PRESET:-base}" --src "$multi30k/train.en.gz" --lines "${TRANSLATE_LINES:-20000}" \
         --systems mtx-torch-bf16,mtx-torch-fp32,transformers --repeats 1 --device "$device" --json "$out/translate.json"
 fi
 if has demo; then train demo demo; fi
-if has multi30k && [ -n "$multi30k" ]; then train multi30k multi30k-en-de data.dir="$multi30k"; fi
-if has lc && [ -n "$lowercased" ]; then
+if has multi30k "$multi30k"; then train multi30k multi30k-en-de data.dir="$multi30k"; fi
+if has lc "$lowercased"; then
     export TORCHINDUCTOR_CACHE_DIR="$out/inductor"
     train lc-cold multi30k-en-de-lc data.dir="$lowercased"
     train lc-warm multi30k-en-de-lc data.dir="$lowercased"
 fi
-if has long && [ -n "$multi30k" ]; then # does the speed stay the same, and what does a checkpoint cost?
+if has long "$multi30k"; then # does the speed stay the same, and what does a checkpoint cost?
     train long multi30k-en-de data.dir="$multi30k" model.preset="${LONG_PRESET:-base}" training.batch_tokens=25000 \
         training.max_steps=1000000 training.validate_every=1000000 training.checkpoint_every="${LONG_EVERY:-500}" \
         training.time_limit="$long_limit"
+fi
+if [ "$num_stages" = 0 ]; then
+    echo "error: nothing was measured: STAGES names no stage that can run" >&2
+    exit 1
 fi
 "$python" - "$out" <<'PY'
 import json, pathlib, statistics, sys

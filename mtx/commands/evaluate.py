@@ -39,7 +39,7 @@ def evaluate(
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
-    batch_tokens: BatchTokens = 4096,
+    batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""

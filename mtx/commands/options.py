@@ -46,7 +46,10 @@ Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own 
 Alpha = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
 ]
-BatchTokens = Annotated[int, typer.Option(min=1, help="Source tokens that are decoded together.")]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(min=1, help="Source tokens that are decoded together; by default 4096, on CUDA what memory allows."),
+]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -98,7 +98,7 @@ def translate(
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
-    batch_tokens: BatchTokens = 4096,
+    batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
     """Translate stdin or FILE, one line for one line."""
@@ -193,7 +193,7 @@ def logprob(
 
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: str | None = None, *, device: str = "auto",
-    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int = 4096, **options: Any,
+    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
@@ -236,5 +236,5 @@ def load_translator(
         )  # fmt: skip
     check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
     values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
-    translator.is_checked = any(values) or batch_tokens > ORDINARY["--batch-tokens"]
+    translator.is_checked = any(values) or (batch_tokens or 0) > ORDINARY["--batch-tokens"]
     return translator

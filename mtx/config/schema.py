@@ -256,7 +256,10 @@ class DecodingConfig(Section):
     length_penalty: Annotated[float, Field(ge=0, le=limits.MAX_LENGTH_PENALTY)] = Field(
         0.6, description="alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"
     )
-    batch_tokens: BatchTokens = Field(4096, description="source tokens that are translated at once")
+    batch_tokens: BatchTokens | None = Field(
+        None,
+        description="source tokens that are translated at once; null: 4,096, on CUDA up to 32,768 as memory allows",
+    )
 
 
 class Config(Section):

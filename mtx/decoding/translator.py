@@ -33,6 +33,8 @@ from mtx.run.contents import model_directory
 Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
+_BATCH_TOKENS = 4096  # by default; on CUDA `_CUDA_BATCH_TOKENS`, halved until it fits the memory
+_CUDA_BATCH_TOKENS, _LEAST_BATCH_TOKENS = 32_768, 256
 
 
 class Translator(TextTranslator):
@@ -41,24 +43,27 @@ class Translator(TextTranslator):
     Args:
         precision: `fp32` or `bf16`, for weights and computation.
         threads: number of threads on a CPU; None means `num_threads()`.
-        batch_tokens: number of source tokens that are decoded at once.
+        batch_tokens: number of source tokens that are decoded at once; None means 4,096, and on CUDA as many as half of
+            the free memory holds, at most 32,768.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
     def __init__(
         self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
-        precision: Precision = "fp32", threads: int | None = None, batch_tokens: int = 4096, src: str = "src",
+        precision: Precision = "fp32", threads: int | None = None, batch_tokens: int | None = None, src: str = "src",
         tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
         if threads is not None:
             check_number("threads", threads, 1)
-        check_number("batch_tokens", batch_tokens, 1)
+        if batch_tokens is not None:
+            check_number("batch_tokens", batch_tokens, 1)
         num_positions = None if model.tgt_positions is None else len(model.tgt_positions)
         super().__init__(
             tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=num_positions, src=src, tgt=tgt,
             splitter=splitter,
         )  # fmt: skip
-        self.model, self.precision, self.batch_tokens = model, precision, batch_tokens
+        self.model, self.precision, self.batch_tokens = model, precision, batch_tokens or _BATCH_TOKENS
+        self._fits_batch = batch_tokens is None and model.output_weight.device.type == "cuda"
         self.num_workers = (threads or num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
         self._engine: IncrementalModel | None = None
@@ -67,7 +72,7 @@ class Translator(TextTranslator):
     def load(
         cls, model: str | Path, *, device: str = "auto", precision: Precision = "fp32", threads: int | None = None,
         beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
-        sampling: Sampling | None = None, batch_tokens: int = 4096, split_sentences: bool | None = None,
+        sampling: Sampling | None = None, batch_tokens: int | None = None, split_sentences: bool | None = None,
     ) -> "Translator":  # fmt: skip
         """Load a model directory (or the model of a run directory).
 
@@ -102,13 +107,16 @@ class Translator(TextTranslator):
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
-        if self.is_checked:
-            check_memory(self, sources, prefixes)
         samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
+        requests = self._requests(sources, prefixes, samples)
         with self._lock, self._evaluating(), torch.inference_mode():
+            if self._fits_batch:
+                self._fit_batch(requests)
+            if self.is_checked:
+                check_memory(self, sources, prefixes)
             if self._engine is None:
                 self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
-            candidates = self._search(self._engine, self._requests(sources, prefixes, samples))
+            candidates = self._search(self._engine, requests)
         results = [candidates[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
 
@@ -127,10 +135,22 @@ class Translator(TextTranslator):
         """See `mtx.decoding.memory_check.Engine`."""
         return available_bytes(self.model.output_weight.device)
 
-    def _group_bytes(self, group: RequestQueue) -> int:
-        """Returns the least memory that a worker needs to decode sentences of this group."""
+    def _fit_batch(self, requests: list[Request]) -> None:
+        """Sets `batch_tokens` to what half of the free memory holds, with the longest translations."""
+        bound, self.batch_tokens = (self.bytes_available() or sys.maxsize) // 2, _CUDA_BATCH_TOKENS
+        while self.batch_tokens > _LEAST_BATCH_TOKENS and any(
+            self._group_bytes(group, 2 * group.max_length) > bound  # the cache is copied when it grows
+            for group in self._groups(requests)
+        ):
+            self.batch_tokens //= 2
+
+    def _group_bytes(self, group: RequestQueue, steps: int | None = None) -> int:
+        """Returns the memory that a worker needs to decode sentences of this group, with a cache for so many steps.
+
+        By default it is the least, of the first steps.
+        """
         config, on_cuda = self.model.config, self.model.output_weight.device.type == "cuda"
-        value_bytes, steps = _DTYPES[self.precision].itemsize, COLUMNS_AT_A_TIME[on_cuda]
+        value_bytes, steps = _DTYPES[self.precision].itemsize, steps or COLUMNS_AT_A_TIME[on_cuda]
         beams = self.options.beam_size if self.options.sampling is None else 1
         rows, length = group.num_slots * beams, len(group.waiting[0].source)
         sources = 2 * config.num_decoder_layers * group.num_slots * length * config.d_model * value_bytes

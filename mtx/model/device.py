@@ -27,15 +27,23 @@ _NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it ex
 
 
 def find_device(name: str) -> torch.device:
-    """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+    """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`; a GPU is set up for its memory.
 
     Raises:
         UsageError: this machine has no such device; nothing falls back silently.
     """
+    device = _find_device(name)
+    if device.type == "cuda":
+        _expand_segments(device)
+    return device
+
+
+def _find_device(name: str) -> torch.device:
     if name == "auto":
-        if reason := unusable_gpu():
+        reason = unusable_gpu() or (unsupported_gpu(0) if torch.cuda.is_available() else None)
+        if reason:
             logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, number = name.partition(":")
@@ -44,6 +52,8 @@ def find_device(name: str) -> torch.device:
         raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
     if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
+    if kind == "cuda" and (reason := unsupported_gpu(int(number or 0))):
+        raise UsageError(f"device={name}: {reason}", "device=cpu, or a build of torch for this GPU")
     if kind == "mps" and not torch.backends.mps.is_available():
         raise UsageError(
             f"device={name}: torch {torch.__version__} finds no MPS device here", "device=cpu, or device=auto"
@@ -69,6 +79,50 @@ def unusable_gpu() -> str | None:
     return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
 
 
+def unsupported_gpu(number: int) -> str | None:
+    """Returns why the GPU with this number cannot run the kernels of this build of torch; None if it can.
+
+    A kernel `sm_86` runs on 8.6 and later 8.x, and `sm_90a` only on 9.0. From `compute_90` the driver makes kernels for
+    9.0 and everything later. Names of other kinds are those of other makers' builds, which are not judged.
+    """
+    kernels = [re.fullmatch(r"(sm|compute)_(\d+)([a-z]?)", name) for name in torch.cuda.get_arch_list()]
+    capability = torch.cuda.get_device_capability(number)
+    if not kernels or None in kernels or any(_runs(kernel, capability) for kernel in kernels if kernel):
+        return None
+    major, minor = capability
+    return (
+        f"{torch.cuda.get_device_name(number)} has compute capability {major}.{minor}, and torch {torch.__version__} "
+        f"is built for {', '.join(torch.cuda.get_arch_list())}"
+    )
+
+
+def _runs(kernel: re.Match[str], capability: tuple[int, int]) -> bool:
+    kind, number, variant = kernel.groups()
+    made_for = divmod(int(number), 10)
+    if variant == "a":
+        return capability == made_for
+    if kind == "compute" and not variant:
+        return capability >= made_for
+    return capability[0] == made_for[0] and capability[1] >= made_for[1]
+
+
+def _expand_segments(device: torch.device) -> None:
+    """Lets torch's blocks of GPU memory grow, so that freed memory is not lost between blocks of other sizes.
+
+    A setting of the user stands. Some virtual GPUs cannot do this, which only the first allocation shows.
+    """
+    is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
+    if is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
+        return
+    change: Any = torch._C._accelerator_setAllocatorSettings
+    change("expandable_segments:True")
+    try:
+        torch.empty(1, device=device)
+    except RuntimeError as error:
+        logger.debug("this GPU has no expandable segments: %s", error)
+        change("expandable_segments:False")
+
+
 def total_bytes(device: torch.device) -> int | None:
     """Returns the total memory of a device; None if it is unknown."""
     if device.type == "cuda":
@@ -79,8 +133,13 @@ def total_bytes(device: torch.device) -> int | None:
 def available_bytes(device: torch.device) -> int | None:
     """Returns the memory of a device that this process can still use; None if it is unknown."""
     if device.type == "cuda":
-        reserved = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # torch reuses it
-        return torch.cuda.mem_get_info(device)[0] + reserved
+        number = torch.cuda.current_device() if device.index is None else device.index
+        reusable = sum(
+            segment["total_size"] - segment["allocated_size"]
+            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
+            if segment["device"] == number and segment["segment_pool_id"] == (0, 0)  # the others are those of graphs
+        )
+        return torch.cuda.mem_get_info(device)[0] + reusable
     return system_memory.available_bytes()
 
 
@@ -124,19 +183,31 @@ def fast_precision(device: torch.device) -> str:
     return "fp32"
 
 
-# Dense bf16 FLOP/s from the makers' data sheets. A longer name stands before a name that it contains.
-_PEAK_FLOPS = {
-    "H200": 989e12, "H100 PCIe": 756e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12, "A10": 125e12,
-    "RTX 4090": 165e12, "RTX 3090": 71e12,
+# Dense bf16 TFLOP/s, summed in fp32, from the maker's data sheets and white papers.
+_PEAK_TFLOPS = {
+    "B200": 2250, "GB200": 2500, "H200": 989, "H200 NVL": 835, "GH200": 989, "H100": 989, "H100 PCIe": 756,
+    "H100 NVL": 835, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165, "A10": 125, "A10G": 70,
+    "A2": 18, "L40S": 362, "L40": 181, "L4": 121,
+    "RTX A6000": 155, "RTX A5000": 111, "RTX A4000": 77, "RTX A2000": 32, "RTX A1000": 27,
+    "RTX 6000 Ada": 364, "RTX 5000 Ada": 261, "RTX 4000 Ada": 107,
+    "RTX 5090": 209, "RTX 5080": 113, "RTX 5070 Ti": 88, "RTX 5070": 62,
+    "RTX 4090": 165, "RTX 4080 SUPER": 104, "RTX 4080": 97, "RTX 4070 Ti SUPER": 88, "RTX 4070 Ti": 80,
+    "RTX 4070 SUPER": 71, "RTX 4070": 58, "RTX 4060 Ti": 44, "RTX 4060": 30,
+    "RTX 3090 Ti": 80, "RTX 3090": 71, "RTX 3080 Ti": 68, "RTX 3080": 60, "RTX 3070 Ti": 43, "RTX 3070": 41,
+    "RTX 3060 Ti": 32, "RTX 3060": 25,
 }  # fmt: skip
+_SLOWER = {"Laptop", "Max", "D", "MIG"}  # words of the names of slower versions, and of a part of a GPU
 
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
     """Returns the peak FLOP/s of a GPU in bf16; None for a GPU that is not listed, and for other devices."""
     if device.type != "cuda" or precision != "bf16":
         return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _PEAK_FLOPS.items() if part in name), None)
+    words = re.findall(r"\w+", torch.cuda.get_device_name(device))
+    if _SLOWER.intersection(words):
+        return None
+    listed = [name for name in _PEAK_TFLOPS if f" {name} " in f" {' '.join(words)} "]
+    return 1e12 * _PEAK_TFLOPS[max(listed, key=len)] if listed else None
 
 
 def repays_compiling(flops: float) -> bool:

@@ -66,7 +66,7 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
     validation_s = _nll_s(trainer)
     forbid_end(trainer.model)
     metrics.bleu(["a"], ["a"])  # imports sacreBLEU before the timing
-    validation_s += _translation_s(trainer, trainer.data.valid, 1, 4096, metrics.bleu)
+    validation_s += _translation_s(trainer, trainer.data.valid, 1, None, metrics.bleu)
     decoding, tests = config.decoding, trainer.data.tests.values()
     search = decoding.beam_size, decoding.batch_tokens
     scoring_s = sum(_translation_s(trainer, store, *search, metrics.score) for store in tests)
@@ -125,7 +125,7 @@ def forbid_end(model: Transformer) -> None:
 
 
 def _translation_s(
-    trainer: Trainer, store: TokenStore, beam_size: int, batch_tokens: int, score: Callable[..., object]
+    trainer: Trainer, store: TokenStore, beam_size: int, batch_tokens: int | None, score: Callable[..., object]
 ) -> float:
     """Estimate the seconds to translate and score a set from sentences of all lengths; call `forbid_end` first."""
     by_length = np.argsort(store.src.lengths, kind="stable")

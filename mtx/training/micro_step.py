@@ -56,7 +56,11 @@ class MicroStep:
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
         self.sums.zero_()
-        self.model.zero_grad(set_to_none=not self._is_static)  # a graph adds to its own memory
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        if self._is_static and gradients:  # a graph adds to its own memory
+            torch._foreach_zero_(gradients)
+        else:
+            self.model.zero_grad()
 
     def __call__(self, batch: PackedBatch, scale: float) -> None:
         """Run a micro-batch in host memory; on CUDA this returns before the work is done.

@@ -1,7 +1,7 @@
 """On CUDA the recorded and the compiled training step give what the operations give one by one.
 
-Tolerance: the operations are the same, in bf16; compiled ones are fused and round less often, so gradients may differ
-by some 2^-8 of the largest element.
+Tolerance: the operations are the same, in bf16; compiled ones are fused and round less often, each time by up to 2^-8.
+Single elements are sums that nearly cancel, so they may differ by more, and the norms of all gradients are compared.
 """
 
 import pytest
@@ -39,6 +39,11 @@ def one_step(micro_step: MicroStep, parts: list[PackedBatch], seed: int) -> list
     return [micro_step.sums.clone(), *(p.grad.clone() for p in micro_step.model.parameters() if p.grad is not None)]
 
 
+def difference_of(got: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
+    """The differences of the gradients."""
+    return [a - b for a, b in zip(got[1:], expected[1:], strict=True)]
+
+
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_graph_gives_what_the_operations_give(compiled: bool) -> None:
     recorded, plain = MicroStep(model_of(0.0), 0.1, "bf16", compiled), MicroStep(model_of(0.0), 0.1, "bf16")
@@ -46,8 +51,11 @@ def test_the_graph_gives_what_the_operations_give(compiled: bool) -> None:
     for _ in range(2):  # the second time nothing is recorded
         got = one_step(recorded, batches(), 1)
         expected = one_step(plain, batches(), 1)
-        for a, b in zip(got, expected, strict=True):
-            assert float((a - b).abs().max()) <= 2**-6 * max(1e-3, float(b.abs().max()))
+        torch.testing.assert_close(got[0], expected[0], rtol=2**-8, atol=0)
+        difference, size = (
+            torch.cat([x.flatten() for x in parts]).norm() for parts in (difference_of(got, expected), expected[1:])
+        )
+        assert float(difference / size) <= 2**-6
 
 
 def test_the_seed_decides_the_masks_of_a_replay() -> None:

@@ -1,6 +1,7 @@
 """`scripts/bench_train.py` at toy size: every row has its figures or its reason, and the peers are the same model."""
 
 import json
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -56,6 +57,42 @@ def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
         reason = "transformers is missing: pip install -c constraints.txt 'transformers>=4.48'"
         assert marian == {"system": "marian-fp32", "tgt_tokens_per_s": None, "reason": reason}
         assert reason in result.stdout
+
+
+@pytest.mark.slow
+def test_random_ids_are_measured_and_a_system_that_cannot_run_fails(tmp_path: Path) -> None:
+    """Once the script failed for every system without --data-dir, and its exit code was 0."""
+    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "512", "--threads"]
+    command += ["1", "--seconds", "0.2", "--systems", "mtx"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 0 and "TFLOP/s" in result.stdout, result.stderr
+    command[command.index("512")] = "1"  # below the longest sentence
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert result.returncode == 1 and "error: mtx was not measured: " in result.stderr
+
+
+def test_what_measured_nothing_ends_with_an_error(scripts: None) -> None:
+    from bench_machine import require_figures
+
+    fine, failed = {"system": "mtx", "tgt_tokens_per_s": 1.0}, {"system": "marian-fp32", "reason": "is missing"}
+    require_figures([fine, failed])
+    for rows, text in (
+        ([failed], "error: marian-fp32 was not measured: is missing"),
+        ([{"system": "mtx", "reason": "no memory"}, fine], "error: mtx was not measured: no memory"),
+        ([], "error: "),
+    ):
+        with pytest.raises(SystemExit, match=text):
+            require_figures(rows)
+
+
+def test_the_checks_on_cuda_need_cuda(tmp_path: Path) -> None:
+    script, environment = SCRIPT.parent / "check_cuda.sh", {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    for device, text in (("cuda", "device=cuda: "), ("cpu", "error: nothing was measured")):
+        result = subprocess.run(
+            ["bash", str(script), sys.executable], env={**environment, "STAGES": "none", "DEVICE": device},
+            capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert result.returncode == 1 and text in result.stderr
 
 
 @pytest.mark.parametrize(

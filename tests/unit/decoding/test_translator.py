@@ -16,6 +16,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
+from mtx.decoding import translator as module
 from mtx.decoding.continuous_batching import Request
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis, best_combinations
@@ -307,6 +308,28 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
     got = translator.forced(src, src[::-1])
     assert max(rows) == 7 and sum(rows) == sum(map(len, src))
     assert [s.log_prob for s in got] == pytest.approx([s.log_prob for s in expected], abs=1e-4)
+
+
+def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
+    translator: Translator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on CUDA. The scores are the same, and what the user asks for stands."""
+    lines = sentences(80, seed=3)
+    expected = [hypotheses[0].score for hypotheses in translator.hypotheses(lines)]
+    searched = Translator(translator.model, tokenizer, MAX_TOKENS, translator.options)
+    searched._fits_batch = True
+    monkeypatch.setitem(module._MAX_SLOTS, "cpu", 1024)
+    sizes = []
+    for free in (1 << 40, 12_000_000, 1):
+        monkeypatch.setattr(searched, "bytes_available", lambda free=free: free)
+        found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]
+        assert found == pytest.approx(expected, abs=1e-4)
+        sizes.append(searched.batch_tokens)
+    assert sizes[0] == 32_768 and sizes[-1] == 256 and sizes == sorted(set(sizes), reverse=True)
+    assert all(size & (size - 1) == 0 for size in sizes), "a power of two: most changes of free memory change nothing"
+    assert Translator(translator.model, tokenizer, MAX_TOKENS).batch_tokens == 4096
+    on_request = Translator(translator.model, tokenizer, MAX_TOKENS, batch_tokens=100)
+    assert not on_request._fits_batch and on_request.batch_tokens == 100
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])

@@ -1,13 +1,15 @@
-"""A GPU that torch cannot use gives a warning with `auto` and an error with `cuda`."""
+"""A GPU that torch cannot use gives a warning with `auto` and an error with `cuda`; what is known of usable ones."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtx.errors import UsageError
 from mtx.model import device
-from mtx.model.device import find_device
+from mtx.model.device import find_device, peak_flops
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +52,141 @@ def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(torch.cuda, "init", init)
     assert find_device("auto") == torch.device("cpu")
     assert "cannot use: The NVIDIA driver on your system is too old (found version 11040); the CPU" in caplog.text
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes torch find one GPU with this capability, and kernels for these architectures."""
+
+    def install(capability: tuple[int, int], *architectures: str) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA GeForce GTX 970")
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(architectures))
+        monkeypatch.setattr(device, "_expand_segments", lambda device: None)
+
+    return install
+
+
+WHEEL = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+
+
+def test_a_gpu_that_torch_has_no_kernels_for(gpu: Any, caplog: pytest.LogCaptureFixture) -> None:
+    gpu((5, 2), *WHEEL)
+    reason = (
+        f"NVIDIA GeForce GTX 970 has compute capability 5.2, and torch {torch.__version__} is built for sm_75, sm_80,"
+    )
+    assert find_device("auto") == torch.device("cpu")
+    assert f"{reason} sm_86, sm_90, sm_100, sm_120; the CPU is used" in caplog.text
+    for name in ("cuda", "cuda:0"):
+        with pytest.raises(UsageError, match=re.escape(f"device={name}: {reason}")):
+            find_device(name)
+
+
+@pytest.mark.parametrize(
+    "capability, architectures, is_usable",
+    [
+        ((7, 5), WHEEL, True),
+        ((8, 9), WHEEL, True),  # a kernel for 8.6 runs on 8.9
+        ((9, 0), WHEEL, True),
+        ((10, 3), WHEEL, True),
+        ((7, 0), WHEEL, False),  # one for 7.5 does not run on 7.0
+        ((11, 0), WHEEL, False),
+        ((12, 1), WHEEL, True),
+        ((13, 0), (*WHEEL, "compute_120"), True),  # the driver compiles for later ones
+        ((11, 0), (*WHEEL, "compute_120"), False),
+        ((9, 0), ("sm_90a",), True),
+        ((9, 2), ("sm_90a",), False),
+        ((10, 3), ("sm_100f",), True),
+        ((12, 0), ("compute_90a",), False),
+        ((9, 4), ("gfx942",), True),  # another maker's build
+        ((9, 0), (), True),
+    ],
+)
+def test_which_gpus_a_build_of_torch_has_kernels_for(
+    gpu: Any, capability: tuple[int, int], architectures: tuple[str, ...], is_usable: bool
+) -> None:
+    gpu(capability, *architectures)
+    assert find_device("auto").type == ("cuda" if is_usable else "cpu")
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_memory_grows_where_the_gpu_can(monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
+    settings: list[str] = []
+
+    def empty(*_: Any, **__: Any) -> None:
+        if not works:
+            raise RuntimeError("CUDA driver error: operation not supported")
+
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", settings.append)
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+    device._expand_segments(torch.device("cuda"))
+    assert settings == ["expandable_segments:True", *["expandable_segments:False"] * (not works)]
+    with monkeypatch.context() as patch:  # an allocation in memory that torch has already shows nothing
+        patch.setattr(torch.cuda, "memory_reserved", lambda device: 1 << 21)
+        device._expand_segments(torch.device("cuda"))
+        assert len(settings) == 2 - works
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "max_split_size_mb:512")
+            settings.clear()
+            device._expand_segments(torch.device("cuda"))
+            assert settings == []
+
+
+@pytest.mark.parametrize(
+    "name, tflops",
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA H20", 148),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("A100-PCIE-40GB", 312),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA A30", 165),
+        ("NVIDIA A40", 150),
+        ("NVIDIA A2", 18),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA RTX A1000", 27),
+        ("NVIDIA RTX A6000", 155),
+        ("NVIDIA RTX 6000 Ada Generation", 364),
+        ("NVIDIA GeForce RTX 3060", 25),
+        ("NVIDIA GeForce RTX 3060 Ti", 32),
+        ("NVIDIA GeForce RTX 3090", 71),
+        ("NVIDIA GeForce RTX 3090 Ti", 80),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", 88),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA GeForce RTX 5090", 209),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 3080 with Max-Q Design", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("Quadro RTX 6000", None),
+        ("NVIDIA RTX 4000 SFF Ada Generation", None),
+        ("NVIDIA A100X", None),
+        ("NVIDIA L20", None),
+        ("Tesla T4", None),
+        ("AMD Instinct MI300X", None),
+    ],
+)
+def test_the_peak_of_a_gpu_is_found_by_its_whole_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, tflops: float | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    peak = peak_flops(torch.device("cuda"), "bf16")
+    assert peak == (None if tflops is None else tflops * 1e12)
+    assert peak_flops(torch.device("cuda"), "fp32") is None

@@ -1,6 +1,7 @@
 """What a training step reads and writes stays where it is, and all of it exists before the first step."""
 
 import contextlib
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ import torch
 
 from mtx import pipeline
 from mtx.config import settings
+from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.translator import Translator
 from mtx.run.layout import RunLayout
-from mtx.training import checkpoint
+from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
-from mtx.training.validation import validate
+from mtx.training.validation import BATCH_TOKENS, validate
 from tests.integration.commands import TINY, write_tsv
 
 MAX_TOKENS = 32
@@ -97,3 +99,41 @@ def test_moments_made_before_give_the_bits_of_those_that_torch_makes(prepared: R
         assert tensor.dtype == snapshots[1][name].dtype and torch.equal(tensor, snapshots[1][name]), name
     for ours, theirs in zip(runs[0].model.parameters(), runs[1].model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_what_fills_the_memory_is_gone_before_scoring(prepared: RunLayout, tmp_path: Path) -> None:
+    run = trainer(prepared, tmp_path)
+    take_steps(run, 1)
+    held = [weakref.ref(thing) for thing in (run.model, run.optimizer, run.micro_step, run.model.embedding)]
+    run.release()
+    assert [thing() for thing in held] == [None] * 4
+
+
+def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
+    prepared: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings.load(prepared.config)
+    data = load_prepared(prepared.data)
+    sampler = runtime.new_sampler(config, data.train)
+    held, seen = list[Any](), list[int]()
+    zeros_like = torch.zeros_like
+
+    def counted(tensor: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        made = zeros_like(tensor, *arguments, **named)
+        if isinstance(tensor, torch.nn.Parameter):
+            held.append(weakref.ref(made))
+        return made
+
+    def validate_part(model: Any, batch: PackedBatch) -> torch.Tensor:
+        assert not model.training
+        seen.extend([batch.num_tgt_tokens, sum(thing() is not None for thing in held)])
+        return torch.zeros(())
+
+    monkeypatch.setattr(torch, "zeros_like", counted)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(runtime, "batch_nll", validate_part)
+    chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
+    runtime._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler)
+    num_parameters = len(list(runtime.new_model(config, chosen, data.tokenizer.num_ids).parameters()))
+    assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
+    assert seen[1] == 5 * num_parameters, "Adam's moments, and copies of these and of the weights"
