@@ -22,8 +22,9 @@ interpreted = pytest.mark.skipif(not IS_INTERPRETED, reason="another process run
 
 SRC = [7, 1, 12, 3, 70, 1, 2, 9, 20, 4, 2, 130]  # within a block, over the border of two, and longer than two
 TGT = [5, 2, 3, 14, 1, 65, 6, 2, 17, 8, 100, 2]
+ONES = [1] * 66
 CASES = {
-    "self": (SRC, SRC, False), "causal": (TGT, TGT, True), "cross": (TGT, SRC, False), "ones": ([1] * 66,) * 2 + (True,),
+    "self": (SRC, SRC, False), "causal": (TGT, TGT, True), "cross": (TGT, SRC, False), "ones": (ONES, ONES, True),
 }  # fmt: skip
 
 
