@@ -70,11 +70,14 @@ def _forward(
     for start in range(0, len(targets), rows):
         part = slice(start, start + rows)
         if with_grad:
-            z_y[part], p_y, d_hidden[part] = run(
-                h[part], w, bias, y[part], num_outputs, smoothing, masked_h[part], mask[part], d_weight, d_bias
+            z_y[part], p_y, d_hidden[part], d_weight_part, d_bias_part = run(
+                h[part], w, bias, y[part], num_outputs, smoothing, masked_h[part], mask[part]
             )
+            d_weight += d_weight_part
+            if d_bias is not None:
+                d_bias += d_bias_part
         else:
-            z_y[part], p_y, _ = run(h[part], w, bias, y[part], num_outputs, smoothing)
+            z_y[part], p_y, *_ = run(h[part], w, bias, y[part], num_outputs, smoothing)
         log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so the nll of a token is at most 87
     if with_grad:
         d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
@@ -91,11 +94,10 @@ def _forward(
 def _chunk(
     h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
     masked_h: Tensor | None = None, mask: Tensor | None = None,
-    d_weight: Tensor | None = None, d_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Returns z_y and softmax(z)_y of some positions, [n, 1], and d loss / d h; adds to `d_weight` and `d_bias`.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Returns z_y and softmax(z)_y of some positions, [n, 1], and the gradients of h, w and the bias.
 
-    Without `d_weight` there is no gradient, and what stands for d loss / d h is empty.
+    Gradients are empty without `masked_h`, and that of the bias without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
     logits = h @ w.T
@@ -104,29 +106,27 @@ def _chunk(
     logits[:, num_outputs:] = -torch.inf
     p = torch.softmax(logits, -1)
     z_y, p_y = logits.gather(1, y).to(exact), p.gather(1, y).to(exact)
-    if d_weight is None:
-        return z_y, p_y, h.new_empty(0)
-    assert masked_h is not None and mask is not None
+    if masked_h is None or mask is None:
+        return z_y, p_y, h.new_empty(0), h.new_empty(0), h.new_empty(0)
     at_y = y[:, 0] + torch.arange(len(p), device=p.device) * len(w)
     p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(h.dtype))
-    d_weight += p.T @ masked_h
-    if d_bias is not None:
-        d_bias += (p * mask).sum(0, dtype=exact)
-    return z_y, p_y, p @ w
+    d_bias = h.new_empty(0) if bias is None else (p * mask).sum(0, dtype=exact)
+    return z_y, p_y, p @ w, p.T @ masked_h, d_bias
 
 
 # A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
-_compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_args=("d_weight", "d_bias"))
+_compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_args=())
 
 
 @_compiled_chunk.register_fake
 def _(
     h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
     masked_h: Tensor | None = None, mask: Tensor | None = None,
-    d_weight: Tensor | None = None, d_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    y_like = torch.empty_like(y, dtype=torch.promote_types(h.dtype, torch.float32))
-    return y_like, torch.empty_like(y_like), h.new_empty(0) if d_weight is None else torch.empty_like(h)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    exact = torch.promote_types(h.dtype, torch.float32)
+    d_h, d_w = (h.new_empty(0) if masked_h is None else torch.empty_like(x) for x in (h, w))
+    d_bias = h.new_empty(0) if masked_h is None or bias is None else w.new_empty(len(w), dtype=exact)
+    return torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact), d_h, d_w, d_bias
 
 
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:

@@ -78,7 +78,7 @@ def test_blocks_give_the_reference_forward_and_backward(case: str, size: int) ->
 @pytest.mark.skipif(IS_INTERPRETED, reason="is what runs this")
 @pytest.mark.seconds
 def test_the_numbers_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-rf", __file__, "-k", "reference"]
+    command = [sys.executable, "-m", "pytest", "-rf", __file__, "-k", "reference"]
     done = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
     assert f"{2 * len(CASES)} passed" in done.stdout
