@@ -14,10 +14,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mtx.model.attention_kernels import TileLayout, VarlenLayout, make_tile_layout
+from mtx.model.attention_kernels import BlockLayout, TileLayout, VarlenLayout, make_tile_layout
 
 Kernel = Literal["padded", "varlen"]
-Layout = TileLayout | VarlenLayout
+Layout = TileLayout | VarlenLayout | BlockLayout
 
 
 def attention_weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:

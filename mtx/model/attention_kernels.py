@@ -1,6 +1,7 @@
-"""The two kernels of attention over a packed batch; `mtx.model.attention` has the formula and the interface.
+"""The kernels of attention over a packed batch; `mtx.model.attention` has the formula and the interface.
 
-`VarlenLayout` calls torch's varlen kernel, for bf16 on CUDA. `TileLayout` serves everything else. It copies whole
+For bf16 on CUDA, `BlockLayout` serves the compiled training step with the kernels of `mtx.model.block_kernels`, and
+`VarlenLayout` calls torch's varlen kernel. `TileLayout` serves everything else. It copies whole
 sentences into tiles of equal width, computes the scores within each tile, and masks other sentences. Tiles have only
 a few shapes, because a CPU's library compiles a kernel the first time it meets a shape, which takes longer than
 using it.
@@ -39,6 +40,86 @@ class VarlenLayout:
         window, longest = (-1, 0) if self.causal else (-1, -1), self.max_tokens
         out: Tensor = varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
         return out
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """What each row of a packed batch sees: first and last + 1, int32 [2, N] on the device.
+
+    Attributes:
+        key_ranges: of the keys that each query sees.
+        query_ranges: of the queries that see each key.
+    """
+
+    key_ranges: Tensor
+    query_ranges: Tensor
+
+    @classmethod
+    def of(
+        cls, query_offsets: Tensor, key_offsets: Tensor, num_queries: int, num_keys: int, causal: bool
+    ) -> "BlockLayout":
+        """Makes the layout of sentences with these offsets, all on the device; see `make_layout`."""
+        queries, keys = (
+            torch.arange(n, dtype=torch.int32, device=query_offsets.device) for n in (num_queries, num_keys)
+        )
+        key_ranges, query_ranges = (
+            _ranges(queries, query_offsets, key_offsets),
+            _ranges(keys, key_offsets, query_offsets),
+        )
+        if causal:
+            key_ranges, query_ranges = (key_ranges[0], queries + 1), (keys, query_ranges[1])
+        return cls(torch.stack(key_ranges), torch.stack(query_ranges))
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """See `attention`."""
+        return self.attend_joint(q[:, None], torch.stack([k, v], 1))
+
+    def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+        """See `attention`; the gradients of what comes in one tensor are made as one tensor too.
+
+        Args:
+            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
+            keys_values: [N_k, 2, H, K]; None for self-attention.
+        """
+        out: Tensor = _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-untyped-call]
+        return out
+
+
+def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns first and last + 1 of the other side's positions of the sentence that each row belongs to, [N] each."""
+    after = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
+    return other_offsets[after - 1], other_offsets[after]
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys_values: Tensor | None, key_ranges: Tensor, query_ranges: Tensor
+    ) -> Tensor:
+        from mtx.model.block_kernels import attend  # imported here: it needs triton
+
+        q, k, v = _parts(queries, keys_values)
+        out: Tensor
+        out, log_sums = attend(q, k, v, key_ranges)
+        ctx.save_for_backward(queries, keys_values, out, log_sums, key_ranges, query_ranges)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from mtx.model.block_kernels import attend_backward
+
+        queries, keys_values, out, log_sums, key_ranges, query_ranges = ctx.saved_tensors
+        q, k, v = _parts(queries, keys_values)
+        is_joint = keys_values is None
+        dq, rest = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
+        return (dq, None, None, None) if is_joint else (dq[:, None], rest, None, None)
+
+
+def _parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns queries, keys and values, each [N, H, K]."""
+    q, *rest = queries.unbind(1)
+    k, v = rest if keys_values is None else keys_values.unbind(1)
+    return q, k, v
 
 
 @dataclass(frozen=True)

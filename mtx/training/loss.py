@@ -66,27 +66,22 @@ def _forward(
         d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
         d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
     log_p_y, z_y = torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact)
-    chunk = _rows_at_once(w, with_grad)
-    for start in range(0, len(targets), chunk):
-        part = slice(start, start + chunk)
-        logits = h[part] @ w.T
-        if bias is not None:
-            logits[:, :num_outputs] += bias.to(compute)
-        logits[:, num_outputs:] = -torch.inf
-        p = torch.softmax(logits, -1)
-        z_y[part] = logits.gather(1, y[part])
-        p_y = p.gather(1, y[part]).to(exact)
-        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so the nll of a token is at most 87
+    rows, run = _rows_at_once(w, with_grad), _compiled_chunk if torch.compiler.is_compiling() else _chunk
+    for start in range(0, len(targets), rows):
+        part = slice(start, start + rows)
         if with_grad:
-            at_y = y[part, 0] + torch.arange(len(p), device=p.device) * len(w)
-            p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(compute))
-            d_hidden[part] = p @ w
-            d_weight += p.T @ masked_h[part]
+            z_y[part], p_y, d_hidden[part], d_weight_part, d_bias_part = run(
+                h[part], w, bias, y[part], num_outputs, smoothing, masked_h[part], mask[part]
+            )
+            d_weight += d_weight_part
             if d_bias is not None:
-                d_bias += (p * mask[part]).sum(0, dtype=exact)
+                d_bias += d_bias_part
+        else:
+            z_y[part], p_y, *_ = run(h[part], w, bias, y[part], num_outputs, smoothing)
+        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so the nll of a token is at most 87
     if with_grad:
         d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
-        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0)).mul_(scale)
+        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0, dtype=exact)).mul_(scale)
         if d_bias is not None:
             d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
         ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
@@ -94,6 +89,44 @@ def _forward(
     nll, spread = -log_p_y[:, 0] * real, (z_y - log_p_y)[:, 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
     loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
     return loss * scale, nll.sum()
+
+
+def _chunk(
+    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
+    masked_h: Tensor | None = None, mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Returns z_y and softmax(z)_y of some positions, [n, 1], and the gradients of h, w and the bias.
+
+    Gradients are empty without `masked_h`, and that of the bias without a bias.
+    """
+    exact = torch.promote_types(h.dtype, torch.float32)
+    logits = h @ w.T
+    if bias is not None:
+        logits[:, :num_outputs] += bias.to(h.dtype)
+    logits[:, num_outputs:] = -torch.inf
+    p = torch.softmax(logits, -1)
+    z_y, p_y = logits.gather(1, y).to(exact), p.gather(1, y).to(exact)
+    if masked_h is None or mask is None:
+        return z_y, p_y, h.new_empty(0), h.new_empty(0), h.new_empty(0)
+    at_y = y[:, 0] + torch.arange(len(p), device=p.device) * len(w)
+    p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(h.dtype))
+    d_bias = h.new_empty(0) if bias is None else (p * mask).sum(0, dtype=exact)
+    return z_y, p_y, p @ w, p.T @ masked_h, d_bias
+
+
+# A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
+_compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_args=())
+
+
+@_compiled_chunk.register_fake
+def _(
+    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
+    masked_h: Tensor | None = None, mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    exact = torch.promote_types(h.dtype, torch.float32)
+    d_h, d_w = (h.new_empty(0) if masked_h is None else torch.empty_like(x) for x in (h, w))
+    d_bias = h.new_empty(0) if masked_h is None or bias is None else w.new_empty(len(w), dtype=exact)
+    return torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact), d_h, d_w, d_bias
 
 
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:

@@ -21,6 +21,7 @@ from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device
 from mtx.errors import MtxError
 from mtx.files import durable
+from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training.loss import smoothed_loss
@@ -122,7 +123,7 @@ class MicroStep:
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         model = self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            hidden = model.decode(batch, model.encode(batch))
+            hidden = hidden_states(model, batch) if self._compiled else model.decode(batch, model.encode(batch))
             sums = smoothed_loss(
                 hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, self._smoothing, scale
             )

@@ -1,10 +1,10 @@
-"""On CUDA the varlen kernel gives the results of the padded kernel, forward and backward.
+"""On CUDA the varlen kernel and the blocks give the results of the padded kernel, forward and backward.
 
 Tolerances: bf16 keeps 8 bits, so a result of size 1 is within 2^-8 = 0.004 of the exact one. Both kernels are compared
 with fp32 of the same rounded inputs, at four times that, relative to the largest element for gradients.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from mtx.data.packing import PackedBatch
 from mtx.decoding.batches import to_device
-from mtx.model.attention import Kernel, attention, make_layout
+from mtx.model.attention import Kernel, Layout, attention, make_layout
+from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model
@@ -36,12 +37,17 @@ def rows_of(lengths: list[int], seed: int) -> Tensor:
     return torch.randn(sum(lengths) + TAIL, HEADS, SIZE, generator=generator).bfloat16().cuda()
 
 
-def run(kernel: Kernel, case: str, dtype: torch.dtype) -> list[Tensor]:
+def run(kernel: str, case: str, dtype: torch.dtype) -> list[Tensor]:
     """Output and the gradients of q, k and v, of the real positions, in fp32. Dummies get no gradient from above."""
     queries, keys, causal = CASES[case]
     inputs = [rows_of(lengths, seed).to(dtype).requires_grad_() for seed, lengths in enumerate((queries, keys, keys))]
     device = torch.device("cuda")
-    layout = make_layout(offsets_of(queries), offsets_of(keys), len(queries), MAX_TOKENS, HEADS, causal, kernel, device)
+    offsets = offsets_of(queries), offsets_of(keys)
+    if kernel == "blocks":
+        on_device = (tensor.to(device) for tensor in offsets)
+        layout: Layout = BlockLayout.of(*on_device, *(len(rows) for rows in inputs[:2]), causal)
+    else:
+        layout = make_layout(*offsets, len(queries), MAX_TOKENS, HEADS, causal, cast(Kernel, kernel), device)
     out = attention(*inputs, layout)
     direction = rows_of(queries, 9).to(dtype)
     direction[sum(queries) :] = 0
@@ -51,9 +57,9 @@ def run(kernel: Kernel, case: str, dtype: torch.dtype) -> list[Tensor]:
     return [x[:-TAIL].float().detach() for x in (out, *grads)]
 
 
-@pytest.mark.parametrize("kernel", ["varlen", "padded"])
+@pytest.mark.parametrize("kernel", ["blocks", "varlen", "padded"])
 @pytest.mark.parametrize("case", CASES)
-def test_bf16_attention_is_close_to_fp32_attention(case: str, kernel: Kernel) -> None:
+def test_bf16_attention_is_close_to_fp32_attention(case: str, kernel: str) -> None:
     got, expected = run(kernel, case, torch.bfloat16), run("padded", case, torch.float32)
     for name, a, b in zip(("out", "dq", "dk", "dv"), got, expected, strict=True):
         limit = TOLERANCE * max(1.0, float(b.abs().max()))

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd  # here: it reads functions of torch that a test replaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtx.training import loss
@@ -155,3 +156,22 @@ def test_elsewhere_logits_are_bounded_in_bytes(dtype: torch.dtype, monkeypatch: 
             smoothed_loss(hidden, weight, None, targets, 0.1)
         assert limit - 200_000 < seen.num_bytes <= limit
         assert not {"sub_", "index_copy_"} & seen.names or enabled, "nothing of the gradient is computed without it"
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_compiled_loss_holds_the_logits_of_one_chunk_only(monkeypatch: pytest.MonkeyPatch, bias: bool) -> None:
+    """The compiler sees no logits, which it would compute for all chunks before it uses any; the numbers are equal."""
+    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", 5 * 64)
+    *leaves, targets = inputs(torch.float32, bias)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(smoothed_loss, backend=aot_autograd(fw_compiler=compiler), fullgraph=True)
+    results = [function(*leaves, targets, 0.1, torch.tensor(0.5)) for function in (smoothed_loss, compiled)]
+    for a, b in zip(*([sums.nll, *gradients(sums.loss, *leaves)] for sums in results), strict=True):
+        torch.testing.assert_close(a, b)
+    values = [node.meta.get("val") for graph in graphs for node in graph.graph.nodes]
+    assert not [x.shape for x in values if isinstance(x, Tensor) and x.dim() == 2 and x.shape[1] == 64]

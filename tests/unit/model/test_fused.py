@@ -1,0 +1,112 @@
+"""The form of the model for the compiled step on CUDA gives the numbers of the plain one; the ranges of its layouts."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mtx.model import fused
+from mtx.model.attention_kernels import BlockLayout
+from mtx.model.transformer import Transformer
+from mtx.training.loss import smoothed_loss
+from mtx.training.micro_step import MicroStep
+from tests.models import random_batch, tiny_model
+
+SRC, TGT = [7, 1, 12, 3, 2], [5, 2, 3, 14, 1]
+
+
+def dense(layout: BlockLayout, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+    """Attention in which each query sees its range of keys, without blocks; the kernels need triton."""
+    q, *rest = queries.unbind(1)
+    k, v = rest if keys_values is None else keys_values.unbind(1)
+    keys, (first, end) = torch.arange(len(k)), layout.key_ranges[:, :, None]
+    scores = torch.einsum("nhk,mhk->hnm", q, k) * q.shape[-1] ** -0.5
+    weights = torch.softmax(scores.masked_fill((keys < first) | (keys >= end), -math.inf), -1)
+    return torch.einsum("hnm,mhk->nhk", weights, v)
+
+
+def test_the_ranges_of_self_attention_are_the_sentences() -> None:
+    offsets = torch.tensor([0, 2, 3, 6, 6, 6], dtype=torch.int32)
+    layout = BlockLayout.of(offsets, offsets, 6, 6, causal=False)
+    expected = torch.tensor([[0, 0, 2, 3, 3, 3], [2, 2, 3, 6, 6, 6]], dtype=torch.int32)
+    assert torch.equal(layout.key_ranges, expected) and torch.equal(layout.query_ranges, expected)
+
+
+def test_in_causal_ranges_a_query_sees_no_later_key() -> None:
+    offsets = torch.tensor([0, 2, 3, 6, 6], dtype=torch.int32)
+    layout = BlockLayout.of(offsets, offsets, 6, 6, causal=True)
+    assert layout.key_ranges.tolist() == [[0, 0, 2, 3, 3, 3], [1, 2, 3, 4, 5, 6]]
+    assert layout.query_ranges.tolist() == [[0, 1, 2, 3, 4, 5], [2, 2, 3, 6, 6, 6]]
+    assert layout.key_ranges.dtype == layout.query_ranges.dtype == torch.int32
+
+
+def test_the_ranges_of_cross_attention_lie_on_the_other_side() -> None:
+    queries, keys = torch.tensor([0, 2, 3, 3], dtype=torch.int32), torch.tensor([0, 1, 4, 4], dtype=torch.int32)
+    layout = BlockLayout.of(queries, keys, 3, 4, causal=False)
+    assert layout.key_ranges.tolist() == [[0, 0, 1], [1, 1, 4]]
+    assert layout.query_ranges.tolist() == [[0, 2, 2, 2], [2, 3, 3, 3]]
+
+
+def loss_and_gradients(model: Transformer, hidden: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    loss = smoothed_loss(hidden, model.output_weight, model.output_bias, targets, 0.1).loss
+    named = dict(model.named_parameters())
+    gradients = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    return {"loss": loss.detach(), **{n: g for n, g in zip(named, gradients, strict=True) if g is not None}}
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "activation": "gelu", "positions": "learned"}])
+def test_the_fused_form_gives_the_loss_and_gradients_of_the_plain_one(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
+    model = tiny_model(50, num_encoder_layers=2, num_decoder_layers=2, num_heads=2, **changes).train()
+    model.prepare_positions(64)
+    batch = random_batch(SRC, TGT, num_ids=50, tail=9)
+    plain = loss_and_gradients(model, model.decode(batch, model.encode(batch)), batch.tgt_out_ids)
+    got = loss_and_gradients(model, fused.hidden_states(model, batch), batch.tgt_out_ids)
+    assert got.keys() == plain.keys() and len(got) > 50
+    for name, expected in plain.items():
+        torch.testing.assert_close(
+            got[name], expected, rtol=0, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_under_autocast_the_residual_sums_are_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs: list[Tensor] = []
+
+    def watched(layout: BlockLayout, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+        inputs.append(queries)
+        return dense(layout, queries, keys_values)
+
+    monkeypatch.setattr(BlockLayout, "attend_joint", watched)
+    model = tiny_model(50, dtype=torch.float32, num_heads=2).train()
+    model.prepare_positions(64)
+    batch = random_batch(SRC, TGT, num_ids=50, tail=9)
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = fused.hidden_states(model, batch)
+        plain = model.decode(batch, model.encode(batch))
+    assert hidden.dtype == torch.bfloat16 and all(x.dtype == torch.bfloat16 for x in inputs)
+    real = batch.num_tgt_tokens
+    assert float((hidden[:real] - plain[:real]).norm() / plain[:real].norm()) < 0.02
+
+
+def test_a_compiled_step_uses_the_fused_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    called: list[bool] = []
+    original = fused.hidden_states
+    monkeypatch.setattr(
+        "mtx.training.micro_step.hidden_states", lambda model, batch: (called.append(True), original(model, batch))[1]
+    )
+    model = tiny_model(50, dtype=torch.float32, num_heads=2, dropout=0.0).train()
+    model.prepare_positions(64)
+    sums = []
+    for compiled in (False, True):
+        step = MicroStep(model, 0.1, "fp32", compiled)
+        step.start_step()
+        step(random_batch(SRC, TGT, num_ids=50, tail=9), 0.01)
+        sums.append(step.sums)
+        assert bool(called) == compiled
+    torch.testing.assert_close(*sums)
