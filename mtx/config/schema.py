@@ -237,7 +237,9 @@ class TrainingConfig(Section):
         "With both, training ends at the first. A command line that gives one of the two drops the recipe's other",
     )
     time_limit: Seconds | None = Field(
-        None, gt=0, description="the run, with all its starts, ends within it, averaged and scored: 2h, 90m, 600s"
+        None,
+        gt=0,
+        description="all starts of the run end within it, scored, if scoring takes at most half of it: 2h, 90m, 600s",
     )
     batch_tokens: BatchTokens = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
     micro_batch_tokens: Auto | BatchTokens = Field(
