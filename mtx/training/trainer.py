@@ -297,6 +297,7 @@ class Trainer:
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
         training, step = self.config.training, self.state.step + 1
+        self.ranks.progress.step = step
         rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
         figures = self.update(loaded, step, rate)
         if figures is None:
@@ -464,7 +465,8 @@ class Trainer:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates()
         started = time.monotonic()
-        copies = self._copies_to_save()
+        with self.ranks.doing("saves"):
+            copies = self._copies_to_save()
         if copies is not None and self.ranks.is_first:
             self.state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
             self._checkpointer.save(copies, self.state)
