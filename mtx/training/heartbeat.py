@@ -196,7 +196,7 @@ class Heartbeat:
                 seen.told_at = now
                 logger.warning(
                     "%s has done the same for %s: it %s in step %d; other ranks wait for it",
-                    self._name_of(rank), format_duration(now - seen.moved_at), seen.beat["phase"], seen.beat["step"],
+                    self.name_of(rank), format_duration(now - seen.moved_at), seen.beat["phase"], seen.beat["step"],
                 )  # fmt: skip
 
     def _name(self, rank: int, how: str) -> None:
@@ -204,7 +204,8 @@ class Heartbeat:
         if not self._is_stopped and not self._store.check([END]):
             self._store.compare_set(FAILURE, "", json.dumps(self._failure(rank, how)))
 
-    def _name_of(self, rank: int) -> str:
+    def name_of(self, rank: int) -> str:
+        """How messages name another rank: with its host and process, once it has told them."""
         beat = self._beat_of(rank)
         return f"rank {rank} on {beat['host']} (process {beat['pid']})" if beat else f"rank {rank}"
 
@@ -224,7 +225,7 @@ class Heartbeat:
             name, doing = f"the launcher on {os.environ.get('MASTER_ADDR')}", vars(self._progress)
             where = f"; rank {self._world.rank} ends in step {doing['step']}, while it {doing['phase']}"
         else:
-            name, beat = self._name_of(rank), self._beat_of(rank)
+            name, beat = self.name_of(rank), self._beat_of(rank)
             where = f" in step {beat['step']}, while it {beat['phase']}; all ranks end" if beat else "; all ranks end"
         by = self._world.rank
         return {"message": f"{name} {how}{where}", "help": HELP, "exit_code": 1, "rank": rank, "by": by}

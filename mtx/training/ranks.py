@@ -117,6 +117,11 @@ class Ranks:
         finally:
             self._heartbeat.stop()
 
+    def name_of(self, rank: int) -> str:
+        """How messages name another rank."""
+        assert self._heartbeat is not None
+        return self._heartbeat.name_of(rank)
+
     def named(self, error: BaseException) -> BaseException:
         """The error of the rank that caused this error, if it is of a connection that was lost within the model."""
         is_connection = isinstance(error, RuntimeError) and any(name in str(error) for name in ("gloo", "NCCL"))
@@ -228,7 +233,8 @@ class Ranks:
             self._store.set(_END, json.dumps(0 if error is None else exit_code(error)))
             self._disconnect()
             ends = time.monotonic() + _SHORT_S
-            while _is_held_by_first() and self._store.add(_NUM_ENDED, 0) < self.size - 1 and time.monotonic() < ends:
+            num_others = self.size - 1 - (getattr(error, "dead_rank", None) is not None)
+            while _is_held_by_first() and self._store.add(_NUM_ENDED, 0) < num_others and time.monotonic() < ends:
                 time.sleep(_MAX_PAUSE_S / 10)
         return error
 

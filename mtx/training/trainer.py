@@ -387,7 +387,7 @@ class Trainer:
             signals.stop = int(stop)
             raise InterruptedTrainingError
         if short:
-            raise MemoryError(shortage or f"rank {short - 1:.0f} is out of memory")
+            raise MemoryError(shortage or f"{ranks.name_of(int(short) - 1)} is out of memory")
 
     def _pop_save_request(self) -> bool:
         """Whether a signal has requested a save since the last call; all ranks get the same answer."""
