@@ -34,7 +34,7 @@ HELP = "the same command goes on from the last checkpoint"
 _BEAT_S = 2.0
 _SLOW_S = 60.0  # without any progress, while others wait
 _STUCK_S = 1800.0  # in one step
-_TRAINS = "trains"
+TRAINS, FINISHES = "trains", "finishes the run"  # phases
 _HAS_ENDED = "has ended without an error of its own"  # killed, perhaps
 
 
@@ -44,14 +44,12 @@ class Progress:
 
     Attributes:
         step: 0 before the first.
-        phase: a verb and what belongs to it; `waits` and for whom, if it waits for other ranks.
+        phase: a verb and what belongs to it. `TRAINS` is a step and nothing else, which has a time limit; a phase that
+            begins with `waits` is for other ranks.
     """
 
     step: int = 0
-    phase: str = "starts"
-
-    def begin_training(self) -> None:
-        self.phase = _TRAINS
+    phase: str = "prepares the run"
 
 
 class _Clock:
@@ -97,7 +95,7 @@ class Heartbeat:
         self._lost: dict[str, Any] | None = None
         self._host, self._machine = socket.gethostname(), _machine()
         self._clock, self._answered_at, self._is_stopped = _Clock(), 0.0, False
-        watched = range(1, world.size) if world.rank == 0 else [0]
+        watched = range(world.size) if world.rank == 0 else [0]
         self._seen = {rank: _Seen() for rank in watched}
         self._processes = dict[int, int]()  # by rank: a file descriptor of a process of this machine
 
@@ -114,7 +112,7 @@ class Heartbeat:
     def store_lost(self) -> dict[str, Any]:
         """The failure to report when the store does not answer, or is gone."""
         if self._lost is None:
-            how = _HAS_ENDED if 0 in self._ended(0) else "has stopped answering"
+            how = _HAS_ENDED if 0 in self._ended(_BEAT_S / 2) else "has stopped answering"
             self._lost = self._failure(0, how) if self._is_held_by_first else self._failure(None, "does not answer")
         return self._lost
 
@@ -183,20 +181,21 @@ class Heartbeat:
         for rank, seen in self._seen.items():
             if now - seen.changed_at > (SILENT_S if seen.raw else START_S):
                 self._name(rank, "has stopped answering" if seen.raw else f"has not started within {START_S:.0f} s")
-            elif seen.beat.get("phase") == _TRAINS and now - seen.moved_at > _STUCK_S:
+            elif seen.beat.get("phase") == TRAINS and now - seen.moved_at > _STUCK_S:
                 self._name(rank, f"has made no progress for {format_duration(_STUCK_S)}")
         if self._world.rank == 0:
             self._tell_slow(now)
 
     def _tell_slow(self, now: float) -> None:
-        """Log once a minute which ranks the others wait for."""
+        """Log once a minute which ranks the others wait for; what comes before the first step has its own messages."""
         waiting = [seen for seen in self._seen.values() if seen.beat.get("phase", "").startswith("waits")]
         for rank, seen in self._seen.items():
-            if waiting and seen not in waiting and now - seen.told_at > _SLOW_S:
+            is_slow = seen not in waiting and seen.beat.get("step") and seen.beat["phase"] != FINISHES
+            if waiting and is_slow and now - seen.told_at > _SLOW_S:
                 seen.told_at = now
                 logger.warning(
-                    "%s has done the same for %s: it %s in step %d; other ranks wait for it",
-                    self.name_of(rank), format_duration(now - seen.moved_at), seen.beat["phase"], seen.beat["step"],
+                    "other ranks wait for %s: for %s it has not moved %s",
+                    self.name_of(rank), format_duration(now - seen.moved_at), _doing(seen.beat),
                 )  # fmt: skip
 
     def _name(self, rank: int, how: str) -> None:
@@ -222,11 +221,11 @@ class Heartbeat:
             rank: that is dead; None for the process of the launcher that holds the store.
         """
         if rank is None:
-            name, doing = f"the launcher on {os.environ.get('MASTER_ADDR')}", vars(self._progress)
-            where = f"; rank {self._world.rank} ends in step {doing['step']}, while it {doing['phase']}"
+            name = f"the launcher on {os.environ.get('MASTER_ADDR')}"
+            where = f"; rank {self._world.rank} ends {_doing(vars(self._progress))}"
         else:
             name, beat = self.name_of(rank), self._beat_of(rank)
-            where = f" in step {beat['step']}, while it {beat['phase']}; all ranks end" if beat else "; all ranks end"
+            where = f" {_doing(beat)}; all ranks end" if beat else "; all ranks end"
         by = self._world.rank
         return {"message": f"{name} {how}{where}", "help": HELP, "exit_code": 1, "rank": rank, "by": by}
 
@@ -273,6 +272,11 @@ class Heartbeat:
         if failure["message"]:
             streams.show([f"error: {failure['message']}", f"help: {failure['help']}"])
         os._exit(failure["exit_code"])
+
+
+def _doing(beat: dict[str, Any]) -> str:
+    step = f"in step {beat['step']}, " if beat["step"] else ""
+    return f"{step}while it {beat['phase']}"
 
 
 def _machine() -> str | None:

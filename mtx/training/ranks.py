@@ -93,7 +93,6 @@ class Ranks:
             else:
                 dist.init_process_group("gloo", store=store, rank=self.number, world_size=self.size)
                 self._host_group = dist.group.WORLD
-        self.progress.begin_training()
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
@@ -103,6 +102,15 @@ class Ranks:
             yield
         finally:
             self.progress.phase = before
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """In the block this rank takes steps, but for what it names by `doing`."""
+        self.progress.phase = heartbeat.TRAINS
+        try:
+            yield
+        finally:
+            self.progress.phase = heartbeat.FINISHES
 
     def _waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
         return self.doing(f"waits {what}")

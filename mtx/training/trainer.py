@@ -174,7 +174,7 @@ class Trainer:
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
         reason = ""
-        with self._signals.listening(), contextlib.ExitStack() as stack:
+        with self._signals.listening(), self.ranks.training(), contextlib.ExitStack() as stack:
             if self.ranks.is_first:
                 self._begin_records(stack)
             with contextlib.suppress(InterruptedTrainingError):

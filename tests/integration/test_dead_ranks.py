@@ -7,6 +7,8 @@ validation.
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +20,8 @@ import pytest
 from mtx.files import durable
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import RunLayout
-from tests.integration.commands import TINY, events
+from tests.integration.commands import ENVIRONMENT, TINY, events, start, wait_until
+from tests.integration.test_devices import environment
 from tests.ranks import Team, start_ranks
 
 SIZE = 4
@@ -150,3 +153,64 @@ def test_whatever_happens_to_a_rank_it_is_named(
     rank: int, what: str, moment: str, corpus: Path, tmp_path: Path
 ) -> None:
     check_case(tmp_path, corpus, rank, what, moment)
+
+
+def children(process: "subprocess.Popen[bytes]") -> list[int]:
+    """The processes that a launcher has started, in the order of their ranks."""
+    pids = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    ranks = {environment(pid).get("RANK", ""): pid for pid in pids}
+    return [ranks["0"], ranks["1"]]
+
+
+def start_training(corpus: Path, run: Path, *devices: Any) -> "subprocess.Popen[bytes]":
+    settings = [
+        *TINY,
+        "precision=fp32",
+        "training.max_steps=600",
+        "training.validate_every=600",
+        f"data.train={corpus}",
+    ]
+    process = start("train", *settings, f"run_dir={run}", *devices)
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
+    return process
+
+
+def test_a_stopped_first_rank_is_named_by_the_launcher_of_one_machine(corpus: Path, tmp_path: Path) -> None:
+    process = start_training(corpus, tmp_path / "run", "--devices", 2)
+    ranks = children(process)
+    os.kill(ranks[0], signal.SIGSTOP)
+    _, err = process.communicate(timeout=NAMED_S)
+    assert process.returncode in (1, 137)
+    assert f"error: rank 0 on {HOST} (process {ranks[0]}) has stopped answering in step " in err.decode()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
+
+
+def test_ranks_without_their_launcher_end(corpus: Path, tmp_path: Path) -> None:
+    process = start_training(corpus, tmp_path / "run", "--devices", 2)
+    ranks = children(process)
+    process.kill()
+    _, err = process.communicate(timeout=NAMED_S)  # until rank 0, which has the same stderr, has ended too
+    assert "error: the launcher on 127.0.0.1 does not answer; rank 0 ends in step " in err.decode()
+    ends = time.monotonic() + NAMED_S
+    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+def test_torchrun_starts_again_from_the_last_checkpoint(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts"]
+    settings = [*TINY, "training.max_steps=300", "training.validate_every=300", f"data.train={corpus}"]
+    process = subprocess.Popen(
+        [*command, "1", "-m", "mtx", "train", *settings, f"run_dir={run}"], env=ENVIRONMENT, stderr=subprocess.PIPE
+    )
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
+    ranks = children(process)
+    os.kill(ranks[1], signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err.decode()
+    assert (
+        f"error: rank 1 on {HOST} (process {ranks[1]}) has ended without an error of its own in step " in err.decode()
+    )
+    starts = [event["step"] for event in events(run) if event["event"] == "start"]
+    assert len(starts) == 2 and starts[1] >= 4
