@@ -102,6 +102,7 @@ class Heartbeat:
     def start(self) -> None:
         if self._machine is not None:
             self._store.append(self._machine, f"{self._world.rank} {os.getpid()}\n")
+        self._beat(0)
         for target in (self._watch_ranks, self._watch_store):
             threading.Thread(target=target, name="mtx-heartbeat", daemon=True).start()
 
@@ -122,27 +123,32 @@ class Heartbeat:
             while not self._is_stopped:
                 clock.tick()
                 count += 1
-                beat = {"host": self._host, "pid": os.getpid(), **vars(self._progress), "count": count}
-                self._store.set(f"beat-{self._world.rank}", json.dumps(beat))
+                self._beat(count)
                 if (failure := self._heard()) is not None:
+                    self._lost = failure  # also what follows when the store has gone with rank 0
                     self._leave(failure)
                     return
                 self._find_processes()
                 self._read_beats(clock.now)
                 self._name_dead(clock.now)
                 self._answered_at = self._clock.now
-                for rank in self._ended(_BEAT_S):
+                are_known = all(seen.raw for seen in self._seen.values())
+                for rank in self._ended(_BEAT_S if are_known else _BEAT_S / 10):
                     self._name(rank, _HAS_ENDED)
         except RuntimeError:
             if not self._is_stopped:
                 self._exit(self.store_lost(), LEAVE_S)
+
+    def _beat(self, count: int) -> None:
+        beat = {"host": self._host, "pid": os.getpid(), **vars(self._progress), "count": count}
+        self._store.set(f"beat-{self._world.rank}", json.dumps(beat))
 
     def _heard(self) -> dict[str, Any] | None:
         """The failure of a rank, or the end of the run as one without a message."""
         for key in (FAILURE, END):
             if self._store.check([key]):
                 value = json.loads(self._store.get(key))
-                return value if key == FAILURE else {"message": "", "exit_code": value}
+                return value if key == FAILURE else {"message": "", "help": None, "exit_code": value}
         return None
 
     def _find_processes(self) -> None:
@@ -241,10 +247,9 @@ class Heartbeat:
             time.sleep(_BEAT_S / 10)
         if self._is_stopped:
             return
-        is_told = not is_first and (is_ended or failure.get("by") != self._world.rank)
         if is_first:
             self._store.set(END, json.dumps(failure["exit_code"]))
-        self._exit({**failure, "message": ""} if is_told else failure)
+        self._exit({**failure, "by": None} if is_ended else failure)
 
     def _watch_store(self) -> None:
         """End this process if the store does not answer."""
@@ -263,13 +268,13 @@ class Heartbeat:
                 signal.pidfd_send_signal(self._processes[rank], signal.SIGKILL)
 
     def _exit(self, failure: dict[str, Any], wait_s: float = 0.0) -> None:
-        """End this process with a failure's message unless `stop` is called in so many seconds."""
+        """End this process unless `stop` is called in so many seconds; rank 0 and who noticed a failure tell it."""
         ends = time.monotonic() + wait_s
         while time.monotonic() < ends and not self._is_stopped:
             time.sleep(_BEAT_S / 10)
         if self._is_stopped:
             return
-        if failure["message"]:
+        if failure["message"] and self._world.rank in (0, failure.get("by")):
             streams.show([f"error: {failure['message']}", f"help: {failure['help']}"])
         os._exit(failure["exit_code"])
 

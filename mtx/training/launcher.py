@@ -110,5 +110,5 @@ def _show(failure: ProcessFailure, directory: Path) -> None:
         name = signal.Signals(-failure.exitcode).name
         streams.show([
             f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
-            "help: if nothing above says why, perhaps memory ran out; the same command goes on from the last checkpoint",
+            "help: perhaps memory ran out, if nothing above says why; the same command goes on where it was",
         ])  # fmt: skip
