@@ -179,7 +179,7 @@ def test_a_stopped_first_rank_is_named_by_the_launcher_of_one_machine(corpus: Pa
     process = start_training(corpus, tmp_path / "run", "--devices", 2)
     ranks = children(process)
     os.kill(ranks[0], signal.SIGSTOP)
-    _, err = process.communicate(timeout=NAMED_S)
+    _, err = process.communicate(timeout=2 * NAMED_S)
     assert process.returncode in (1, 137)
     assert f"error: rank 0 on {HOST} (process {ranks[0]}) has stopped answering in step " in err.decode()
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
@@ -189,7 +189,7 @@ def test_ranks_without_their_launcher_end(corpus: Path, tmp_path: Path) -> None:
     process = start_training(corpus, tmp_path / "run", "--devices", 2)
     ranks = children(process)
     process.kill()
-    _, err = process.communicate(timeout=NAMED_S)  # until rank 0, which has the same stderr, has ended too
+    _, err = process.communicate(timeout=2 * NAMED_S)  # until rank 0, which has the same stderr, has ended too
     assert "error: the launcher on 127.0.0.1 does not answer; rank 0 ends in step " in err.decode()
     ends = time.monotonic() + NAMED_S
     while any(Path(f"/proc/{pid}").exists() for pid in ranks):
