@@ -249,7 +249,8 @@ class Heartbeat:
             return
         if is_first:
             self._store.set(END, json.dumps(failure["exit_code"]))
-        self._exit({**failure, "by": None} if is_ended else failure)
+        # The store may end with rank 0, so it lets the others read the end first.
+        self._exit({**failure, "by": None} if is_ended else failure, _BEAT_S / 2 if is_first else 0.0)
 
     def _watch_store(self) -> None:
         """End this process if the store does not answer."""
