@@ -1,6 +1,7 @@
 """`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +48,9 @@ def train(
     elif world.size == 1:
         _train(resolve(settings).config)
     else:
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # torch reports a lost connection with a page of addresses
         from mtx.training.ranks import join
 
         with join(world) as ranks:

@@ -102,13 +102,13 @@ def _is_heard(number: int) -> bool:
 
 
 def _show(failure: ProcessFailure, directory: Path) -> None:
-    """Show what a rank other than 0 wrote before it failed, and which signal killed a rank."""
-    if failure.local_rank:
-        for path in sorted(directory.glob(f"**/{failure.local_rank}/stderr.log")):
-            streams.show(path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")[-_MAX_LINES:])
+    """Show what ranks other than 0 wrote before they ended, and which signal killed the first that failed."""
+    for path in sorted(directory.glob("**/stderr.log")):
+        if text := path.read_text(encoding="utf-8", errors="replace").rstrip("\n"):
+            streams.show(text.split("\n")[-_MAX_LINES:])
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
         streams.show([
             f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
-            "help: perhaps memory ran out; the same command goes on from the last checkpoint",
+            "help: perhaps memory ran out, if nothing above says why; the same command goes on where it was",
         ])  # fmt: skip

@@ -7,6 +7,7 @@ Flow: the launcher's environment -> `join` -> `Ranks` -> pipeline and trainer.
 """
 
 import contextlib
+import faulthandler
 import json
 import logging
 import math
@@ -16,6 +17,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -35,11 +37,13 @@ from mtx.errors import (
 )
 from mtx.model.device import find_device
 from mtx.run.world import World
+from mtx.training import heartbeat
+from mtx.training.heartbeat import Heartbeat, Progress
 
-_JOIN_S = 300.0  # until all ranks have started
 _SHORT_S = 5.0  # for an answer of a rank that has nothing else to do
+_NAMED_S = heartbeat.SILENT_S + _SHORT_S  # until a heartbeat has named a dead rank
 _MAX_PAUSE_S = 0.1  # between two looks into the store
-_END, _FAILURE, _NUM_READY, _NUM_ENDED = "end", "failure", "ready", "ended"  # keys of the store
+_END, _FAILURE, _NUM_READY, _NUM_ENDED = heartbeat.END, heartbeat.FAILURE, "ready", "ended"  # keys of the store
 
 
 class _HeardError(MtxError):
@@ -48,6 +52,7 @@ class _HeardError(MtxError):
     def __init__(self, failure: dict[str, Any]):
         super().__init__(failure["message"], failure["help"])
         self.exit_code = failure["exit_code"]
+        self.dead_rank, self.named_by = failure.get("rank"), failure.get("by")
 
 
 class Ranks:
@@ -59,15 +64,16 @@ class Ranks:
     Attributes:
         number, size: of this rank, from 0, and of all.
         is_first: whether this is rank 0.
-        phase: what this rank waits for, if it waits for another one.
+        progress: what this rank does now.
     """
 
     def __init__(self, world: World | None = None, store: Any = None):
         self.world = world or World()
         self.number, self.size = self.world.rank, self.world.size
         self.is_first = self.number == 0
-        self.phase = ""
+        self.progress = Progress()
         self._store, self._num_shared = store, 0
+        self._heartbeat = Heartbeat(self.world, store, _is_held_by_first(), self.progress) if store else None
         self._host_group: dist.ProcessGroup | None = None  # of the ranks' processes, by gloo
 
     def connect(self, device: torch.device) -> None:
@@ -75,10 +81,12 @@ class Ranks:
         if self.size == 1:
             return
         store = dist.PrefixStore("group", self._store)  # type: ignore[attr-defined]
-        with self._talking(), self.waiting("all ranks have read the data"):
+        with self._talking(), self._waiting("until all ranks have read the data"):
             self._store.add(_NUM_READY, 1)
             self._poll(lambda: self._store.add(_NUM_READY, 0) == self.size)
             if device.type == "cuda":
+                # Otherwise torch ends this process at an error, before the heartbeat can name the rank that is dead.
+                os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
                 torch.cuda.set_device(device)
                 dist.init_process_group("nccl", store=store, rank=self.number, world_size=self.size, device_id=device)
                 self._host_group = dist.new_group(backend="gloo")
@@ -87,13 +95,45 @@ class Ranks:
                 self._host_group = dist.group.WORLD
 
     @contextlib.contextmanager
-    def waiting(self, what: str) -> Iterator[None]:
-        """Name what this rank waits for in the block."""
-        self.phase = f"waiting: {what}"
+    def doing(self, what: str) -> Iterator[None]:
+        """Name what this rank does in the block: a verb and what belongs to it."""
+        before, self.progress.phase = self.progress.phase, what
         try:
             yield
         finally:
-            self.phase = ""
+            self.progress.phase = before
+
+    @contextlib.contextmanager
+    def training(self) -> Iterator[None]:
+        """In the block this rank takes steps, but for what it names by `doing`."""
+        self.progress.phase = heartbeat.TRAINS
+        try:
+            yield
+        finally:
+            self.progress.phase = heartbeat.FINISHES
+
+    def _waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return self.doing(f"waits {what}")
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Tell the other ranks in the block that this one lives, and learn when one of them no longer does."""
+        assert self._heartbeat is not None
+        self._heartbeat.start()
+        try:
+            yield
+        finally:
+            self._heartbeat.stop()
+
+    def name_of(self, rank: int) -> str:
+        """How messages name another rank."""
+        assert self._heartbeat is not None
+        return self._heartbeat.name_of(rank)
+
+    def named(self, error: BaseException) -> BaseException:
+        """The error of the rank that caused this error, if it is of a connection that was lost within the model."""
+        is_connection = isinstance(error, RuntimeError) and any(name in str(error) for name in ("gloo", "NCCL"))
+        return self._why_lost(error) if is_connection and not is_out_of_memory(error) else error
 
     def share(self, what: str, work: Callable[[], Any]) -> Any:
         """The result of `work`, which only rank 0 does, and which JSON can hold; it may take however long.
@@ -109,10 +149,11 @@ class Ranks:
         self._num_shared += 1
         key = f"shared-{self._num_shared}"
         if self.is_first:
-            value = work()
+            with self.doing(what):
+                value = work()
             self._store.set(key, json.dumps(value))
             return value
-        with self.waiting(f"rank 0 {what}"):
+        with self._waiting(f"while rank 0 {what}"):
             return self._await(key)
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
@@ -141,23 +182,20 @@ class Ranks:
     def _talking(self) -> Iterator[None]:
         """Turn the error of a collective operation, which says little, into that of the rank that caused it."""
         try:
-            yield
+            with self._waiting("until the other ranks are as far"):
+                yield
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
             raise self._why_lost(error) from error
 
-    def _why_lost(self, error: Exception) -> MtxError:
+    def _why_lost(self, error: BaseException) -> MtxError:
         """The error of the rank whose connection was lost, which it leaves before it ends; else one that says so."""
-        with contextlib.suppress(MtxError):
-            self._await(_END, _SHORT_S)
-        with contextlib.suppress(RuntimeError):
-            if (heard := self._heard()) is not None:
-                return heard
-        return MtxError(
-            f"the connection to the other ranks is lost: {first_line(error)}",
-            "the same command goes on from the last checkpoint",
-        )
+        try:
+            self._await(_END, _NAMED_S)
+        except MtxError as heard:
+            return heard
+        return MtxError(f"the connection to the other ranks is lost: {first_line(error)}", heartbeat.HELP)
 
     def _await(self, key: str, limit_s: float = math.inf) -> Any:
         """The value of a key, as soon as a rank sets it; None after the limit.
@@ -179,8 +217,9 @@ class Ranks:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             return True
-        except RuntimeError as error:
-            raise MtxError(f"the process that started the ranks has ended: {first_line(error)}") from None
+        except RuntimeError:
+            assert self._heartbeat is not None
+            raise _HeardError(self._heartbeat.store_lost()) from None
 
     def _heard(self) -> _HeardError | None:
         """The failure of a rank, if there is one."""
@@ -201,9 +240,9 @@ class Ranks:
         with contextlib.suppress(RuntimeError):
             self._store.set(_END, json.dumps(0 if error is None else exit_code(error)))
             self._disconnect()
-            is_needed = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # this process holds the store
             ends = time.monotonic() + _SHORT_S
-            while is_needed and self._store.add(_NUM_ENDED, 0) < self.size - 1 and time.monotonic() < ends:
+            num_others = self.size - 1 - (getattr(error, "dead_rank", None) is not None)
+            while _is_held_by_first() and self._store.add(_NUM_ENDED, 0) < num_others and time.monotonic() < ends:
                 time.sleep(_MAX_PAUSE_S / 10)
         return error
 
@@ -211,18 +250,20 @@ class Ranks:
         """On another rank: end with the exit code of rank 0, which reports all; returns the error to end with."""
         code = None
         if error is None or isinstance(error, StoppedError):
-            with self.waiting("rank 0 finishes the run"):
+            with self._waiting("while rank 0 finishes the run"):
                 try:
                     code = self._await(_END)
                 except MtxError as heard:
                     error = heard
         if code is None:
             assert error is not None
+            for number in STOPPING_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # as rank 0 does
             self._report(error)
-            code = self._end_code()
+            code = self._end_code() if getattr(error, "dead_rank", None) != 0 else None
         if code is None:
             if isinstance(error, _HeardError):
-                return ReportedError(error.exit_code)
+                return error if error.named_by == self.number else ReportedError(error.exit_code)
             if os.environ.get("MTX_DEBUG"):
                 return error
             return _HeardError(self._failure(error)) if isinstance(error, Exception) else error
@@ -240,11 +281,12 @@ class Ranks:
     def _failure(self, error: BaseException) -> dict[str, Any]:
         text = str(error) if isinstance(error, MtxError) else f"{type(error).__name__}: {error}"[:500]
         help = error.help if isinstance(error, MtxError) else None
-        return {"message": f"{self.world.name}: {text}", "help": help, "exit_code": exit_code(error)}
+        step = f" in step {self.progress.step}" if self.progress.step and not isinstance(error, MtxError) else ""
+        return {"message": f"{self.world.name}{step}: {text}", "help": help, "exit_code": exit_code(error)}
 
     def _end_code(self) -> int | None:
         """The exit code of rank 0, if it ends within a few seconds."""
-        ends = time.monotonic() + _SHORT_S
+        ends = time.monotonic() + heartbeat.LEAVE_S + _SHORT_S
         with contextlib.suppress(RuntimeError):
             while time.monotonic() < ends:
                 if self._store.check([_END]):
@@ -265,32 +307,43 @@ def join(world: World) -> Iterator[Ranks]:
 
     Raises:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
-        MtxError: if not all ranks started within `_JOIN_S`.
+        MtxError: if not all ranks started within `heartbeat.START_S`.
     """
     if world.rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
     ranks = Ranks(world, _open_store())
     ended = ranks._end_first if ranks.is_first else ranks._end_other
     try:
-        yield ranks
-    except BaseException as error:
-        own = ended(error)
-        if own is None or own is error:
-            raise
-        raise own from error
-    if (failure := ended(None)) is not None:
-        raise failure
-    if dist.is_initialized():
-        dist.destroy_process_group()
+        with ranks.watched():
+            try:
+                yield ranks
+            except BaseException as error:
+                own = ended(ranks.named(error))
+                if own is None or own is error:
+                    raise
+                raise own from error
+            if (failure := ended(None)) is not None:
+                raise failure
+            if dist.is_initialized():
+                dist.destroy_process_group()
+    except BaseException:
+        # NCCL may wait for dead ranks at the interpreter's end, where no thread of Python runs any more.
+        faulthandler.dump_traceback_later(2 * _SHORT_S, exit=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
+        raise
 
 
 def _open_store() -> Any:
     try:
-        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=_JOIN_S)))  # type: ignore[attr-defined]
+        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=heartbeat.START_S)))  # type: ignore[attr-defined]
     except (RuntimeError, ValueError) as error:
         raise MtxError(f"the ranks did not find each other: {first_line(error)}") from None
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     return dist.PrefixStore(f"mtx-{attempt}", store)  # type: ignore[attr-defined]
+
+
+def _is_held_by_first() -> bool:
+    """Whether rank 0's process holds the ranks' store, and not the launcher's."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
 
 
 def rank_device(name: str, world: World) -> torch.device:

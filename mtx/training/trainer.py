@@ -174,7 +174,7 @@ class Trainer:
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
         reason = ""
-        with self._signals.listening(), contextlib.ExitStack() as stack:
+        with self._signals.listening(), self.ranks.training(), contextlib.ExitStack() as stack:
             if self.ranks.is_first:
                 self._begin_records(stack)
             with contextlib.suppress(InterruptedTrainingError):
@@ -297,6 +297,7 @@ class Trainer:
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
         training, step = self.config.training, self.state.step + 1
+        self.ranks.progress.step = step
         rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
         figures = self.update(loaded, step, rate)
         if figures is None:
@@ -386,7 +387,7 @@ class Trainer:
             signals.stop = int(stop)
             raise InterruptedTrainingError
         if short:
-            raise MemoryError(shortage or f"rank {short - 1:.0f} is out of memory")
+            raise MemoryError(shortage or f"{ranks.name_of(int(short) - 1)} is out of memory")
 
     def _pop_save_request(self) -> bool:
         """Whether a signal has requested a save since the last call; all ranks get the same answer."""
@@ -464,7 +465,8 @@ class Trainer:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates()
         started = time.monotonic()
-        copies = self._copies_to_save()
+        with self.ranks.doing("saves"):
+            copies = self._copies_to_save()
         if copies is not None and self.ranks.is_first:
             self.state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
             self._checkpointer.save(copies, self.state)
