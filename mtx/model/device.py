@@ -72,7 +72,7 @@ def num_devices(text: str, device: str) -> int:
     available = torch.cuda.device_count() if kind == "cuda" else 0
     if text == "all":
         if not available:
-            raise UsageError(f"--devices all: means all CUDA devices, and device={device} is {kind} here",
+            raise UsageError(f"--devices all: means all CUDA devices, and the device here is {kind}",
                              "--devices 2 starts two processes on a CPU")  # fmt: skip
         return available
     if not (text.isdecimal() and int(text)):
@@ -86,14 +86,16 @@ def device_names(text: str, device: str) -> list[str]:
     """Returns the names of the devices that `--devices` asks for; a CPU counts as often as is asked.
 
     Raises:
-        UsageError: see `num_devices`, or `device` names one device.
+        UsageError: see `num_devices`; or `device` is one device, which cannot be shared.
     """
-    number = num_devices(text, device)
-    if number > 1 and (":" in device or find_device(device).type == "mps" or os.name != "posix"):
+    kind = find_device(device).type
+    number = num_devices(text, kind)
+    if number == 1:
+        return [device]
+    if ":" in device or kind == "mps" or os.name != "posix":
         reason = f"device={device} is one device" if os.name == "posix" else "needs a POSIX system"
         raise UsageError(f"--devices {text}: {reason}", "leave out --devices")
-    kind = find_device(device).type
-    return [f"cuda:{i}" for i in range(number)] if kind == "cuda" and number > 1 else [device] * number
+    return [f"cuda:{i}" for i in range(number)] if kind == "cuda" else [kind] * number
 
 
 def unusable_gpu() -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mtx.errors import MtxError
 from mtx.run.status import read_status
 from tests.integration.commands import TINY, check_error, events, mtx, write_tsv
 from tests.ranks import start_ranks
@@ -72,7 +73,7 @@ def test_ranks_validate_as_one_process_does(alone: tuple[Path, list[str]], tmp_p
 
 
 def fail(*_: Any) -> None:
-    raise RuntimeError("the disk of this rank is gone")
+    raise MtxError("the disk of this rank is gone")
 
 
 def break_stage(stage: str) -> None:
@@ -91,3 +92,32 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
     assert codes == [1, 1], team.err()
     check_error(codes[0], team.starts[0].err(), 1, "the disk of this rank is gone", *(["rank 1"] if rank else []))
     assert team.starts[1].err() == ""
+
+
+def log_tokens(log: Path) -> None:
+    """In a new process: a device with a known peak, and the target tokens of each step that the metrics count."""
+    from mtx.training.metrics import MetricsLogger
+
+    original = MetricsLogger.step
+
+    def step(self: Any, *values: Any) -> None:
+        os.write(fd, f"{values[5]}\n".encode())
+        original(self, *values)
+
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    pytest.MonkeyPatch().setattr("mtx.training.trainer.peak_flops", lambda *_: 1e12)
+    pytest.MonkeyPatch().setattr(MetricsLogger, "step", step)
+
+
+def test_metrics_count_the_tokens_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
+    shares, tokens = [], []
+    for size in (1, 2):
+        run, log = tmp_path / f"run-{size}", tmp_path / f"log-{size}"
+        values = [*alone[1], "training.max_steps=8", f"run_dir={run}"]
+        team = start_ranks(size, *values, first=lambda _, log=log: partial(log_tokens, log))  # type: ignore[misc]
+        assert team.wait() == [0] * size, team.err()
+        last = [event for event in events(run) if event["event"] == "train"][-1]
+        shares.append(last["utilisation"] / last["tgt_tokens_per_s"])
+        tokens.append(log.read_text())
+    assert tokens[0] == tokens[1] and tokens[0].count("\n") == 8
+    assert shares[0] / shares[1] == pytest.approx(2, rel=0.2)
