@@ -56,13 +56,19 @@ def test_ranks_score_a_run_as_one_process_does(size: int, alone: tuple[Path, lis
     assert all(start.err() + start.out() == "" for start in team.starts[1:])
 
 
+def divide_finely() -> None:
+    """In a new process: a validation has many batches, and a rank's part of it many values in the store."""
+    pytest.MonkeyPatch().setattr("mtx.training.validation.BATCH_TOKENS", 32)
+    pytest.MonkeyPatch().setattr("mtx.training.ranks._MAX_VALUE", 50)
+
+
 def test_ranks_validate_as_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     whole, settings = alone
     found = []
     for size in (1, 2, 3):
         run = tmp_path / f"run-{size}"
         values = [*settings, f"training.init_from={whole}", "training.max_steps=1", f"run_dir={run}"]
-        team = start_ranks(size, *values)
+        team = start_ranks(size, *values, first=lambda _: divide_finely)
         assert team.wait() == [0] * size, team.err()
         found.append(start_event(run))
     for there in found[1:]:
