@@ -4,9 +4,11 @@ Each stage leaves a directory that appears whole (data/, checkpoints/step-*, mod
 command continues an interrupted run.
 """
 
+import functools
 import hashlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,12 @@ from mtx import checks
 from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
+from mtx.decoding.dealing import collect, deal
 from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError
-from mtx.evaluation.evaluate import translate_and_score
+from mtx.evaluation.evaluate import Translate, translate_and_score
 from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
@@ -97,7 +100,7 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)
             trainer.release()
-            _write_model(config, paths, trainer.data)
+            ranks.share("writes the model", lambda: _write_model(config, paths, trainer.data))
             _score(config, paths, trainer)
         return finished(paths, deferred_errors)
 
@@ -118,6 +121,20 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
     trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
     trainer.resume()
     trainer.run(started)
+    trainer.release()
+    if ranks.share("writes the model", lambda: None) != _identity(paths):
+        raise MtxError(f"{paths.model.absolute()}: is not what rank 0 has written", _SHARED_DISK)
+    translator = _final_translator(config, paths, trainer)
+    for store in data.tests.values():
+        _translate_together(ranks, translator, store.src_texts())
+
+
+def _translate_together(ranks: Ranks, translator: Translator, sources: Sequence[str]) -> list[str]:
+    """The translations of all sources on rank 0, to which each rank adds a part; nothing on other ranks."""
+    rows = deal([len(source) for source in sources], ranks.size)
+    part = translator.translate([sources[row] for row in rows[ranks.number]])
+    parts = ranks.gather("translate a test set", part)
+    return collect(parts, rows) if parts else []
 
 
 def _trainer(
@@ -232,23 +249,35 @@ def _announce(trainer: Trainer) -> None:
         logger.info("note: %s", note)
 
 
-def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> None:
-    """Average the last checkpoints into model/."""
+def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> str:
+    """Average the last checkpoints into model/; returns what tells it from others."""
     steps = checkpoint.averaged_steps(paths, config.training.checkpoint_every, config.training.average_last)
     if not steps:
         raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
     logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
     info = info_of(config, data.report)
     storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info)
+    return _identity(paths)
+
+
+def _identity(paths: RunLayout) -> str:
+    return str(durable.read_manifest(paths.model)[WEIGHTS])
+
+
+def _final_translator(config: Config, paths: RunLayout, trainer: Trainer) -> Translator:
+    """The written model on this rank's device."""
+    return Translator.load(
+        paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+    )
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     """Translate and score the test sets with the written model, and store the scores beside it."""
     runtime, data = trainer.runtime, trainer.data
-    translator = Translator.load(
-        paths.model, device=runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
-    )
-    scores = {name: s.as_dict() for name, s in evaluate_tests(translator, paths, data, config).items()}
+    translator = _final_translator(config, paths, trainer)
+    translate = functools.partial(_translate_together, trainer.ranks, translator)
+    by_test = evaluate_tests(translator, paths, data, config, translate=translate)
+    scores = {name: s.as_dict() for name, s in by_test.items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
         "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
@@ -290,9 +319,14 @@ def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErr
 
 
 def evaluate_tests(
-    translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None
-) -> dict[str, Scores]:
-    """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own."""
+    translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
+    translate: Translate | None = None,
+) -> dict[str, Scores]:  # fmt: skip
+    """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
+
+    Args:
+        protocol, translate: see `translate_and_score`.
+    """
     scores, options, own = {}, translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
     if not is_own:
@@ -301,7 +335,8 @@ def evaluate_tests(
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
-        scores[name] = translate_and_score(translator, test_set, paths.evaluation / name if is_own else None, protocol)
+        directory = paths.evaluation / name if is_own else None
+        scores[name] = translate_and_score(translator, test_set, directory, protocol, translate)
     return scores
 
 

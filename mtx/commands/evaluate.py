@@ -11,6 +11,7 @@ from mtx.commands.options import (
     BatchTokens,
     Beam,
     Device,
+    Devices,
     ProtocolName,
     Published,
     find_protocol,
@@ -39,6 +40,7 @@ def evaluate(
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
+    devices: Devices = None,
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
@@ -56,7 +58,7 @@ def evaluate(
     from mtx.evaluation.evaluate import translate_and_score
 
     translator = load_translator(
-        model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
+        model, device=device, devices=devices, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     if src is None and testset is None:

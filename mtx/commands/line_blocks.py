@@ -19,7 +19,7 @@ _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answe
 
 
 def blocks(
-    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict"
+    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict", num_devices: int = 1
 ) -> Iterator[list[str]]:
     """The lines of `source` in blocks that are translated together.
 
@@ -27,6 +27,7 @@ def blocks(
         file: its name; None for stdin.
         prompt: the prompt on a terminal.
         invalid: see `read_lines`.
+        num_devices: a block is so many times as large.
     """
     from tqdm import tqdm
 
@@ -35,9 +36,10 @@ def blocks(
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
+    size = num_devices * _BLOCK_LINES
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
-        for block in _in_blocks(lines) if is_whole else _as_they_come(lines):
+        for block in _in_blocks(lines, size) if is_whole else _as_they_come(lines, size):
             yield block
             bar.update(len(block))
 
@@ -86,14 +88,14 @@ def _typed(prompt: str) -> Iterator[str]:
             return
 
 
-def _in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    while block := list(itertools.islice(lines, _BLOCK_LINES)):
+def _in_blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    while block := list(itertools.islice(lines, size)):
         yield block
 
 
-def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
+def _as_they_come(lines: Iterator[str], size: int) -> Iterator[list[str]]:
     """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
-    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * _BLOCK_LINES)
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * size)
 
     def read() -> None:
         try:
@@ -110,7 +112,7 @@ def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
         item = ready.get()
         while isinstance(item, str):
             block.append(item)
-            if len(block) == _BLOCK_LINES:
+            if len(block) == size:
                 break
             try:
                 item = ready.get(timeout=_PAUSE_S)

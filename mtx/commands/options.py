@@ -43,6 +43,7 @@ Settings = Annotated[
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory or model directory.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; stdout by default.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Devices = Annotated[str | None, typer.Option(help="Use so many devices of this machine, a number or all.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
 Alpha = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")

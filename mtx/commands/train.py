@@ -63,7 +63,8 @@ def _launch(settings: list[str] | None, devices: str, world: World, dry_run: boo
         where = "--dry-run, which rehearses on one device" if dry_run else "torchrun, which starts the processes itself"
         raise UsageError(f"--devices {devices}: does not go with {where}", "leave one of them out")
     config = resolve(settings).config
-    from mtx.training.launcher import launch, num_devices
+    from mtx.model.device import num_devices
+    from mtx.training.launcher import launch
 
     if (size := num_devices(devices, config.device)) == 1:
         _train(config)

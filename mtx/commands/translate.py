@@ -14,6 +14,7 @@ from mtx.commands.options import (
     BatchTokens,
     Beam,
     Device,
+    Devices,
     Model,
     Output,
     open_input,
@@ -98,6 +99,7 @@ def translate(
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
+    devices: Devices = None,
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
@@ -112,12 +114,13 @@ def translate(
         translator = load_translator(
             model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
             max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
+            devices=devices,
         )  # fmt: skip
         _check_n_best(n_best, translator)
         if file is not None and FILE_ENDING.search(file.name):
             logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
         number, num_empty = 1, 0
-        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
+        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape", translator.num_devices)
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
             prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
             results = translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line")
@@ -196,11 +199,13 @@ def logprob(
 
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: str | None = None, *, device: str = "auto",
-    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int | None = None, **options: Any,
+    devices: str | None = None, threads: int | None = None, split_sentences: bool | None = False,
+    batch_tokens: int | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
     Args:
+        devices: a number, or all; None means one.
         split_sentences: see `Translator.load`; scores are those of whole lines.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
@@ -216,6 +221,8 @@ def load_translator(
     threads = None if threads is None else min(threads, num_cores())
     check_address_space()
     if engine is Engine.ctranslate2:
+        if devices is not None:
+            raise UsageError("--devices is only for the engine torch", "--threads N for ctranslate2 on a CPU")
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
         from mtx.interop.export_cache import cached_export
 
@@ -224,20 +231,28 @@ def load_translator(
             path, device=device, threads=threads, split_sentences=split_sentences, **options
         )
     else:
-        import torch
-
-        from mtx.decoding.translator import Translator
-        from mtx.model.device import keep_freed_memory, num_threads
-
-        threads = threads or num_threads()
-        if threads != torch.get_num_threads():
-            torch.set_num_threads(threads)
-        keep_freed_memory()
-        translator = Translator.load(
-            model, device=device, precision=precision_name, threads=threads, batch_tokens=batch_tokens,
-            split_sentences=split_sentences, **options,
-        )  # fmt: skip
+        settings = {
+            "precision": precision_name, "threads": threads, "batch_tokens": batch_tokens,
+            "split_sentences": split_sentences, **options,
+        }  # fmt: skip
+        translator = _torch_translator(model, device, devices, settings)
     check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
     values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
     translator.is_checked = any(values) or (batch_tokens or 0) > ORDINARY["--batch-tokens"]
     return translator
+
+
+def _torch_translator(model: str, device: str, devices: str | None, settings: dict[str, Any]) -> "TextTranslator":
+    import torch
+
+    from mtx.decoding.many_devices import ManyDevices
+    from mtx.decoding.translator import Translator
+    from mtx.model.device import device_names, keep_freed_memory, num_threads
+
+    names = [device] if devices is None else device_names(devices, device)
+    threads = settings["threads"] = max(1, (settings["threads"] or num_threads()) // len(names))
+    if threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
+    keep_freed_memory()
+    own = Translator.load(model, device=names[0], **settings)
+    return own if len(names) == 1 else ManyDevices(own, names, model, settings)

@@ -1,7 +1,7 @@
 """Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
 They are for work in Python, for which one process uses only one core. They keep no state between two items.
-`preprocess` uses them for blocks of pairs.
+`preprocess` uses them for blocks of pairs, and `decoding.many_devices` one for each device.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
 not survive that, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
 signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it
@@ -41,7 +41,7 @@ class Workers:
     def __init__(self, num_workers: int | None = None):
         num_workers = num_workers or min(num_cores(), MAX_WORKERS)
         self._num_workers = num_workers if os.name == "posix" else 1  # other systems cannot pass a connection this way
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
 
     def __enter__(self) -> "Workers":
         return self
@@ -67,7 +67,7 @@ class Workers:
             Exception: the function's own.
             MtxError: if a worker was killed.
         """
-        busy: deque[_Worker] = deque()
+        busy: deque[Worker] = deque()
         for number, item in enumerate(items):
             if not self._workers and (self._num_workers == 1 or number < FEW_ITEMS):
                 yield function(item)
@@ -103,21 +103,27 @@ class Workers:
         return result
 
     def _start(self, num_workers: int) -> None:
-        self._workers = [_Worker() for _ in range(num_workers)]
+        self._workers = [Worker() for _ in range(num_workers)]
 
     def _end(self) -> None:
         for worker in self._workers:
             worker.end()
 
 
-class _Worker:
-    """One process, which works on one item at a time, so the two sides never both wait to send."""
+class Worker:
+    """One process, which works on one item at a time, so the two sides never both wait to send.
 
-    def __init__(self) -> None:
+    Args:
+        name: how an error calls it.
+    """
+
+    def __init__(self, name: str = "a worker process") -> None:
+        self._name = name
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         self._connection, self._process = start_interpreter(__name__, {**os.environ, **threads})
 
     def send(self, function: Callable[[Any], Any], item: Any) -> None:
+        """Give it an item; its function is one of a module, or a `partial` of one."""
         try:
             self._connection.send((function, item))
         except OSError:
@@ -136,7 +142,7 @@ class _Worker:
     def _ended(self) -> MtxError:
         code = self._process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return MtxError(f"a worker process {how}", "perhaps memory ran out; the same command starts again")
+        return MtxError(f"{self._name} {how}", "perhaps memory ran out; the same command starts again")
 
     def end(self) -> None:
         self._connection.close()

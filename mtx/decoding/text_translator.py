@@ -47,9 +47,11 @@ class TextTranslator(ABC):
         is_checked: whether a search that needs more memory than is free is refused; see `mtx.decoding.memory_check`.
         is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
             logged, and a line with a prefix, which may be that of several sentences, stays whole.
+        num_devices: how many devices search at once.
     """
 
     is_checked = False
+    num_devices = 1
     is_automatic = False
 
     def __init__(

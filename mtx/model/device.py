@@ -62,6 +62,42 @@ def _find_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def num_devices(text: str, device: str) -> int:
+    """Returns how many processes `--devices` asks for, on a device of this name.
+
+    Raises:
+        UsageError: if it is neither a number nor `all`, or more than this machine has.
+    """
+    kind = find_device(device).type
+    available = torch.cuda.device_count() if kind == "cuda" else 0
+    if text == "all":
+        if not available:
+            raise UsageError(f"--devices all: means all CUDA devices, and the device here is {kind}",
+                             "--devices 2 starts two processes on a CPU")  # fmt: skip
+        return available
+    if not (text.isdecimal() and int(text)):
+        raise UsageError(f"--devices {text}: expected a number from 1, or all")
+    if available and int(text) > available:
+        raise UsageError(f"--devices {text}: there are {available} CUDA devices", "--devices all, or device=cpu")
+    return int(text)
+
+
+def device_names(text: str, device: str) -> list[str]:
+    """Returns the names of the devices that `--devices` asks for; a CPU counts as often as is asked.
+
+    Raises:
+        UsageError: see `num_devices`; or `device` is one device, which cannot be shared.
+    """
+    kind = find_device(device).type
+    number = num_devices(text, kind)
+    if number == 1:
+        return [device]
+    if ":" in device or kind == "mps" or os.name != "posix":
+        reason = f"device={device} is one device" if os.name == "posix" else "needs a POSIX system"
+        raise UsageError(f"--devices {text}: {reason}", "leave out --devices")
+    return [f"cuda:{i}" for i in range(number)] if kind == "cuda" else [kind] * number
+
+
 def unusable_gpu() -> str | None:
     """Returns why torch cannot use this machine's NVIDIA GPU; None if it can, or if there is no driver."""
     if torch.cuda.is_available() or not _NVIDIA.exists():

@@ -30,7 +30,7 @@ from mtx.training.checkpoint import State
 from mtx.training.schedule import learning_rate
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
-from mtx.training.validation import BATCH_TOKENS, mean_nll
+from mtx.training.validation import BATCH_TOKENS, summed_nll
 
 _WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
@@ -114,7 +114,7 @@ def _nll_s(trainer: Trainer) -> float:
     valid, pad_id = trainer.data.valid, trainer.data.tokenizer.pad_id
     number = max(_SAMPLE[trainer.device.type], round(BATCH_TOKENS / valid.tgt.lengths.mean()))
     sample = valid.take(spread(valid.num_pairs, number))
-    return _seconds(lambda: mean_nll(trainer.model, sample, pad_id)) * _num_tokens(valid) / _num_tokens(sample)
+    return _seconds(lambda: summed_nll(trainer.model, sample, pad_id)) * _num_tokens(valid) / _num_tokens(sample)
 
 
 def forbid_end(model: Transformer) -> None:

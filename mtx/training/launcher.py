@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-import torch
 from torch.distributed.elastic.agent.server.api import WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
@@ -22,34 +21,13 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
-from mtx.errors import STOPPING_SIGNALS, TerminatedError, UsageError
+from mtx.errors import STOPPING_SIGNALS, TerminatedError
 from mtx.files import streams
-from mtx.model.device import find_device
 from mtx.run.machine import num_cores
 
 _HOST = "127.0.0.1"
 _PASSED_ON = (*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 _MAX_LINES = 20  # of what a failed rank wrote
-
-
-def num_devices(text: str, device: str) -> int:
-    """How many ranks `--devices` asks for, on a device of this name.
-
-    Raises:
-        UsageError: if it is neither a number nor `all`, or more than this machine has.
-    """
-    kind = find_device(device).type
-    available = torch.cuda.device_count() if kind == "cuda" else 0
-    if text == "all":
-        if not available:
-            raise UsageError(f"--devices all: means all CUDA devices, and device={device} is {kind} here",
-                             "--devices 2 starts two processes on a CPU")  # fmt: skip
-        return available
-    if not (text.isdecimal() and int(text)):
-        raise UsageError(f"--devices {text}: expected a number from 1, or all")
-    if available and int(text) > available:
-        raise UsageError(f"--devices {text}: there are {available} CUDA devices", "--devices all, or device=cpu")
-    return int(text)
 
 
 def launch(size: int, arguments: list[str]) -> int:

@@ -43,6 +43,7 @@ from mtx.training.heartbeat import Heartbeat, Progress
 _SHORT_S = 5.0  # for an answer of a rank that has nothing else to do
 _NAMED_S = heartbeat.SILENT_S + _SHORT_S  # until a heartbeat has named a dead rank
 _MAX_PAUSE_S = 0.1  # between two looks into the store
+_MAX_VALUE = 1 << 20  # bytes; the store takes no value of more than 8 MB
 _END, _FAILURE, _NUM_READY, _NUM_ENDED = heartbeat.END, heartbeat.FAILURE, "ready", "ended"  # keys of the store
 
 
@@ -72,7 +73,7 @@ class Ranks:
         self.number, self.size = self.world.rank, self.world.size
         self.is_first = self.number == 0
         self.progress = Progress()
-        self._store, self._num_shared = store, 0
+        self._store, self._num_shared, self._num_gathered = store, 0, 0
         self._heartbeat = Heartbeat(self.world, store, _is_held_by_first(), self.progress) if store else None
         self._host_group: dist.ProcessGroup | None = None  # of the ranks' processes, by gloo
 
@@ -155,6 +156,38 @@ class Ranks:
             return value
         with self._waiting(f"while rank 0 {what}"):
             return self._await(key)
+
+    def gather(self, what: str, value: Any) -> list[Any]:
+        """The values of all ranks, in their order, on rank 0; nothing on the others, which do not wait.
+
+        Args:
+            what: what the other ranks do meanwhile, as a verb and its object.
+            value: of this rank; JSON can hold it.
+
+        Raises:
+            MtxError: on rank 0, if another rank has failed meanwhile.
+        """
+        if self.size == 1:
+            return [value]
+        self._num_gathered += 1
+        key = f"gathered-{self._num_gathered}"
+        if not self.is_first:
+            text = json.dumps(value)
+            parts = [text[i : i + _MAX_VALUE] for i in range(0, len(text), _MAX_VALUE)]
+            for number, part in enumerate(parts):
+                self._store.set(f"{key}-{self.number}-{number}", part)
+            self._store.set(f"{key}-{self.number}", json.dumps(len(parts)))
+            return []
+        with self._waiting(f"while the other ranks {what}"):
+            return [value, *(self._take(f"{key}-{number}") for number in range(1, self.size))]
+
+    def _take(self, key: str) -> Any:
+        """Remove a gathered value from the store, as soon as it is there."""
+        parts = [f"{key}-{number}" for number in range(self._await(key))]
+        text = b"".join(self._store.get(part) for part in parts)
+        for part in (key, *parts):
+            self._store.delete_key(part)
+        return json.loads(text)
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
         """The largest value of each of these numbers on any rank. All ranks call this together."""

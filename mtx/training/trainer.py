@@ -5,8 +5,8 @@ checkpoint holds only tensors and `State`, and a resumed run equals an uninterru
 waits for the device within a step: it reads the loss and the gradient norm of a step when they have arrived.
 
 With several ranks (`mtx.training.ranks`) each runs its share of a step's micro-batches. Then they agree on what one of
-them may have met alone (`_agree`), sum the gradients, and update their equal weights equally. Rank 0 validates, saves
-and reports; the others wait for it.
+them may have met alone (`_agree`), sum the gradients, and update their equal weights equally. All translate a part of
+the validation text; rank 0 alone scores, saves and reports, and the others wait for it.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ from mtx.training.schedule import learning_rate
 from mtx.training.sharding import Sharding, is_sharded
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
-from mtx.training.validation import deciding_metric, validate
+from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 logger = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class Trainer:
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
         return MetricsLogger(
             self.paths.metrics, state.step, self.planned_end()[0], self.deferred_errors, self._stopping.ends_at(state),
-            None if peak is None else flops / peak,
+            None if peak is None else flops / (peak * self.ranks.size),
             Hints(training.patience),
             self.paths.tensorboard if training.tensorboard else None,
         )  # fmt: skip
@@ -415,7 +415,10 @@ class Trainer:
     def _validate(self) -> None:
         """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""
         model = self._whole_model()
-        outcome = self.ranks.share("validates", lambda: self._validation_outcome(model))
+        self._report_updates()
+        started = time.monotonic()
+        parts = self.ranks.gather("validate", self._validation_part(model))
+        outcome = self.ranks.share("validates", lambda: self._validation_outcome(model, parts, started))
         if outcome["stop"] is not None:
             self._signals.stop = outcome["stop"]
             raise InterruptedTrainingError
@@ -424,30 +427,38 @@ class Trainer:
             self._stopping.agreed_s = outcome["elapsed_s"]
 
     def _whole_model(self) -> Transformer:
-        """The model that rank 0 validates; if it is divided, a copy. All ranks call this together."""
+        """The model to validate; if it is divided, a copy. All ranks call this together."""
         if self.sharding is None:
             return self.model
         weights = self.sharding.snapshot().weights
-        if not self.ranks.is_first:
-            return self.model
         model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        model.load_state_dict(weights)
+        if self.ranks.is_first:
+            model.load_state_dict(weights)
+        self.ranks.copy_from_first(parameter.detach() for parameter in model.parameters())
         return model
 
-    def _validation_outcome(self, model: Transformer) -> dict[str, Any]:
-        """Validate on this rank; returns the new state, or the signal that stopped it, for all ranks."""
-        stop = None
+    def _validation_part(self, model: Transformer) -> dict[str, Any]:
+        """What this rank does of a validation, or the signal that stopped it."""
         try:
-            self._validate_here(model)
+            with self._signals.interrupting():
+                max_tokens, ranks = self.config.data.max_tokens, self.ranks
+                return validate_part(model, self.data, max_tokens, ranks.number, ranks.size)
         except InterruptedTrainingError:
-            stop = self._signals.stop
+            return {"stop": self._signals.stop}
+
+    def _validation_outcome(self, model: Transformer, parts: list[dict[str, Any]], started: float) -> dict[str, Any]:
+        """On rank 0: the state after a validation, or the signal that stopped a rank, for all ranks."""
+        stop = max(part.get("stop", 0) for part in parts) or None
+        if stop is None:
+            try:
+                self._take_validation(model, parts, started)
+            except InterruptedTrainingError:
+                stop = self._signals.stop
         return {"stop": stop, "state": self.state.as_dict(), "elapsed_s": self._stopping.elapsed_s()}
 
-    def _validate_here(self, model: Transformer) -> None:
-        self._report_updates()
-        data = self.config.data
+    def _take_validation(self, model: Transformer, parts: list[dict[str, Any]], started: float) -> None:
         with self._signals.interrupting():
-            validation = validate(model, self.data, data.max_tokens, data.tgt, self._metric)
+            validation = validation_of(parts, self.data, self.config.data.tgt, self._metric, started)
         state, step = self.state, self.state.step
         is_best = validation.score > state.best_bleu
         self.state = replace(

@@ -1,12 +1,14 @@
-"""Validation: how well a model in training does on text that it does not learn from. Flow: model, data -> `Validation`.
+"""Validation: how well a model in training does on text that it does not learn from.
 
-The figures are computed in fp32, BLEU and chrF2 by greedy decoding.
+Flow: model, data -> the part of each rank (`validate_part`) -> `Validation` on rank 0. The figures are computed in
+fp32, BLEU and chrF2 by greedy decoding.
 """
 
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +18,7 @@ from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import pack_sentences, to_device
+from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
@@ -88,17 +91,36 @@ def deciding_metric(data: PreparedData, tgt: str) -> str:
     return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), tgt) else "bleu"
 
 
-def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str, metric: str) -> Validation:
-    """Validate `model`; this changes nothing, so it may be interrupted anywhere.
+def validate_part(
+    model: Transformer, data: PreparedData, max_tokens: int, number: int = 0, size: int = 1
+) -> dict[str, Any]:
+    """One rank's part of a validation, for `validation_of`; it changes nothing, so it may be interrupted anywhere.
+
+    Args:
+        number, size: of this rank, and of all.
+
+    Returns:
+        What JSON can hold: the nll summed over this rank's batches, their target tokens, and translations.
+    """
+    nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
+    translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
+    sources, rows = data.valid.src_texts(), deal(data.valid.src.lengths.tolist(), size)[number]
+    return {"nll": nll, "tokens": num_tokens, "hypotheses": translator.translate([sources[row] for row in rows])}
+
+
+def validation_of(
+    parts: Sequence[dict[str, Any]], data: PreparedData, tgt: str, metric: str, started: float
+) -> Validation:
+    """The validation that ranks have done in parts.
 
     Args:
         metric: see `deciding_metric`.
+        started: when, on the monotonic clock.
     """
-    started = time.monotonic()
-    nll = mean_nll(model, data.valid, data.tokenizer.pad_id)
-    translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
+    nll = sum(part["nll"] for part in parts) / max(1, sum(part["tokens"] for part in parts))
+    rows = deal(data.valid.src.lengths.tolist(), len(parts))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
-    hypotheses = metrics.normalize_lines(translator.translate(sources), form)
+    hypotheses = metrics.normalize_lines(collect([part["hypotheses"] for part in parts], rows), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
     chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None
@@ -108,19 +130,23 @@ def validate(model: Transformer, data: PreparedData, max_tokens: int, tgt: str, 
 
 
 @torch.no_grad()
-def mean_nll(model: Transformer, valid: TokenStore, pad_id: int) -> float:
-    """Unsmoothed nll per target token, `</s>` included; leaves the model in evaluation mode."""
+def summed_nll(model: Transformer, valid: TokenStore, pad_id: int, number: int = 0, size: int = 1) -> tuple[float, int]:
+    """Unsmoothed nll of one rank's batches and their target tokens, `</s>` included; the model is then in evaluation.
+
+    Args:
+        number, size: of this rank, and of all.
+    """
     model.eval()
     total, num_tokens = 0.0, 0
     ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
-    for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1):
+    for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1)[number::size]:
         src, tgt = (
             [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
         )
         batch = to_device(pack_sentences(src, tgt, pad_id), model.output_weight.device)
         total += float(batch_nll(model, batch))
         num_tokens += batch.num_tgt_tokens
-    return total / max(num_tokens, 1)
+    return total, num_tokens
 
 
 @torch.no_grad()

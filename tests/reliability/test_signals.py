@@ -22,7 +22,7 @@ from tests.reliability.marks import mark_calls, mark_times, num_marks, slow, slo
 from tests.rig import Rig, Start
 
 SEED = 11
-UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate"
+UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate_part"
 LEAVE = "mtx.run.directory:_remove_traces"
 PREPARE, SAVE, END = "mtx.data.preprocess:prepare", "mtx.training.checkpoint:save", "mtx.pipeline:finished"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there

@@ -18,7 +18,7 @@ from mtx.run.layout import RunLayout
 from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
-from mtx.training.validation import BATCH_TOKENS, validate
+from mtx.training.validation import BATCH_TOKENS, validate_part
 from tests.integration.commands import TINY, write_tsv
 
 MAX_TOKENS = 32
@@ -57,7 +57,7 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     assert table.shape == (MAX_TOKENS + EXTRA_LENGTH, 32)
     sources = run.data.valid.src.lengths
     assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
-    validate(run.model, run.data, MAX_TOKENS, "de", "bleu")
+    validate_part(run.model, run.data, MAX_TOKENS)
     longest = [9] * (MAX_TOKENS - 1) + [0]
     translator = Translator(run.model, run.data.tokenizer, MAX_TOKENS)
     translator.decode([longest], [[]])
