@@ -62,7 +62,9 @@ def main() -> None:
         started = time.perf_counter()
         sampler = BatchSampler(src, tgt, None, 1, arguments.batch_tokens)
         print(f"{arguments.pairs:,} pairs: sampler made in {time.perf_counter() - started:.1f} s", flush=True)
-        k, shape = micro_batch_shape(arguments.batch_tokens, 25_000, sampler.ratio, MAX_TOKENS, arguments.ranks)
+        k, shape = micro_batch_shape(
+            arguments.batch_tokens, 25_000, sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence, arguments.ranks
+        )
         plan(sampler, k, shape, arguments.steps)
         own, mapped = memory()
         print(f"memory for planning {own - before:.2f} GB; mapped lengths that were read {mapped:.2f} GB")

@@ -22,7 +22,7 @@ from mtx.config.schema import Config, ModelConfig
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
-from mtx.model.device import find_device
+from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training.loader import LoadedStep, load_steps
@@ -65,6 +65,7 @@ def work(job: "Job", started: float) -> dict[str, Any]:
     """
     torch.set_num_threads(job.threads)
     device = find_device(job.device)
+    use_device(device)
     if job.system == "machine":
         return describe_machine(device)
     config = settings.resolve(None, job.settings()).config

@@ -1,6 +1,6 @@
 """Computes the time of a training step on many H100s from published figures of the hardware. It measures nothing.
 
-    python scripts/simulate_scaling.py [--base-ms 56] [--big-ms 125]
+    python scripts/simulate_scaling.py [--base-ms 25.7] [--big-ms 67.9]
 
 --base-ms and --big-ms are the time of a step of 25,000 target tokens on one device. docs/scaling.md explains the
 arithmetic, and has the source of each number below. What the devices wait for each other is simulated: `assign` cuts
@@ -21,7 +21,7 @@ from mtx.model.transformer import Transformer
 
 TOKENS, MAX_TOKENS, MEAN_TOKENS, NUM_IDS = 25_000, 256, 27, 37_000
 MACHINE = 8  # devices
-BLOCK = 128  # positions of a block of an attention kernel
+BLOCK = 64  # positions of a block of an attention kernel
 VALIDATE_EVERY, CHECKPOINT_EVERY = 1000, 1500  # the defaults of mtx
 FIXED_COUNTS, PER_DEVICE_COUNTS = (1, 2, 4, 8, 16, 32, 64, 512), (1, 8, 64, 512)
 
@@ -123,8 +123,8 @@ def all_reduce_ms(num_bytes: int, devices: int, cluster: Cluster) -> float:
 
 
 def agreement_ms(devices: int, cluster: Cluster) -> float:
-    """The exchange of a few numbers by gloo, whose ring passes them on 2 (n - 1) times."""
-    return 2 * (devices - 1) * cluster.hop_us / 1e3
+    """The exchange of a few numbers by gloo, in rounds of doubling distance."""
+    return (devices - 1).bit_length() * cluster.hop_us / 1e3
 
 
 def compute_ms(model: Model, micro_steps: int, positions: int, cluster: Cluster) -> float:
@@ -170,7 +170,7 @@ def waiting(
 
 def step_shape(batch_tokens: int, devices: int) -> tuple[int, Shape]:
     """The micro-batches of a step as `mtx train` makes them, of at most 25,000 target tokens each."""
-    return micro_batch_shape(batch_tokens, TOKENS, 1.0, MAX_TOKENS, devices)
+    return micro_batch_shape(batch_tokens, TOKENS, 1.0, MAX_TOKENS, MEAN_TOKENS, devices)
 
 
 def step_time(model: Model, batch_tokens: int, devices: int, cluster: Cluster, wait: float = 1.0) -> StepTime:
@@ -225,14 +225,14 @@ def table(model: Model, counts: tuple[int, ...], per_device: bool, cluster: Clus
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--base-ms", type=float, default=56.0, help="a step of base on one device; default: %(default)s"
+        "--base-ms", type=float, default=25.7, help="a step of base on one device; default: %(default)s"
     )
-    parser.add_argument("--big-ms", type=float, default=125.0, help="a step of big; default: %(default)s")
+    parser.add_argument("--big-ms", type=float, default=67.9, help="a step of big; default: %(default)s")
     arguments = parser.parse_args()
     cluster = Cluster()
     models = (
-        Model("base", arguments.base_ms, 2.5, 9.0, 100_000),
-        Model("big", arguments.big_ms, 5.0, 18.0, 50_000),
+        Model("base", arguments.base_ms, 2.1, 2.9, 100_000),
+        Model("big", arguments.big_ms, 5.0, 5.6, 50_000),
     )
     for model in models:
         print(f"{model.name}: {model.num_parameters / 1e6:.1f}M parameters")
@@ -252,7 +252,7 @@ def main() -> None:
         "as above": cluster,
         "half the network": replace(cluster, network_gb_s=cluster.network_gb_s / 2),
         "a message between hosts takes 100 us": replace(cluster, hop_us=100.0),
-        "hosts agree in 9 rounds, not by a ring": replace(cluster, hop_us=cluster.hop_us * 9 / 1022),
+        "hosts agree by a ring of 1,022 messages": replace(cluster, hop_us=cluster.hop_us * 1022 / 9),
         "planning takes twice as long": replace(cluster, plan_ns=2 * cluster.plan_ns),
         "the report is renewed beside training": replace(cluster, report_s=0.0),
     }

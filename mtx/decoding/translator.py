@@ -23,7 +23,7 @@ from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOption
 from mtx.decoding.scoring import ForcedScore, score_pairs
 from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
-from mtx.model.device import attention_kernel, available_bytes, find_device, num_threads
+from mtx.model.device import attention_kernel, available_bytes, expand_segments, find_device, num_threads
 from mtx.model.inference import IncrementalModel
 from mtx.model.kv_cache import COLUMNS_AT_A_TIME
 from mtx.model.transformer import Transformer
@@ -94,6 +94,7 @@ class Translator(TextTranslator):
         if not path.is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
         loaded = storage.load(model_directory(path))
+        expand_segments(place)
         info = loaded.info
         options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
         config = loaded.model.config

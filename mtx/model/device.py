@@ -28,18 +28,13 @@ _NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it ex
 
 
 def find_device(name: str) -> torch.device:
-    """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`; a GPU is set up for its memory.
+    """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
+
+    This opens no GPU, so that a GPU that takes one process at a time can first be tried out in another one.
 
     Raises:
         UsageError: this machine has no such device; nothing falls back silently.
     """
-    device = _find_device(name)
-    if device.type == "cuda":
-        _expand_segments(device)
-    return device
-
-
-def _find_device(name: str) -> torch.device:
     if name == "auto":
         reason = unusable_gpu() or (unsupported_gpu(0) if torch.cuda.is_available() else None)
         if reason:
@@ -143,13 +138,13 @@ def _runs(kernel: re.Match[str], capability: tuple[int, int]) -> bool:
     return capability[0] == made_for[0] and capability[1] >= made_for[1]
 
 
-def _expand_segments(device: torch.device) -> None:
+def expand_segments(device: torch.device) -> None:
     """Lets torch's blocks of GPU memory grow, so that freed memory is not lost between blocks of other sizes.
 
     A setting of the user stands. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
     is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    if is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
+    if device.type != "cuda" or is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
         return
     change: Any = torch._C._accelerator_setAllocatorSettings
     change("expandable_segments:True")
@@ -161,9 +156,10 @@ def _expand_segments(device: torch.device) -> None:
 
 
 def use_device(device: torch.device) -> None:
-    """Makes a CUDA device that of this thread; a new thread has cuda:0, whatever its parent has."""
+    """Makes a CUDA device that of this thread, which has cuda:0 whatever its parent has, and sets up its memory."""
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
+    expand_segments(device)
 
 
 def total_bytes(device: torch.device) -> int | None:

@@ -71,9 +71,9 @@ def test_no_grid_has_too_many_blocks(batch: int, longest: int, mean: float) -> N
 @pytest.mark.parametrize("num_ranks, k", [(1, 3), (2, 4), (3, 3), (4, 4), (5, 5)])
 def test_each_rank_has_as_many_micro_batches(num_ranks: int, k: int) -> None:
     """25,000 tokens need three micro-batches of at most 8,400; with more ranks, the next multiple of their number."""
-    num_micro_batches, shape = micro_batch_shape(25_000, 8400, 1.0, 256, num_ranks)
+    num_micro_batches, shape = micro_batch_shape(25_000, 8400, 1.0, 256, None, num_ranks)
     assert num_micro_batches == k
-    assert shape == micro_batch_shape(25_000, -(-25_000 // k), 1.0, 256)[1]
+    assert shape == micro_batch_shape(25_000, -(-25_000 // k), 1.0, 256, None)[1]
 
 
 def test_a_shape_fits_what_leaves_room_for_the_dummies() -> None:
@@ -134,7 +134,7 @@ def test_rounds_deal_one_sentence_to_each_micro_batch() -> None:
 def test_many_micro_batches_are_dealt_in_rounds_and_not_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     src, tgt = random_lengths(20_000, seed=5)
     plan = sampler(src, tgt, batch_tokens=64 * 2000)
-    k, shape = micro_batch_shape(64 * 2000, 2000, plan.ratio, 64, num_ranks=64)
+    k, shape = micro_batch_shape(64 * 2000, 2000, plan.ratio, 64, None, num_ranks=64)
     monkeypatch.setattr(packing, "_distribute", None)  # it takes time that grows with the square of k
     num_dealt = 0
     for step in steps(plan, SamplerState(), 5):

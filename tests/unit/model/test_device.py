@@ -64,7 +64,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda number: capability)
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda number: "NVIDIA GeForce GTX 970")
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: list(architectures))
-        monkeypatch.setattr(device, "_expand_segments", lambda device: None)
 
     return install
 
@@ -111,6 +110,15 @@ def test_which_gpus_a_build_of_torch_has_kernels_for(
     assert find_device("auto").type == ("cuda" if is_usable else "cpu")
 
 
+def test_looking_for_a_gpu_does_not_open_it(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in exclusive mode could not be tried out by another process then."""
+    gpu((9, 0), *WHEEL)
+    for name in ("memory_reserved", "set_device", "mem_get_info"):
+        monkeypatch.setattr(torch.cuda, name, None)
+    monkeypatch.setattr(torch, "empty", None)
+    assert find_device("cuda:0") == torch.device("cuda:0")
+
+
 @pytest.mark.parametrize("works", [True, False])
 def test_memory_grows_where_the_gpu_can(monkeypatch: pytest.MonkeyPatch, works: bool) -> None:
     settings: list[str] = []
@@ -124,17 +132,17 @@ def test_memory_grows_where_the_gpu_can(monkeypatch: pytest.MonkeyPatch, works: 
     monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", settings.append)
     monkeypatch.setattr(torch, "empty", empty)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
-    device._expand_segments(torch.device("cuda"))
+    device.expand_segments(torch.device("cuda"))
     assert settings == ["expandable_segments:True", *["expandable_segments:False"] * (not works)]
     with monkeypatch.context() as patch:  # an allocation in memory that torch has already shows nothing
         patch.setattr(torch.cuda, "memory_reserved", lambda device: 1 << 21)
-        device._expand_segments(torch.device("cuda"))
+        device.expand_segments(torch.device("cuda"))
         assert len(settings) == 2 - works
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
         with monkeypatch.context() as patch:
             patch.setenv(name, "max_split_size_mb:512")
             settings.clear()
-            device._expand_segments(torch.device("cuda"))
+            device.expand_segments(torch.device("cuda"))
             assert settings == []
 
 

@@ -72,7 +72,7 @@ def test_ranks_take_the_micro_batches_in_turn_and_empty_ones_fill_up(
         return [*groups[:-1], groups[-1][:1], groups[-1][1:]]
 
     monkeypatch.setattr(loader, "assign", one_too_many)
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, sampler(store).ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, sampler(store).ratio, MAX_TOKENS, None)
     alone, *by_rank = (
         [s.micro_batches for s in load_steps(store, sampler(store), SamplerState(), 9, k, shape, False, rank, size)]
         for rank, size in [(0, 1), *((rank, num_ranks) for rank in range(num_ranks))]
@@ -142,6 +142,6 @@ def test_page_locked_memory_belongs_to_the_callers_device(store: TokenStore, mon
     monkeypatch.setattr(torch.cuda, "set_device", lambda n: devices.append((threading.current_thread().name, n)))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     plan = sampler(store)
-    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS, plan.ratio, MAX_TOKENS)
+    _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS, plan.ratio, MAX_TOKENS, None)
     loaded = list(load_steps(store, plan, SamplerState(), 2, 1, shape, pin=True))
     assert len(loaded) == 2 and devices == [("mtx-loader_0", 3)]
