@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from mtx import checks
+from mtx.config import settings
+from mtx.config.fixed import differences
 from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
@@ -23,7 +25,7 @@ from mtx.decoding.dealing import collect, deal
 from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
-from mtx.errors import DamagedFileError, MtxError
+from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import Translate, translate_and_score
 from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
@@ -117,6 +119,9 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
         raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
     if data.sha256 != sha256:
         raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
+    if others := differences(settings.load(paths.config), config):
+        key, of_first, own = others[0]
+        raise UsageError(f"{key} is {own} here and {of_first} on rank 0", "the same command on all machines")
     ranks.connect(device)
     trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
     trainer.resume()

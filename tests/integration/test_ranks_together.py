@@ -181,6 +181,17 @@ def test_a_full_disk_on_rank_0_lets_all_train_on_and_ends_all_alike(run: Path, c
     assert [event["step"] for event in events(run) if event["event"] == "train"][-1] == 40
 
 
+def test_ranks_with_other_settings_are_refused(run: Path, corpus: Path, tmp_path: Path) -> None:
+    def elsewhere(rank: int) -> Any:
+        return partial(os.chdir, tmp_path / str(rank))
+
+    for rank in range(2):
+        (tmp_path / str(rank)).mkdir()
+        (tmp_path / str(rank) / "own.yaml").write_text(f"training: {{clip_norm: {rank + 1}}}")
+    team = start_ranks(2, "own.yaml", *TINY, f"data.train={corpus}", f"run_dir={run}", first=elsewhere)
+    check_one_error(team, 2, "rank 1 on ", "training.clip_norm is 2.0 here and 1.0 on rank 0")
+
+
 def test_a_disk_that_is_not_shared_is_told(run: Path, corpus: Path, tmp_path: Path) -> None:
     def elsewhere(rank: int) -> Any:
         return partial(os.chdir, tmp_path / str(rank))
