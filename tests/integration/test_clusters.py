@@ -1,0 +1,108 @@
+"""The commands of docs/clusters.md, on this machine: torchrun twice, and the SLURM script with stand-ins for SLURM."""
+
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.integration.commands import ENVIRONMENT, TINY, events, wait_until
+
+pytestmark = [
+    pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+]  # fmt: skip
+TEXT = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+COMMAND = "mtx train big data.dir=/shared/text run_dir=/shared/runs/big"
+STAND_INS = {
+    "mtx": 'exec "$PYTHON" -m mtx "$@"',
+    "srun": """
+        for task in 0 1; do
+            SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & tasks+=($!)
+        done
+        echo "${tasks[@]}" > "$SPOOL/tasks"
+        code=0
+        for task in "${tasks[@]}"; do wait "$task"; last=$?; [ "$last" -gt "$code" ] && code=$last; done
+        exit "$code" """,
+    "scancel": '[ "$*" = "--signal=TERM 7" ] && kill -TERM $(cat "$SPOOL/tasks")',
+    "scontrol": '[ "$*" = "show hostnames nodes" ] && echo 127.0.0.1 || echo "$*" >> "$SPOOL/requeued"',
+}
+
+
+def block(language: str, part: str) -> str:
+    """The block of code of the document that has this in it."""
+    (found,) = (code for code in re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL) if part in code)
+    return str(found)
+
+
+def settings(run: Path, corpus: Path, *more: str) -> str:
+    words = [*TINY, f"data.train={corpus}", f"run_dir={run}", *more]
+    return f"mtx train {shlex.join(words)}"
+
+
+def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path: Path) -> None:
+    spool, run = tmp_path / "spool", tmp_path / "run"
+    spool.mkdir()
+    for name, text in STAND_INS.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {
+        **ENVIRONMENT, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable, "SPOOL": str(spool),
+        "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "nodes", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2",
+    }  # fmt: skip
+
+    def submit(*more: str) -> "subprocess.Popen[bytes]":
+        script = tmp_path / "job.sh"
+        script.write_text(block("bash", COMMAND).replace(COMMAND, settings(run, corpus, *more)))
+        return subprocess.Popen(["bash", str(script)], env=environment, stderr=subprocess.PIPE)
+
+    job = submit("training.max_steps=100000", "training.validate_every=100000")
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, job)
+    job.send_signal(signal.SIGUSR1)
+    _, err = job.communicate(timeout=90)
+    assert job.returncode == 143 and "everything is saved" in err.decode(), err.decode()
+    assert (spool / "requeued").read_text() == "requeue 7\n"
+
+    last = max(event["step"] for event in events(run) if "step" in event)
+    job = submit(f"training.max_steps={last + 3}", "training.validate_every=100000")
+    _, err = job.communicate(timeout=90)
+    assert job.returncode == 0, err.decode()
+    assert (spool / "requeued").read_text() == "requeue 7\n", "a finished job is not given back"
+    starts = [event for event in events(run) if event["event"] == "start"]
+    assert [start["ranks"] for start in starts] == [2, 2] and starts[1]["step"] >= 4
+
+
+def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    command = block("", "--rdzv-endpoint").replace(COMMAND, settings(run, corpus))
+    for written, here in (("FIRST_MACHINE:29500", f"127.0.0.1:{port}"), ("nproc-per-node=8", "nproc-per-node=1")):
+        assert written in command
+        command = command.replace(written, here)
+    torchrun = command.replace("torchrun", f"{shlex.quote(sys.executable)} -m torch.distributed.run", 1)
+    machines = [
+        subprocess.Popen(["bash", "-c", torchrun], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    outputs = [machine.communicate(timeout=120) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], outputs
+    assert b"".join(out for out, _ in outputs).startswith(b"heldout BLEU ")
+    (start,) = (event for event in events(run) if event["event"] == "start")
+    assert start["ranks"] == 2
+
+
+def test_the_kubernetes_job_is_whole() -> None:
+    job = yaml.safe_load(block("yaml", "PyTorchJob"))
+    replicas = job["spec"]["pytorchReplicaSpecs"]
+    assert replicas["Master"] == replicas["Worker"]
+    pod = replicas["Master"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["torchrun", "-m", *COMMAND.split()]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert job["spec"]["nprocPerNode"] == str(container["resources"]["limits"]["nvidia.com/gpu"])
