@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 ]  # fmt: skip
 TEXT = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
-COMMAND = "mtx train big data.dir=/shared/text run_dir=/shared/runs/big"
+COMMAND = "mtx train wmt14-en-de-base data.dir=/shared/text run_dir=/shared/runs/base"
 STAND_INS = {
     "mtx": 'exec "$PYTHON" -m mtx "$@"',
     "srun": """
