@@ -1,15 +1,18 @@
 """Tiny models and batches that several tests share."""
 
+import math
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.decoding.batches import to_tensors
+from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import Transformer
 
 torch.set_num_threads(1)  # models are tiny: a second thread only waits
@@ -67,3 +70,13 @@ def random_batch(
     src_lengths: Sequence[int], tgt_lengths: Sequence[int], num_ids: int = 13, seed: int = 5, tail: int = 0
 ) -> PackedBatch:
     return batch_of(random_ids(src_lengths, num_ids, seed), random_ids(tgt_lengths, num_ids, seed + 1), num_ids, tail)
+
+
+def dense(layout: BlockLayout, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+    """Attention in which each query sees its range of keys, without blocks; the kernels need triton."""
+    q, *rest = queries.unbind(1)
+    k, v = rest if keys_values is None else keys_values.unbind(1)
+    keys, (first, end) = torch.arange(len(k)), layout.key_ranges[:, :, None]
+    scores = torch.einsum("nhk,mhk->hnm", q, k) * q.shape[-1] ** -0.5
+    weights = torch.softmax(scores.masked_fill((keys < first) | (keys >= end), -math.inf), -1)
+    return torch.einsum("hnm,mhk->nhk", weights, v)

@@ -155,7 +155,7 @@ class Heartbeat:
         """Open the other ranks' processes on this machine."""
         if self._machine is None or len(self._processes) >= self._world.local_size - 1:
             return
-        for line in self._store.get(self._machine).decode().splitlines():
+        for line in filter(None, self._store.get(self._machine).decode().split("\n")):
             rank, pid = map(int, line.split())
             if rank != self._world.rank and rank not in self._processes:
                 try:
@@ -231,6 +231,8 @@ class Heartbeat:
             where = f"; rank {self._world.rank} ends {_doing(vars(self._progress))}"
         else:
             name, beat = self.name_of(rank), self._beat_of(rank)
+            if beat and self._progress.step > beat["step"]:  # ranks take steps together, and a beat may be 2 s old
+                beat = {**beat, "step": self._progress.step, "phase": TRAINS}
             where = f" {_doing(beat)}; all ranks end" if beat else "; all ranks end"
         by = self._world.rank
         return {"message": f"{name} {how}{where}", "help": HELP, "exit_code": 1, "rank": rank, "by": by}

@@ -132,7 +132,10 @@ class Ranks:
         return self._heartbeat.name_of(rank)
 
     def named(self, error: BaseException) -> BaseException:
-        """The error of the rank that caused this error, if it is of a connection that was lost within the model."""
+        """The error of the rank that caused this error, if it is of a connection that was lost."""
+        if isinstance(error, dist.DistError):  # the store does not answer
+            assert self._heartbeat is not None
+            return _HeardError(self._heartbeat.store_lost())
         is_connection = isinstance(error, RuntimeError) and any(name in str(error) for name in ("gloo", "NCCL"))
         return self._why_lost(error) if is_connection and not is_out_of_memory(error) else error
 

@@ -20,10 +20,12 @@ from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.files import durable
+from mtx.model.attention_kernels import BlockLayout
 from mtx.run.layout import RunLayout
 from mtx.training import fast_path, runtime, trial_process
 from mtx.training.runtime import RuntimeChoices, choose_runtime, read_runtime, record_check, write_runtime
 from tests.integration.commands import TINY, write_tsv
+from tests.models import dense
 from tests.unit.training.test_micro_step import dense_varlen_attn
 from tests.unit.training.trials import FaultyTrial
 
@@ -49,6 +51,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     kernels: Any = ModuleType("torch.nn.attention.varlen")
     kernels.varlen_attn = dense_varlen_attn
     monkeypatch.setitem(sys.modules, kernels.__name__, kernels)
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
     monkeypatch.setattr(runtime, "cuda_versions", lambda device: dict(versions))
     monkeypatch.setattr(
         fast_path, "attention_kernel", lambda device, precision, *_: {"bf16": "varlen"}.get(precision, "padded")
@@ -171,6 +174,7 @@ def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(
     before = choose.paths.chosen.read_text()
     monkeypatch.setattr(fast_path, "attention_kernel", lambda *_: "padded")  # device=cpu, or a GPU without the kernel
     assert choose({}).parts == ("bf16",) and choose.num_trials == 0
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
     monkeypatch.setattr(runtime, "cuda_versions", lambda device: None)
     found = choose({}, device="cpu")
     assert (found.kernel, found.graph, found.compile) == ("padded", False, False) and choose.num_trials == 0

@@ -17,7 +17,7 @@ from mtx.files import durable, text_files
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import RunLayout
 from mtx.training.micro_step import MicroStep
-from mtx.training.runtime import RuntimeChoices
+from mtx.training.runtime import RuntimeChoices, write_runtime
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
 
@@ -44,6 +44,7 @@ def trainer(prepared: RunLayout, root: Path, micro_batch_tokens: int = 96) -> Tr
     data: PreparedData = load_prepared(prepared.data)
     chosen = RuntimeChoices("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
     root.mkdir(exist_ok=True)
+    write_runtime(RunLayout(root).chosen, chosen)
     run = Trainer(settings.load(prepared.config), chosen, data, RunLayout(root))
     run.resume()
     return run

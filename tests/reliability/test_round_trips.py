@@ -232,7 +232,7 @@ def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tal
 
     def check(given: tuple[str, Any]) -> None:
         key, value = given
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
         try:
             config = Config.model_validate(nested({key: value}))
         except ValidationError:

@@ -1,6 +1,5 @@
 """The form of the model for the compiled step on CUDA gives the numbers of the plain one; the ranges of its layouts."""
 
-import math
 from typing import Any
 
 import pytest
@@ -12,19 +11,9 @@ from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
-from tests.models import random_batch, tiny_model
+from tests.models import dense, random_batch, tiny_model
 
 SRC, TGT = [7, 1, 12, 3, 2], [5, 2, 3, 14, 1]
-
-
-def dense(layout: BlockLayout, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-    """Attention in which each query sees its range of keys, without blocks; the kernels need triton."""
-    q, *rest = queries.unbind(1)
-    k, v = rest if keys_values is None else keys_values.unbind(1)
-    keys, (first, end) = torch.arange(len(k)), layout.key_ranges[:, :, None]
-    scores = torch.einsum("nhk,mhk->hnm", q, k) * q.shape[-1] ** -0.5
-    weights = torch.softmax(scores.masked_fill((keys < first) | (keys >= end), -math.inf), -1)
-    return torch.einsum("hnm,mhk->nhk", weights, v)
 
 
 def test_the_ranges_of_self_attention_are_the_sentences() -> None:

@@ -59,7 +59,7 @@ def model() -> Iterator[Any]:
 
 
 def train(model: Any) -> None:
-    micro_step, optimizer = MicroStep(model.train(), 0.1, "fp32"), new_optimizer(model)
+    micro_step, optimizer = MicroStep(model.train(), 0.1, "fp32"), new_optimizer(list(model.parameters()))
     micro_step.start_step()
     micro_step(random_batch([5, 3, 8], [4, 6, 2], NUM_IDS, tail=4), 0.1)
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
