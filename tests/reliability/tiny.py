@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,20 +76,20 @@ class Done:
     sentences: tuple[Any, ...]
 
 
-def log_steps(log: Path) -> None:
-    """In a new process: append each update that is done to `log`, before anything can be saved of it."""
+def log_steps(log: Path, is_begun: bool = False) -> None:
+    """In a new process: append each update that is done, or begun, to `log`, before anything can be saved of it."""
     from mtx.training.trainer import Trainer
 
     original = Trainer.update
 
     @functools.wraps(original)
     def update(self: Any, loaded: Any, step: int, rate: float) -> Any:
-        figures = original(self, loaded, step, rate)
-        if figures is not None:
+        figures = None if is_begun else original(self, loaded, step, rate)
+        if is_begun or figures is not None:
             sentences = [pair for batch in loaded.micro_batches for pair in _sentences(batch)]
             line = json.dumps([time.monotonic(), os.getpid(), step, self.state.position.epoch, sentences])
             os.write(fd, f"{line}\n".encode())
-        return figures
+        return original(self, loaded, step, rate) if is_begun else figures
 
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     Trainer.update = update  # type: ignore[method-assign]
@@ -124,21 +124,26 @@ def count_steps(log: Path) -> int:
 
 def check_lineage(log: Path, run: Path) -> None:
     """Every step learned from the same sentences whenever it was done, and each epoch from every pair exactly once."""
+    check_steps(((done.step, done.sentences) for done in steps_done(log)), run)
+
+
+def check_steps(taken: Iterable[tuple[int, tuple[Any, ...]]], run: Path) -> None:
+    """See `check_lineage`; `taken` has steps and their sentences, a step as often as it was taken."""
     by_step: dict[int, tuple[Any, ...]] = {}
-    for done in steps_done(log):
-        assert by_step.setdefault(done.step, done.sentences) == done.sentences, f"step {done.step} differs"
+    for step, sentences in taken:
+        assert by_step.setdefault(step, sentences) == sentences, f"step {step} differs"
     assert sorted(by_step) == list(range(1, MAX_STEPS + 1))
     everything = all_pairs(run)
     missing = Counter(everything)
     num_epochs = 0
     for step in range(1, MAX_STEPS + 1):
-        taken = Counter(by_step[step])
-        if taken.total() >= missing.total():  # the epoch ends within this step, or with it
-            assert not missing - taken, f"an epoch ends at step {step} without {missing - taken}"
-            taken, missing = taken - missing, Counter(everything)
+        found = Counter(by_step[step])
+        if found.total() >= missing.total():  # the epoch ends within this step, or with it
+            assert not missing - found, f"an epoch ends at step {step} without {missing - found}"
+            found, missing = found - missing, Counter(everything)
             num_epochs += 1
-        assert not taken - missing, f"step {step} takes again {taken - missing}"
-        missing -= taken
+        assert not found - missing, f"step {step} takes again {found - missing}"
+        missing -= found
     assert num_epochs >= 2
 
 
