@@ -34,8 +34,9 @@ def doctor(
     """Report packages, CPU, GPU, memory and disk, and try a matrix product and the fast path of training."""
     system_memory.check_address_space()
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
-    facts["disk"], facts["device"] = _disk(run_dir), _device(device)
-    facts["fast_path"] = _fast_path(device, facts["device"]["precision"])
+    facts["disk"] = _disk(run_dir)
+    fast_path = _fast_path(device)  # in a process of its own, before this one opens a GPU that may allow only one
+    facts |= {"device": _device(device), "fast_path": fast_path}
     if as_json:
         print_json(facts)
         return
@@ -124,19 +125,19 @@ def _device(name: str) -> dict[str, Any]:
     return {"name": str(device), "precision": precision, "gflops": gflops}
 
 
-def _fast_path(name: str, precision: str) -> dict[str, Any]:
+def _fast_path(name: str) -> dict[str, Any]:
     """What `mtx train` would find out at its first start on this device, for a model of two base layers a side."""
     import time
 
     from mtx.config.schema import ModelConfig
-    from mtx.model.device import find_device
+    from mtx.model.device import fast_precision, find_device
     from mtx.training.fast_path import Task, find_sound_parts, listed, parts_for
 
     device = find_device(name)
     if device.type != "cuda":
         return {"missing": f"{device} has no fast path to check, only CUDA has"}
     model = ModelConfig.model_validate({"preset": "base", "num_encoder_layers": 2, "num_decoder_layers": 2})
-    parts = parts_for(device, precision, model, False, True)
+    parts = parts_for(device, fast_precision(device), model, False, True)
     if not parts:
         return {"missing": "in fp32; the fast path needs compute capability 8.0"}
     started = time.perf_counter()

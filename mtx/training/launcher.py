@@ -56,17 +56,27 @@ def launch(size: int, arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
-    """In the block, a signal to this process goes to all ranks, which decide what it means."""
+    """In the block, a signal to this process goes to all ranks, which decide what it means; Ctrl-Z stops them too."""
 
-    def pass_on(number: int, frame: FrameType | None) -> None:
+    def send(number: int) -> list[int]:
         ranks = [worker.id for worker in agent.get_worker_group().workers if worker.id is not None]
         for process in ranks:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(process, number)
-        if not ranks and number in STOPPING_SIGNALS:
+        return ranks
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        if not send(number) and number in STOPPING_SIGNALS:
             raise TerminatedError(number)
 
+    def pause(number: int, frame: FrameType | None) -> None:
+        send(signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process goes on
+        send(signal.SIGCONT)
+
     old = {number: signal.signal(number, pass_on) for number in _PASSED_ON if _is_heard(number)}
+    if hasattr(signal, "SIGTSTP"):
+        old[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, pause)
     try:
         yield
     finally:

@@ -185,6 +185,23 @@ def test_a_stopped_first_rank_is_named_by_the_launcher_of_one_machine(corpus: Pa
     assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
 
 
+def state(pid: int) -> str:
+    """`T` of a process that is stopped; see proc(5)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def test_ctrl_z_stops_all_ranks_until_the_launcher_goes_on(corpus: Path, tmp_path: Path) -> None:
+    process = start_training(corpus, tmp_path / "run", "--devices", 2)
+    pids = [process.pid, *children(process)]
+    process.send_signal(signal.SIGTSTP)
+    wait_until(lambda: all(state(pid) == "T" for pid in pids), process)
+    process.send_signal(signal.SIGCONT)
+    wait_until(lambda: all(state(pid) != "T" for pid in pids), process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=2 * NAMED_S)
+    assert process.returncode == 143, err.decode()
+
+
 def test_ranks_without_their_launcher_end(corpus: Path, tmp_path: Path) -> None:
     process = start_training(corpus, tmp_path / "run", "--devices", 2)
     ranks = children(process)
