@@ -1,6 +1,6 @@
 """Computes the time of a training step on many H100s from published figures of the hardware. It measures nothing.
 
-    python scripts/simulate_scaling.py [--base-ms 25.7] [--big-ms 67.9]
+    python scripts/simulate_scaling.py [--base-ms 26.0] [--big-ms 68.5]
 
 --base-ms and --big-ms are the time of a step of 25,000 target tokens on one device. docs/scaling.md explains the
 arithmetic, and has the source of each number below. What the devices wait for each other is simulated: `assign` cuts
@@ -225,14 +225,14 @@ def table(model: Model, counts: tuple[int, ...], per_device: bool, cluster: Clus
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--base-ms", type=float, default=25.7, help="a step of base on one device; default: %(default)s"
+        "--base-ms", type=float, default=26.0, help="a step of base on one device; default: %(default)s"
     )
-    parser.add_argument("--big-ms", type=float, default=67.9, help="a step of big; default: %(default)s")
+    parser.add_argument("--big-ms", type=float, default=68.5, help="a step of big; default: %(default)s")
     arguments = parser.parse_args()
     cluster = Cluster()
     models = (
         Model("base", arguments.base_ms, 2.1, 2.9, 100_000),
-        Model("big", arguments.big_ms, 5.0, 5.6, 50_000),
+        Model("big", arguments.big_ms, 5.0, 5.8, 50_000),
     )
     for model in models:
         print(f"{model.name}: {model.num_parameters / 1e6:.1f}M parameters")
