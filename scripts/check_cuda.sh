@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
-# Checks mtx on a machine with CUDA. It runs the tests that need CUDA, times attention kernels, compares the training
-# and translation speed with that of other systems, then trains whole runs and prints their wall time, score, speed and
-# stalls. It takes half an hour or more. STAGES names the stages to run.
+# Checks mtx on a machine with CUDA: `mtx doctor`, the tests that need CUDA or triton, the time of attention kernels,
+# training and translation speed beside other systems, a run on two GPUs, then whole runs with their wall time, score,
+# speed and stalls. It takes half an hour or more. STAGES names the stages to run. Without a GPU, this tries most:
+#   DEVICE=cpu PRESETS=tiny TRANSLATE_PRESET=tiny TRANSLATE_LINES=64 KERNEL_TOKENS=512 SECONDS_EACH=2
 #   scripts/check_cuda.sh [PYTHON] [MULTI30K_DIR [LOWERCASED_MULTI30K_DIR]]
-#   STAGES="tests kernels" scripts/check_cuda.sh
+#   STAGES="doctor tests kernels" scripts/check_cuda.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3} multi30k=${2:-} lowercased=${3:-}
-stages=" ${STAGES:-tests kernels speed translate demo multi30k lc long} "
+stages=" ${STAGES:-doctor tests kernels speed translate devices demo multi30k lc long} "
 device=${DEVICE:-cuda} seconds=${SECONDS_EACH:-20} long_limit=${LONG_LIMIT:-10m}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -28,21 +29,48 @@ train() { # NAME RECIPE SETTINGS...: trains a run and writes its wall time
     echo "$started $EPOCHREALTIME" > "$out/$name.time"
 }
 
-if has tests; then "$python" -m pytest -q -m gpu tests/gpu; fi
-if has kernels; then "$python" scripts/bench_attention.py --device "$device"; fi
+if has doctor; then "$python" -m mtx doctor "$out" --device "$device"; fi
+if has tests; then
+    "$python" -m pytest -q -rs tests/unit/model/test_block_kernels.py
+    if [ "${device%%:*}" = cuda ]; then "$python" -m pytest -q -rs -m gpu tests/gpu; fi
+fi
+if has kernels; then "$python" scripts/bench_attention.py --device "$device" --tokens "${KERNEL_TOKENS:-25088}"; fi
 if has speed; then
     for preset in ${PRESETS:-base big}; do
         "$python" scripts/bench_train.py --device "$device" --preset "$preset" --seconds "$seconds" --json "$out/$preset.json"
-        "$python" - "$out/$preset.json" <<'PY'
+        "$python" - "$out/$preset.json" "$device" <<'PY'
 import json, sys
-rows = {row["system"]: row["tgt_tokens_per_s"] for row in json.load(open(sys.argv[1]))["rows"]}
-print(f"the paper's base run (100,000 steps of 25,000 target tokens) would take {2.5e9 / rows['mtx'] / 60:.0f} min at this rate")
+from mtx.model.device import find_device, peak_flops
+row = next(row for row in json.load(open(sys.argv[1]))["rows"] if row["system"] == "mtx")
+rate, peak = row["tgt_tokens_per_s"], peak_flops(find_device(sys.argv[2]), "bf16")
+share = f"{rate * row['model_flops_per_tgt_token'] / peak:.1%}" if peak else "an unknown share"
+print(f"mtx: {share} of the peak in bf16 that the maker states; the paper's base run (100,000 steps of 25,000 target "
+      f"tokens) would take {2.5e9 / rate / 60:.0f} min at this rate")
 PY
     done
 fi
-if has translate "$multi30k"; then # real sentences, random weights
-    "$python" scripts/bench_translate.py --preset "${TRANSLATE_PRESET:-base}" --src "$multi30k/train.en.gz" --lines "${TRANSLATE_LINES:-20000}" \
+if has translate; then # random weights; random words where no text is given
+    text=$multi30k/train.en.gz lines=${TRANSLATE_LINES:-20000}
+    if [ -z "$multi30k" ]; then
+        text=$out/words.txt
+        "$python" - "$text" "$lines" <<'PY'
+import random, sys
+rng = random.Random(1)
+words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(20_000)]
+with open(sys.argv[1], "w") as file:
+    for _ in range(int(sys.argv[2])):
+        print(" ".join(rng.choices(words, k=max(2, min(60, int(rng.lognormvariate(2.9, 0.5)))))), file=file)
+PY
+    fi
+    "$python" scripts/bench_translate.py --preset "${TRANSLATE_PRESET:-base}" --src "$text" --lines "$lines" \
         --systems mtx-torch-bf16,mtx-torch-fp32,transformers --repeats 1 --device "$device" --json "$out/translate.json"
+fi
+if has devices; then
+    if [ "${device%%:*}" = cuda ] && [ "$("$python" -c "import torch; print(torch.cuda.device_count())")" -lt 2 ]; then
+        echo "devices: left out: there is one GPU, and NCCL takes no two processes on one" >&2
+    else
+        train devices demo --devices 2
+    fi
 fi
 if has demo; then train demo demo; fi
 if has multi30k "$multi30k"; then train multi30k multi30k-en-de data.dir="$multi30k"; fi

@@ -12,19 +12,18 @@ compared line by line.
 import argparse
 import sys
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from traced_step import NUM_IDS, Kernel, TrainingStep, traced
 
+from mtx.model import block_kernels
+from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import training_flops
 
 PEAK_FLOPS, PEAK_BYTES = 989e12, 3.35e12  # of an H100 SXM, dense bf16, a second
-PRODUCT_EFFICIENCY, MEMORY_EFFICIENCY, ATTENTION_EFFICIENCY = 0.75, 0.85, 0.35  # assumed shares of these peaks
+PRODUCT_EFFICIENCY, MEMORY_EFFICIENCY, ATTENTION_EFFICIENCY = 0.75, 0.85, 0.20  # assumed shares of these peaks
 LAUNCH_S = 1.5e-6  # assumed time from one kernel to the next within a graph
-EMPTY_BLOCK_S = 2.2e-9  # assumed time of a block of the attention kernel for a sentence that is not there
-TILE = 128  # queries and keys that a block of the attention kernel takes at once
-BACKWARD_GRIDS, BACKWARD_FLOPS = 3, 2.5  # of attention, times those of its forward pass
+TILE_PRODUCTS = {"_forward": 2, "_backward_of_queries": 3, "_backward_of_keys": 4}  # of mtx.model.block_kernels
 PARTS = "forward", "backward", "graph", "host"
 KINDS = "product", "attention", "generated", "operation"
 SMALLEST_MS = 0.05  # lines with less are summed up
@@ -42,11 +41,6 @@ class Row:
     flops: float = 0.0
     seconds: float = 0.0
 
-    @property
-    def is_odd(self) -> bool:
-        """Whether a product has a size that is no multiple of 8, and so runs slower in bf16."""
-        return any(int(size) % 8 for shape in self.name.split()[1:] for size in shape.split("x"))
-
     def add(self, other: "Row") -> None:
         self.launches += other.launches
         self.bytes += other.bytes
@@ -54,37 +48,41 @@ class Row:
         self.seconds += other.seconds
 
 
-class Sentences:
-    """The lengths of a step's sentences, on which the work of attention depends."""
+class Attention:
+    """The layouts of a step's attention, on which its work depends."""
 
     def __init__(self, step: TrainingStep):
         batch = step.loaded.micro_batches[0]
-        offsets = batch.tgt_offsets.tolist()
-        self.lengths = [end - start for start, end in pairwise(offsets) if end > start]
-        self.room, self.longest = len(offsets) - 1, batch.max_tokens
+        src, tgt = (batch.src_offsets, len(batch.src_ids)), (batch.tgt_offsets, len(batch.tgt_in_ids))
+        self._layouts = {  # by the numbers of queries and keys
+            (queries[1], keys[1]): BlockLayout.of(queries[0], keys[0], queries[1], keys[1], queries is keys is tgt)
+            for queries, keys in ((src, src), (tgt, src), (tgt, tgt))
+        }
+        assert src[1] != tgt[1], "the layouts differ in their sizes"
+        self.num_sentences, self.room = int(batch.tgt_offsets.diff().count_nonzero()), len(batch.tgt_offsets) - 1
 
-    def attention(self, kernel: Kernel) -> tuple[float, float]:
-        """Returns the FLOP of an attention kernel's tiles, and the time of its empty blocks."""
-        _, heads, size = kernel.shapes[0]
-        tiles = [-(-length // TILE) for length in self.lengths]
-        flops = float(sum(t * t for t in tiles) * heads * 4 * TILE * TILE * size)
-        empty = self.room * -(-self.longest // TILE) - sum(tiles)
-        if "backward" in kernel.name:
-            return BACKWARD_FLOPS * flops, BACKWARD_GRIDS * empty * heads * EMPTY_BLOCK_S
-        return flops, empty * heads * EMPTY_BLOCK_S
+    def flops(self, kernel: Kernel) -> float:
+        """Returns the FLOP of a kernel's tiles, each of which lies over the keys of some queries, or the reverse."""
+        (num_queries, heads, size), (num_keys, *_) = kernel.shapes[:2]
+        layout, sizes = self._layouts[num_queries, num_keys], block_kernels._constants(size)
+        name = kernel.name.rpartition(".")[2]
+        begins, ends = layout.query_ranges if name == "_backward_of_keys" else layout.key_ranges
+        rows = sizes["ROWS"]
+        firsts = torch.arange(0, len(begins), rows)
+        lengths = ends[(firsts + rows).clamp_max(len(begins)) - 1] - begins[firsts]
+        num_tiles = int((lengths / rows).ceil().sum())
+        return 2.0 * TILE_PRODUCTS[name] * num_tiles * heads * rows * rows * sizes["WIDTH"]
 
 
-def row_of(kernel: Kernel, sentences: Sentences) -> Row:
+def row_of(kernel: Kernel, attention: Attention) -> Row:
     """Returns a kernel as a row: its name, with the shapes of a product, and its estimated time."""
-    name, flops, added = kernel.name, float(kernel.flops), 0.0
-    efficiency = PRODUCT_EFFICIENCY
+    name, flops, efficiency = kernel.name, float(kernel.flops), PRODUCT_EFFICIENCY
     if kernel.kind == "product":
         name += " " + " ".join("x".join(map(str, shape)) for shape in kernel.shapes if len(shape) > 1)
-    elif kernel.kind == "attention" and len(kernel.shapes[0]) == 3:
-        efficiency, (flops, added) = ATTENTION_EFFICIENCY, sentences.attention(kernel)
+    elif kernel.kind == "attention":
+        flops, efficiency = attention.flops(kernel), ATTENTION_EFFICIENCY
     busy = max(flops / (efficiency * PEAK_FLOPS), kernel.bytes / (MEMORY_EFFICIENCY * PEAK_BYTES))
-    seconds = busy + added + kernel.launches * LAUNCH_S
-    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, seconds)
+    return Row(kernel.part, kernel.kind, name, kernel.launches, kernel.bytes, flops, busy + kernel.launches * LAUNCH_S)
 
 
 def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
@@ -99,11 +97,11 @@ def count(preset: str, tokens: int) -> tuple[TrainingStep, list[Kernel]]:
 
 def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
     """Returns the lines of the table."""
-    sentences = Sentences(step)
+    attention = Attention(step)
     rows: dict[tuple[str, str, str], Row] = {}
     by_kind = {kind: Row("all", kind, "") for kind in KINDS}
     total = Row("all", "", "the whole step")
-    for row in (row_of(kernel, sentences) for kernel in kernels):
+    for row in (row_of(kernel, attention) for kernel in kernels):
         rows.setdefault((row.part, row.kind, row.name), Row(row.part, row.kind, row.name)).add(row)
         by_kind[row.kind].add(row)
         total.add(row)
@@ -122,7 +120,7 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
     lines = [
         f"{preset}: {loaded.num_tgt_tokens:,} target tokens, {loaded.num_src_tokens:,} source tokens in "
         f"{len(loaded.micro_batches)} micro-batch of {num_positions[1]:,} and {num_positions[0]:,} positions; "
-        f"{len(sentences.lengths):,} sentences, room for {sentences.room:,}; torch {torch.__version__}, "
+        f"{attention.num_sentences:,} sentences, room for {attention.room:,}; torch {torch.__version__}, "
         f"compute capability {capability}",
         f"{'part':9} {'kind':10} {'launches':>8} {'MB':>10} {'GFLOP':>10} {'est. ms':>8}  kernel",
     ]
@@ -130,13 +128,11 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
     lines += [_line(row) for row in by_kind.values()]
     lines.append(_line(total))
     useful = training_flops(model, NUM_IDS, loaded.num_src_tokens / loaded.num_tgt_tokens) * loaded.num_tgt_tokens
-    odd = sum(row.launches for row in rows.values() if row.kind == "product" and row.is_odd)
-    lines.append(f"{preset}: {odd} products with a size that is no multiple of 8, which the compiler may pad on a GPU")
     lines.append(
         f"{preset}: {loaded.num_tgt_tokens / total.seconds:,.0f} target tokens a second, "
         f"{useful / total.seconds / PEAK_FLOPS:.1%} of the products' peak, if products reach {PRODUCT_EFFICIENCY:.0%}, "
-        f"attention {ATTENTION_EFFICIENCY:.0%} and memory {MEMORY_EFFICIENCY:.0%} of an H100's, a launch takes "
-        f"{LAUNCH_S * 1e6} us and an empty block of attention {EMPTY_BLOCK_S * 1e9} ns"
+        f"attention's tiles {ATTENTION_EFFICIENCY:.0%} and memory {MEMORY_EFFICIENCY:.0%} of an H100's, and a launch "
+        f"takes {LAUNCH_S * 1e6} us"
     )
     return lines
 

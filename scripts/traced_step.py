@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import triton
 from torch import Tensor, nn
+from torch._guards import detect_fake_mode
 from torch._inductor import compile_fx
 from torch._inductor import config as inductor_config
 from torch._inductor.fx_passes import joint_graph
@@ -28,18 +29,20 @@ from torch._inductor.ir import MultiOutput
 from torch._inductor.runtime import triton_helpers, triton_heuristics
 from torch._inductor.scheduler import ExternKernelSchedulerNode, NopKernelSchedulerNode
 from torch._inductor.utils import get_fused_kernel_name
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _foreach_utils
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils.flop_counter import flop_registry
+from torch.utils.flop_counter import addmm_flop, flop_registry, register_flop_formula
 from triton.backends.compiler import GPUTarget
 
 from mtx.config import settings
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
 from mtx.data.token_store import Side, TokenStore
+from mtx.model import block_kernels
 from mtx.run.layout import RunLayout
 from mtx.training.loader import load_steps
 from mtx.training.runtime import RuntimeChoices
@@ -50,6 +53,7 @@ NUM_IDS = 37_000  # pieces of the paper's English-German vocabulary
 _FUSED_CHUNK, _FUSED_BLOCKS = 65_536, 320  # elements of a block and blocks of a launch, of torch's fused operations
 _FUSED_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # tensors of a launch, by lists of tensors
 aten = torch.ops.aten
+register_flop_formula(aten._addmm_activation, get_raw=True)(addmm_flop)
 
 
 class RefusedError(AssertionError):
@@ -198,9 +202,11 @@ def check_kernel(function: Any, arguments: Any, options: Any) -> None:
         RefusedError: naming the argument.
     """
     schema = function._schema
+    named = dict(zip((argument.name for argument in schema.arguments), arguments, strict=False)) | options
     if schema.name.startswith("torch_attn::_varlen_attn"):
-        named = dict(zip((argument.name for argument in schema.arguments), arguments, strict=False)) | options
         _check_attention(named)
+    elif schema.name.startswith("mtx::packed_attention"):
+        _check_blocks(named)
     elif schema.name.startswith("aten::_fused_adam"):
         _check_adam(arguments, options)
 
@@ -221,6 +227,23 @@ def _check_attention(named: dict[str, Any]) -> None:
     for name in ("max_q", "max_k"):
         _require(isinstance(named[name], int) and named[name] > 0, name, named[name])
     _require(len(offsets["cu_seq_q"]) - 1 <= 65_535, "the number of sentences", offsets["cu_seq_q"])
+
+
+def _check_blocks(named: dict[str, Any]) -> None:
+    """What the kernels of `mtx.model.block_kernels` require: heads side by side, and ranges without gaps."""
+    q, k = named["q"], named["k"]
+    for name in ("q", "k", "v", "out", "grad"):
+        if (x := named.get(name)) is not None:
+            rows = q if name in ("q", "out", "grad") else k
+            _require(x.is_cuda and x.dtype == q.dtype and x.dtype in (torch.bfloat16, torch.float16), name, x)
+            _require(x.shape == rows.shape and x.shape[1:] == q.shape[1:], name, x)
+            _require(x.dim() == 3 and x.stride()[1:] == (x.shape[2], 1) and x.shape[2] <= 256, name, x)
+    for name, rows in (("key_ranges", q), ("query_ranges", k)):
+        if (x := named.get(name)) is not None:
+            _require(x.is_cuda and x.dtype == torch.int32 and x.is_contiguous(), name, x)
+            _require(x.shape == (2, len(rows)), name, x)
+    if (x := named.get("log_sums")) is not None:
+        _require(x.dtype == torch.float32 and x.is_contiguous() and x.shape == (q.shape[1], len(q)), "log_sums", x)
 
 
 def _check_adam(arguments: Any, options: Any) -> None:
@@ -257,11 +280,44 @@ def kernel_of(part: str, function: Any, inputs: Any, out: Any) -> Kernel:
     read = list({id(tensor): tensor for tensor in _tensors(inputs)}.values())
     flops = flop_registry.get(function.overloadpacket)
     num_flops = int(flops(*inputs[0], **inputs[1], out_val=out)) if flops is not None else 0
+    if function.overloadpacket in (aten.gather, aten.index_copy_):  # of the rest they touch what the index names
+        read, mutated = read[1:], []
     kind = "attention" if "attn" in name or "attention" in name else "product" if num_flops else "operation"
     num_bytes = sum(tensor.nbytes for tensor in read + written)
     if mutated:
         num_bytes += _mutated_bytes(function, inputs)
     return Kernel(part, kind, name, _launches(function, inputs[0]), num_bytes, num_flops, _shapes(read))
+
+
+class _Kernels(TorchDispatchMode):
+    """Collects the kernels of the operations that run within it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernels: list[Kernel] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        out = function(*arguments, **(options or {}))
+        if function.namespace != "prim" and is_kernel(function):
+            self.kernels.append(kernel_of("", function, (arguments, options or {}), out))
+        return out
+
+    def launch(self, kernel: Any, _: int, __: Tensor, tensors: Sequence[Tensor], *___: Any) -> None:
+        """Stands for `block_kernels._launch`."""
+        num_bytes = sum(tensor.nbytes for tensor in tensors)
+        name = f"{block_kernels.__name__}.{kernel.__name__}"
+        self.kernels.append(Kernel("", "attention", name, 1, num_bytes, 0, _shapes(tensors)))
+
+
+def kernels_within(function: Any, arguments: Any, options: Any) -> list[Kernel]:
+    """Returns the kernels of an operation of mtx's own, which consists of others that the compiler does not see."""
+    seen = _Kernels()
+    with (
+        detect_fake_mode((arguments, options)), seen, torch.no_grad(),  # type: ignore[union-attr]
+        mock.patch.object(block_kernels, "_launch", seen.launch),
+    ):  # fmt: skip
+        OPDEFS[function._schema.name]._init_fn(*arguments, **options)
+    return seen.kernels
 
 
 def _mutated_bytes(function: Any, inputs: Any) -> int:
@@ -290,9 +346,9 @@ def _launches(function: Any, arguments: Any) -> int:
 
 def _is_on_host(arguments: Any, options: Any) -> bool:
     """Whether an operation reads and makes only tensors in host memory, which are no fakes."""
-    device = options.get("device")
+    devices = [leaf for leaf in tree_leaves((arguments, options)) if isinstance(leaf, torch.device)]
     is_real = not any(isinstance(tensor, FakeTensor) for tensor in _tensors(arguments, options))
-    return is_real and (device is None or torch.device(device).type == "cpu")
+    return is_real and all(device.type == "cpu" for device in devices)
 
 
 def _tensors(*values: Any) -> list[Tensor]:
@@ -334,6 +390,8 @@ def generated_kernels(graph: GraphLowering) -> list[Kernel]:
                 if num_bytes := node.get_read_write_buffers_sizes():
                     name = str(getattr(node.node, "python_kernel_name", None) or type(node.node).__name__)
                     kernels.append(Kernel("", "operation", name, 1, int(num_bytes), 0, ()))
+            elif origin.target.namespace == "mtx":
+                kernels += kernels_within(origin.target, *_values((origin.args, origin.kwargs)))
             elif is_kernel(origin.target):
                 kernels.append(kernel_of("", origin.target, _values((origin.args, origin.kwargs)), origin.meta["val"]))
             continue
@@ -425,6 +483,7 @@ def traced(number: int | None = None) -> Iterator[Trace]:
     mode, trace = FakeTensorMode(allow_non_fake_inputs=True), Trace(number)
     with (
         mock.patch.object(FakeTensorMode, "avoid_device_init", True),
+        mock.patch.object(FakeTensor, "data_ptr", lambda tensor: id(tensor), create=True),
         mock.patch.object(fake_tensor, "init_gpu_context", lambda device: None),
         mock.patch.object(_foreach_utils, "_foreach_supported_types", [Tensor, FakeTensor]),
         mock.patch.object(nn.Module, "to", lambda module, *_, **__: module),  # torch cannot move a fake parameter
@@ -449,8 +508,9 @@ class TrainingStep:
         self.config = settings.resolve(None, [*given, "run_dir=traced"]).config
         self.data = drawn_data(self.config.data.max_tokens, 8 * tokens)
         runtime = RuntimeChoices(
-            device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled
-        )
+            device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
+            graph=True,
+        )  # fmt: skip
         self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))
         with torch.device("cuda"):
             self.trainer.begin()

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from mtx.model import attention_kernels
+from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import Transformer
+from mtx.training import micro_step
 from tests.traced import require_cuda_build
 
 require_cuda_build()
@@ -56,7 +59,7 @@ def test_the_compiled_step_is_one_graph_in_machine_code(preset: str) -> None:
     assert len(trace.binaries) >= 20 and min(binary.num_bytes for binary in trace.binaries) > 1000
     assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (1, 2, 0)
     for part in "", "_backward":
-        name = f"torch_attn._varlen_attn{part}.default"
+        name = f"mtx.packed_attention{part}.default"
         nodes = [node for graph in trace.graphs for node in graph.graph.nodes if str(node.target) == name]
         assert len(nodes) == NUM_ATTENTIONS
 
@@ -98,14 +101,16 @@ FAULTS = [read_a_number, branch_on_a_number, find_places, choose_by_a_mask, copy
 
 
 def put_into_the_step(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = Transformer.decode
+    def with_fault(compute: Any) -> Any:
+        def run(*arguments: Any) -> torch.Tensor:
+            hidden = compute(*arguments)
+            out = fault(hidden.detach())
+            return hidden if out is None else hidden + out
 
-    def decode_with_fault(*arguments: Any) -> torch.Tensor:
-        hidden = decode(*arguments)
-        out = fault(hidden.detach())
-        return hidden if out is None else hidden + out
+        return run
 
-    monkeypatch.setattr(Transformer, "decode", decode_with_fault)
+    monkeypatch.setattr(Transformer, "decode", with_fault(Transformer.decode))
+    monkeypatch.setattr(micro_step, "hidden_states", with_fault(micro_step.hidden_states))
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, wait_for_the_device])
@@ -143,6 +148,35 @@ def test_a_wrong_call_of_the_attention_kernel_is_refused(fault: str, monkeypatch
     monkeypatch.setattr(varlen, "varlen_attn", called_wrongly)
     with pytest.raises(RefusedError, match="the kernel does not take"):
         trace_two_updates("base", False, TINY)
+
+
+@pytest.mark.parametrize("fault", ["ranges of 64 bits", "queries in fp32", "heads apart", "ranges of other rows"])
+def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    of = BlockLayout.of
+    parts = attention_kernels._parts
+
+    def parts_called_wrongly(*tensors: Any) -> Any:
+        q, k, v = parts(*tensors)
+        match fault:
+            case "queries in fp32":
+                q = q.float()
+            case "heads apart":
+                q = q.transpose(0, 1).contiguous().transpose(0, 1)
+        return q, k, v
+
+    def layout(*arguments: Any, **options: Any) -> BlockLayout:
+        right = of(*arguments, **options)
+        match fault:
+            case "ranges of 64 bits":
+                return BlockLayout(right.key_ranges.long(), right.query_ranges)
+            case "ranges of other rows":
+                return BlockLayout(right.key_ranges[:, 1:].contiguous(), right.query_ranges)
+        return right
+
+    monkeypatch.setattr(attention_kernels, "_parts", parts_called_wrongly)
+    monkeypatch.setattr(BlockLayout, "of", layout)
+    with pytest.raises(RuntimeError, match="the kernel does not take"):
+        trace_two_updates("base", True, TINY)
 
 
 def test_a_wrong_call_of_fused_adam_is_refused() -> None:
