@@ -1,5 +1,6 @@
 """The commands of docs/clusters.md, on this machine: torchrun twice, and the SLURM script with stand-ins for SLURM."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.integration.commands import ENVIRONMENT, TINY, events, wait_until
 pytestmark = [
     pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 ]  # fmt: skip
+Shell = Callable[..., "subprocess.Popen[bytes]"]
 TEXT = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
 COMMAND = "mtx train wmt14-en-de-base data.dir=/shared/text run_dir=/shared/runs/base"
 STAND_INS = {
@@ -45,21 +48,39 @@ def settings(run: Path, corpus: Path, *more: str) -> str:
     return f"mtx train {shlex.join(words)}"
 
 
-def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def shell() -> Iterator[Shell]:
+    """Starts a command of bash, which ends with all that it started when the test does."""
+    started = list["subprocess.Popen[bytes]"]()
+
+    def start(*words: str, **environment: str) -> "subprocess.Popen[bytes]":
+        pipe = subprocess.PIPE
+        started.append(subprocess.Popen(
+            ["bash", *words], env={**ENVIRONMENT, **environment}, stdout=pipe, stderr=pipe, start_new_session=True
+        ))  # fmt: skip
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path: Path, shell: Shell) -> None:
     spool, run = tmp_path / "spool", tmp_path / "run"
     spool.mkdir()
     for name, text in STAND_INS.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}\n")
         (tmp_path / name).chmod(0o755)
     environment = {
-        **ENVIRONMENT, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable, "SPOOL": str(spool),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable, "SPOOL": str(spool),
         "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "nodes", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2",
     }  # fmt: skip
 
     def submit(*more: str) -> "subprocess.Popen[bytes]":
         script = tmp_path / "job.sh"
         script.write_text(block("bash", COMMAND).replace(COMMAND, settings(run, corpus, *more)))
-        return subprocess.Popen(["bash", str(script)], env=environment, stderr=subprocess.PIPE)
+        return shell(str(script), **environment)
 
     job = submit("training.max_steps=100000", "training.validate_every=100000")
     wait_until((run / "checkpoints" / "step-00000004").is_dir, job)
@@ -77,7 +98,7 @@ def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path:
     assert [start["ranks"] for start in starts] == [2, 2] and starts[1]["step"] >= 4
 
 
-def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path) -> None:
+def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path, shell: Shell) -> None:
     run = tmp_path / "run"
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -86,10 +107,7 @@ def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path) -> None:
         assert written in command
         command = command.replace(written, here)
     torchrun = command.replace("torchrun", f"{shlex.quote(sys.executable)} -m torch.distributed.run", 1)
-    machines = [
-        subprocess.Popen(["bash", "-c", torchrun], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    machines = [shell("-c", torchrun) for _ in range(2)]
     outputs = [machine.communicate(timeout=120) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     assert b"".join(out for out, _ in outputs).startswith(b"heldout BLEU ")
