@@ -109,9 +109,12 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
 
 def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: float) -> None:
     """What ranks other than 0 do: their share of the steps of a run that rank 0 has opened and prepared."""
-    sha256 = ranks.share("prepares the data", lambda: None)
-    if sha256 is None:  # the run was finished before
+    prepared = ranks.share("prepares the data", lambda: None)
+    if prepared is None:  # the run was finished before
         return
+    sha256, device_type = prepared
+    if device.type != device_type:
+        raise UsageError(f"device={config.device} is {device.type} here and {device_type} on rank 0", "mtx doctor")
     paths = RunLayout(Path(config.run_dir))
     try:
         data = preprocess.load_prepared(paths.data)
@@ -122,7 +125,6 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
     if others := differences(settings.load(paths.config), config):
         key, of_first, own = others[0]
         raise UsageError(f"{key} is {own} here and {of_first} on rank 0", "the same command on all machines")
-    ranks.connect(device)
     trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
     trainer.resume()
     trainer.run(started)
@@ -148,8 +150,7 @@ def _trainer(
     """A trainer that is ready for the next step: the data is prepared and the state is restored."""
     initial = initial_of(config, paths)
     data = prepared_data(config, paths, initial)
-    ranks.share("prepares the data", lambda: data.sha256)
-    ranks.connect(device)
+    ranks.share("prepares the data", lambda: [data.sha256, device.type])
     trainer = new_trainer(config, paths, paths, device, data, deferred_errors, ranks)
     record_check(paths.chosen, trainer.runtime)
     trainer.resume(initial)

@@ -208,6 +208,7 @@ class Heartbeat:
         """Leave it to all ranks that one of them is dead, unless the run has ended, or another failure came first."""
         if not self._is_stopped and not self._store.check([END]):
             self._store.compare_set(FAILURE, "", json.dumps(self._failure(rank, how)))
+            self._kill(rank)
 
     def name_of(self, rank: int) -> str:
         """How messages name another rank: with its host and process, once it has told them."""

@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -87,7 +88,7 @@ class Ranks:
             self._poll(lambda: self._store.add(_NUM_READY, 0) == self.size)
             if device.type == "cuda":
                 # Otherwise torch ends this process at an error, before the heartbeat can name the rank that is dead.
-                os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+                os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # torch's launcher has set it to 1
                 torch.cuda.set_device(device)
                 dist.init_process_group("nccl", store=store, rank=self.number, world_size=self.size, device_id=device)
                 self._host_group = dist.new_group(backend="gloo")
@@ -357,7 +358,7 @@ def join(world: World) -> Iterator[Ranks]:
     """
     if world.rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
-    ranks = Ranks(world, _open_store())
+    ranks = Ranks(world, _open_store(world))
     ended = ranks._end_first if ranks.is_first else ranks._end_other
     try:
         with ranks.watched():
@@ -365,6 +366,8 @@ def join(world: World) -> Iterator[Ranks]:
                 yield ranks
             except BaseException as error:
                 own = ended(ranks.named(error))
+                if isinstance(error, StoppedError) and dist.is_initialized():  # all ranks stop together
+                    dist.destroy_process_group()
                 if own is None or own is error:
                     raise
                 raise own from error
@@ -378,13 +381,50 @@ def join(world: World) -> Iterator[Ranks]:
         raise
 
 
-def _open_store() -> Any:
+def _open_store(world: World) -> Any:
+    """The ranks' store.
+
+    Raises:
+        MtxError: if not all ranks started within `heartbeat.START_S`.
+    """
+    limit = timedelta(seconds=heartbeat.START_S)
     try:
-        store, _, _ = next(dist.rendezvous("env://", timeout=timedelta(seconds=heartbeat.START_S)))  # type: ignore[attr-defined]
+        if not _is_held_by_first():
+            address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = dist.TCPStore(address, port, is_master=False, timeout=limit)  # type: ignore[attr-defined]
+            return dist.PrefixStore(_new_round(store, world), store)  # type: ignore[attr-defined]
+        store, _, _ = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined]
+        return dist.PrefixStore("mtx", store)  # type: ignore[attr-defined]
     except (RuntimeError, ValueError) as error:
         raise MtxError(f"the ranks did not find each other: {first_line(error)}") from None
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"mtx-{attempt}", store)  # type: ignore[attr-defined]
+
+
+def _new_round(store: Any, world: World) -> str:
+    """A prefix that the ranks of this start agree on, as the launcher's store still holds what earlier ones have left.
+
+    Launchers of several machines count restarts differently, so their numbers cannot tell the starts apart. Rank 0
+    draws the prefix, and names those who have answered it; a rank that is not among them has read an older one.
+    """
+    own, drawn, ends = uuid.uuid4().hex, "", time.monotonic() + heartbeat.START_S
+    others = range(1, world.size)
+    while time.monotonic() < ends:
+        if world.rank == 0:
+            if not drawn:
+                drawn = own
+                store.set("mtx-round", drawn)
+            if store.check([f"{drawn}/here-{rank}" for rank in others]):
+                store.set(f"{drawn}/all", b" ".join(store.get(f"{drawn}/here-{rank}") for rank in others))
+                return drawn
+        elif store.check(["mtx-round"]):
+            if (now := store.get("mtx-round").decode()) != drawn:
+                drawn = now
+                store.set(f"{drawn}/here-{world.rank}", own)
+            if store.check([f"{drawn}/all"]) and own.encode() in store.get(f"{drawn}/all"):
+                return drawn
+        time.sleep(_MAX_PAUSE_S)
+    missing = [rank for rank in others if not store.check([f"{drawn}/here-{rank}"])] if world.rank == 0 else [0]
+    names = ", ".join(f"rank {rank}" for rank in missing)
+    raise MtxError(f"{names} has not started within {heartbeat.START_S:.0f} s", heartbeat.HELP)
 
 
 def _is_held_by_first() -> bool:

@@ -142,6 +142,7 @@ def choose_runtime(
         threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
         runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
     runtime = _with_sound_parts(runtime, config, device, num_ids, ranks)
+    ranks.connect(device)
     use_device(device)
     if recorded is None:
         size = config.training.micro_batch_tokens

@@ -57,6 +57,10 @@ logger = logging.getLogger(__name__)
 _MAX_UNREAD = 8  # steps that CUDA may lag behind the host
 
 
+class _CommonShortageError(MemoryError):
+    """A rank is out of memory, and all ranks know it."""
+
+
 class Trainer:
     """Trains one model: `resume` restores the state, and `run` takes steps until there is a reason to stop.
 
@@ -254,23 +258,26 @@ class Trainer:
         )  # fmt: skip
 
     def _step_or_shortage(self, loaded: LoadedStep) -> str | None:
-        """Take one step. On out-of-memory, returns torch's message; the state is unchanged."""
+        """Take one step. On out-of-memory, returns torch's message; the state is unchanged.
+
+        Raises:
+            MtxError: on one of several ranks, if it ran out of memory where the others do not hear of it.
+        """
         try:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
-            if is_out_of_memory(error):
-                return first_line(error)
-            raise
+            if not is_out_of_memory(error):
+                raise
+            if self.ranks.size > 1 and not isinstance(error, _CommonShortageError):
+                raise self._out_of_memory(first_line(error)) from error
+            return first_line(error)
         return None
 
     def _halve_micro_batches(self, has_halved: bool, shortage: str) -> None:
         """Continue with half the micro-batch; the step keeps its sentences and its normalisation."""
         size, longest, step = self.runtime.micro_batch_tokens, self.config.data.max_tokens, self.state.step + 1
         if has_halved or size <= longest:
-            raise MtxError(
-                f"step {step}: out of memory with micro-batches of {size} target tokens: {shortage}",
-                f"training.micro_batch_tokens={max(longest, size // 2)} in a new run_dir, or a smaller model.preset",
-            )
+            raise self._out_of_memory(shortage)
         logger.warning("step %d: out of memory; micro-batches are halved from now on (%s)", step, shortage)
         self.optimizer.zero_grad()
         del self.micro_step  # a recorded graph holds memory
@@ -279,6 +286,13 @@ class Trainer:
         self._prepare_micro_step()
         if self.ranks.is_first:
             record_micro_batch(self.paths.chosen, self.runtime.micro_batch_tokens)
+
+    def _out_of_memory(self, shortage: str) -> MtxError:
+        size, longest = self.runtime.micro_batch_tokens, self.config.data.max_tokens
+        return MtxError(
+            f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}",
+            f"training.micro_batch_tokens={max(longest, size // 2)} in a new run_dir, or a smaller model.preset",
+        )
 
     def _after_step(self) -> str | None:
         """Validate and save when due; returns the key of `training` that ends training here, if there is one."""
@@ -373,7 +387,7 @@ class Trainer:
             shortage: what this rank says if it is out of memory.
 
         Raises:
-            MemoryError: on all ranks if one of them is out of memory.
+            _CommonShortageError: on all ranks if one of them is out of memory.
             InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
         """
         ranks, signals = self.ranks, self._signals
@@ -387,7 +401,7 @@ class Trainer:
             signals.stop = int(stop)
             raise InterruptedTrainingError
         if short:
-            raise MemoryError(shortage or f"{ranks.name_of(int(short) - 1)} is out of memory")
+            raise _CommonShortageError(shortage or f"{ranks.name_of(int(short) - 1)} is out of memory")
 
     def _pop_save_request(self) -> bool:
         """Whether a signal has requested a save since the last call; all ranks get the same answer."""
@@ -417,7 +431,9 @@ class Trainer:
         model = self._whole_model()
         self._report_updates()
         started = time.monotonic()
-        parts = self.ranks.gather("validate", self._validation_part(model))
+        with self.ranks.doing("validates"):
+            part = self._validation_part(model)
+        parts = self.ranks.gather("validate", part)
         outcome = self.ranks.share("validates", lambda: self._validation_outcome(model, parts, started))
         if outcome["stop"] is not None:
             self._signals.stop = outcome["stop"]

@@ -98,21 +98,41 @@ def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path:
     assert [start["ranks"] for start in starts] == [2, 2] and starts[1]["step"] >= 4
 
 
-def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path, shell: Shell) -> None:
-    run = tmp_path / "run"
+def torchrun(run: Path, corpus: Path, *more: str) -> str:
+    """The command for each of two machines, here with one rank each."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    command = block("", "--rdzv-endpoint").replace(COMMAND, settings(run, corpus))
+    command = block("", "--rdzv-endpoint").replace(COMMAND, settings(run, corpus, *more))
     for written, here in (("FIRST_MACHINE:29500", f"127.0.0.1:{port}"), ("nproc-per-node=8", "nproc-per-node=1")):
         assert written in command
         command = command.replace(written, here)
-    torchrun = command.replace("torchrun", f"{shlex.quote(sys.executable)} -m torch.distributed.run", 1)
-    machines = [shell("-c", torchrun) for _ in range(2)]
+    return "exec " + command.replace("torchrun", f"{shlex.quote(sys.executable)} -m torch.distributed.run", 1)
+
+
+def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path, shell: Shell) -> None:
+    run = tmp_path / "run"
+    machines = [shell("-c", command) for command in 2 * [torchrun(run, corpus)]]
     outputs = [machine.communicate(timeout=120) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     assert b"".join(out for out, _ in outputs).startswith(b"heldout BLEU ")
     (start,) = (event for event in events(run) if event["event"] == "start")
     assert start["ranks"] == 2
+
+
+def test_torchrun_on_two_machines_starts_again_after_a_rank_has_died(
+    corpus: Path, tmp_path: Path, shell: Shell
+) -> None:
+    """The two launchers count their restarts differently, and their store still holds what the first start left."""
+    run = tmp_path / "run"
+    more = ["training.max_steps=200", "training.validate_every=200"]
+    machines = [shell("-c", command) for command in 2 * [torchrun(run, corpus, *more)]]
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, machines[0])
+    (rank,) = Path(f"/proc/{machines[1].pid}/task/{machines[1].pid}/children").read_text().split()
+    os.kill(int(rank), signal.SIGKILL)
+    outputs = [machine.communicate(timeout=150) for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], outputs
+    starts = [event["step"] for event in events(run) if event["event"] == "start"]
+    assert len(starts) == 2 and starts[1] >= 4
 
 
 def test_the_kubernetes_job_is_whole() -> None:

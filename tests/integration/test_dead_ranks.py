@@ -48,24 +48,16 @@ def once(mark: Path, action: Callable[[], object]) -> None:
 
 def at(moment: str, mark: Path, action: Callable[[], object]) -> None:
     """In a new process: `action` at the start, in step 9, in the save of step 10, or in the validation of step 7."""
-    from mtx.training.ranks import Ranks
     from mtx.training.trainer import Trainer
 
-    name = {"start": "begin", "step": "_run_micro_batches", "save": "_save", "validation": "_validate"}[moment]
+    name = {"start": "begin", "step": "_run_micro_batches", "save": "_save", "validation": "_validation_part"}[moment]
     original = getattr(Trainer, name)
 
     def called(self: Any, *arguments: Any) -> Any:
         step = {"start": 0, "step": 8, "save": 10, "validation": 7}[moment]
         if self.state.step == step:
-            once(mark, partial(do, self, action))
+            once(mark, action)
         return original(self, *arguments)
-
-    def do(trainer: Any, action: Callable[[], object]) -> None:
-        if moment == "validation" and isinstance(trainer.ranks, Ranks):
-            with trainer.ranks.doing("validates"):
-                action()
-        else:
-            action()
 
     setattr(Trainer, name, called)
 

@@ -141,6 +141,30 @@ def test_a_second_shortage_ends_all_ranks(run: Path, corpus: Path) -> None:
     check_one_error(team, 1, "step 3: out of memory with micro-batches of 32", "rank 1 on ", "is out of memory")
 
 
+def short_in_the_update() -> None:
+    """In a new process: out of memory in step 3, after the ranks have agreed that all of them have run it."""
+    import torch
+
+    original, calls = torch.nn.utils.get_total_norm, list[int]()
+
+    def norm(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise torch.OutOfMemoryError("CUDA out of memory, a test")
+        return original(*arguments, **named)
+
+    torch.nn.utils.get_total_norm = norm
+
+
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_memory_that_is_short_on_one_rank_in_an_update_ends_all(shard: str, run: Path, corpus: Path) -> None:
+    team = start_ranks(
+        2, *LONG, f"data.train={corpus}", f"run_dir={run}", f"training.shard={shard}",
+        first=lambda rank: short_in_the_update if rank == 1 else None,
+    )  # fmt: skip
+    check_one_error(team, 1, "rank 1 on ", "step 3: out of memory with micro-batches of", "micro_batch_tokens=")
+
+
 def test_numbers_that_are_not_finite_end_all_ranks(run: Path, corpus: Path) -> None:
     team = start_ranks(3, *TINY, f"data.train={corpus}", f"run_dir={run}", first=on_rank(2, 5, spoil))
     check_one_error(team, 1, "step 5: loss", "nothing was updated")
