@@ -239,18 +239,19 @@ class Ranks:
     def _why_lost(self, error: BaseException) -> MtxError:
         """The error of the rank whose connection was lost, which it leaves before it ends; else one that says so."""
         try:
-            self._await(_END, _NAMED_S)
+            self._poll(lambda: False, _NAMED_S)
         except MtxError as heard:
             return heard
         return MtxError(f"the connection to the other ranks is lost: {first_line(error)}", heartbeat.HELP)
 
-    def _await(self, key: str, limit_s: float = math.inf) -> Any:
-        """The value of a key, as soon as a rank sets it; None after the limit.
+    def _await(self, key: str) -> Any:
+        """The value of a key, as soon as a rank sets it.
 
         Raises:
             MtxError: if the run has ended instead, or the process that holds the store has.
         """
-        return json.loads(self._store.get(key)) if self._poll(lambda: self._store.check([key]), limit_s) else None
+        self._poll(lambda: self._store.check([key]))
+        return json.loads(self._store.get(key))
 
     def _poll(self, is_done: Callable[[], bool], limit_s: float = math.inf) -> bool:
         """Look until `is_done`, which asks the store; False after the limit. Raises as `_await` does."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,24 @@ def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
     raise AssertionError("timed out")
+
+
+def process_state(pid: int) -> str:
+    """`T` of a process that is stopped, `Z` of one that has ended and that its parent has not noticed, else see proc(5)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def have_ended(pids: Iterable[int], within_s: float = 10.0) -> bool:
+    """Whether these processes end soon, if they have not ended yet."""
+    ends = time.monotonic() + within_s
+    while any(process_state(pid) not in ("", "Z", "X") for pid in pids):
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def end_at_step(run: Path, step: int, number: signal.Signals, *arguments: Any) -> tuple[int, str]:

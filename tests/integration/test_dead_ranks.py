@@ -20,7 +20,7 @@ import pytest
 from mtx.files import durable
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import RunLayout
-from tests.integration.commands import ENVIRONMENT, TINY, events, start, wait_until
+from tests.integration.commands import ENVIRONMENT, TINY, events, have_ended, process_state, start, wait_until
 from tests.integration.test_devices import environment
 from tests.ranks import Team, start_ranks
 
@@ -174,21 +174,16 @@ def test_a_stopped_first_rank_is_named_by_the_launcher_of_one_machine(corpus: Pa
     _, err = process.communicate(timeout=2 * NAMED_S)
     assert process.returncode in (1, 137)
     assert f"error: rank 0 on {HOST} (process {ranks[0]}) has stopped answering in step " in err.decode()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in ranks)
-
-
-def state(pid: int) -> str:
-    """`T` of a process that is stopped; see proc(5)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    assert have_ended(ranks)
 
 
 def test_ctrl_z_stops_all_ranks_until_the_launcher_goes_on(corpus: Path, tmp_path: Path) -> None:
     process = start_training(corpus, tmp_path / "run", "--devices", 2)
     pids = [process.pid, *children(process)]
     process.send_signal(signal.SIGTSTP)
-    wait_until(lambda: all(state(pid) == "T" for pid in pids), process)
+    wait_until(lambda: all(process_state(pid) == "T" for pid in pids), process)
     process.send_signal(signal.SIGCONT)
-    wait_until(lambda: all(state(pid) != "T" for pid in pids), process)
+    wait_until(lambda: all(process_state(pid) != "T" for pid in pids), process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=2 * NAMED_S)
     assert process.returncode == 143, err.decode()
@@ -200,10 +195,7 @@ def test_ranks_without_their_launcher_end(corpus: Path, tmp_path: Path) -> None:
     process.kill()
     _, err = process.communicate(timeout=2 * NAMED_S)  # until rank 0, which has the same stderr, has ended too
     assert "error: the launcher on 127.0.0.1 does not answer; rank 0 ends in step " in err.decode()
-    ends = time.monotonic() + NAMED_S
-    while any(Path(f"/proc/{pid}").exists() for pid in ranks):
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    assert have_ended(ranks, NAMED_S)
 
 
 def test_torchrun_starts_again_from_the_last_checkpoint(corpus: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from mtx.run.machine import num_cores
 from mtx.training.runtime import read_runtime
-from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, start, wait_until
+from tests.integration.commands import ENVIRONMENT, TINY, check_error, have_ended, mtx, start, wait_until
 
 pytestmark = pytest.mark.seconds
 LONG = [*TINY, "training.max_steps=100000", "training.validate_every=100000", "precision=fp32"]
@@ -56,7 +56,7 @@ def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -
     subprocess.run(["kill", "-KILL", str(by_rank["1"])], check=True)
     returned, err = end(process)
     assert returned == 137 and "error: rank 1 (process " in err and "was killed by SIGKILL" in err
-    assert "Traceback" not in err and not any(Path(f"/proc/{child}").exists() for child in children)
+    assert "Traceback" not in err and have_ended(map(int, children))
 
 
 def environment(pid: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from mtx.decoding.dealing import collect, deal
 from mtx.decoding.many_devices import ManyDevices
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
-from tests.integration.commands import check_error, mtx, pairs, start, wait_until
+from tests.integration.commands import check_error, have_ended, mtx, pairs, start, wait_until
 
 pytestmark = [
     pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="workers need a POSIX system")
@@ -59,7 +59,7 @@ def test_two_devices_translate_as_one_does(trained: Path, text: Path, tmp_path: 
     found, expected = ([json.loads(line) for line in path.read_text().splitlines()] for path in (other, one))
     assert [line["text"] for line in found] == [line["text"] for line in expected] and len(found) == 4300
     assert all(abs(a["score"] - b["score"]) < 1e-4 for a, b in zip(found, expected, strict=True))
-    assert len(workers) == 1 and not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert len(workers) == 1 and have_ended(workers)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -74,7 +74,7 @@ def test_a_killed_worker_and_ctrl_c_end_all(number: signal.Signals, trained: Pat
     words = ["device 1", "killed by SIGKILL"] if number == signal.SIGKILL else ["interrupted"]
     check_error(process.returncode, err.decode(), 1 if number == signal.SIGKILL else 130, *words)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["long"]
-    assert not Path(f"/proc/{worker}").exists()
+    assert have_ended([worker])
 
 
 def test_beams_prefixes_and_samples_are_those_of_one_device(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
