@@ -93,7 +93,7 @@ def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:
 
 
 def process_state(pid: int) -> str:
-    """`T` of a process that is stopped, `Z` of one that has ended and that its parent has not noticed, else see proc(5)."""
+    """`T` of a process that is stopped, `Z` of one whose end its parent has not noticed; for others see proc(5)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except (FileNotFoundError, ProcessLookupError):
