@@ -151,7 +151,7 @@ def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkey
     paths = RunLayout(tmp_path)
     writer = AsyncCheckpointer(paths, TrainingConfig.model_validate({}), DeferredErrors(), State())
     optimizer = torch.optim.Adam(model.parameters())
-    assert writer.save(model, optimizer, State(step=3), State(step=3))
+    writer.save(checkpoint.snapshot(model, optimizer), State(step=3))
     writer.finish(State(step=3))
     writer.close()
     assert paths.checkpoint(3).is_dir() and devices == [torch.device(LAST).index]
