@@ -25,6 +25,7 @@ COMMAND = "mtx train wmt14-en-de-base data.dir=/shared/text run_dir=/shared/runs
 STAND_INS = {
     "mtx": 'exec "$PYTHON" -m mtx "$@"',
     "srun": """
+        while [[ $1 == --* ]]; do shift; done
         for task in 0 1; do
             SLURM_PROCID=$task SLURM_LOCALID=$task "$@" & tasks+=($!)
         done
@@ -75,6 +76,7 @@ def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path:
     environment = {
         "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": sys.executable, "SPOOL": str(spool),
         "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "nodes", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_CPUS_PER_TASK": "1",
     }  # fmt: skip
 
     def submit(*more: str) -> "subprocess.Popen[bytes]":
