@@ -48,9 +48,7 @@ def train(
     elif world.size == 1:
         _train(resolve(settings).config)
     else:
-        os.environ.setdefault(
-            "TORCH_CPP_LOG_LEVEL", "ERROR"
-        )  # torch reports a lost connection with a page of addresses
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
         from mtx.training.ranks import join
 
         with join(world) as ranks:

@@ -85,20 +85,11 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
     return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
 
 
-def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer, has_begun: bool) -> Iterator[torch.Tensor]:
-    """All tensors of a training, in the order of the parameters, to be overwritten.
-
-    Args:
-        has_begun: whether a step was taken; then Adam's state is included, and made where it is missing.
-    """
+def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """The weights and Adam's state of a training, in the order of the parameters, to be overwritten."""
     for parameter in model.parameters():
         yield parameter.detach()
-        if has_begun:
-            if not optimizer.state[parameter]:
-                count = torch.zeros((), device=parameter.device)
-                moments = (count, torch.zeros_like(parameter), torch.zeros_like(parameter))
-                optimizer.state[parameter] = dict(zip(MOMENTS, moments, strict=True))
-            yield from (optimizer.state[parameter][key] for key in MOMENTS)
+        yield from (optimizer.state[parameter][key] for key in MOMENTS)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:

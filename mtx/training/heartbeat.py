@@ -124,7 +124,7 @@ class Heartbeat:
                 clock.tick()
                 count += 1
                 self._beat(count)
-                if (failure := self._heard()) is not None:
+                if (failure := ending(self._store)) is not None:
                     self._lost = failure  # also what follows when the store has gone with rank 0
                     self._leave(failure)
                     return
@@ -142,14 +142,6 @@ class Heartbeat:
     def _beat(self, count: int) -> None:
         beat = {"host": self._host, "pid": os.getpid(), **vars(self._progress), "count": count}
         self._store.set(f"beat-{self._world.rank}", json.dumps(beat))
-
-    def _heard(self) -> dict[str, Any] | None:
-        """The failure of a rank, or the end of the run as one without a message."""
-        for key in (FAILURE, END):
-            if self._store.check([key]):
-                value = json.loads(self._store.get(key))
-                return value if key == FAILURE else {"message": "", "help": None, "exit_code": value}
-        return None
 
     def _find_processes(self) -> None:
         """Open the other ranks' processes on this machine."""
@@ -281,6 +273,15 @@ class Heartbeat:
         if failure["message"] and self._world.rank in (0, failure.get("by")):
             streams.show([f"error: {failure['message']}", f"help: {failure['help']}"])
         os._exit(failure["exit_code"])
+
+
+def ending(store: Any) -> dict[str, Any] | None:
+    """The failure of a rank, or the end of the run as one without a message; None while neither is in the store."""
+    for key in (FAILURE, END):
+        if store.check([key]):
+            value = json.loads(store.get(key))
+            return value if key == FAILURE else {"message": "", "help": None, "exit_code": value}
+    return None
 
 
 def _doing(beat: dict[str, Any]) -> str:

@@ -271,12 +271,8 @@ class Ranks:
 
     def _heard(self) -> _HeardError | None:
         """The failure of a rank, if there is one."""
-        for key in (_FAILURE, _END):
-            if self._store.check([key]):
-                value = json.loads(self._store.get(key))
-                failure = value if key == _FAILURE else {"message": "", "help": None, "exit_code": value}
-                return _HeardError(failure)
-        return None
+        failure = heartbeat.ending(self._store)
+        return _HeardError(failure) if failure else None
 
     def _end_first(self, error: BaseException | None) -> BaseException | None:
         """On rank 0: let the others end with the exit code of this rank; returns the error to end with."""

@@ -106,7 +106,7 @@ class Trainer:
 
         self.state = State.from_dict(self.ranks.share("reads the checkpoint", restored))
         if self.sharding is None:
-            self.ranks.copy_from_first(checkpoint.tensors(model, optimizer, self.state.step > 0))
+            self.ranks.copy_from_first(checkpoint.tensors(model, optimizer))
         else:
             whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_first else Snapshot({}, {})
             self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
