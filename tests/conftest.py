@@ -1,14 +1,26 @@
 """One tiny run that the tests share, those that change it take a copy; the table of the reliability tests."""
 
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mtx import cli
+from mtx.errors import STOPPING_SIGNALS
 from tests.integration.commands import TINY, check_error, mtx, write_tsv
+
+
+@pytest.fixture(autouse=True)
+def same_signals() -> Iterator[None]:
+    """What a test's process ignores or handles ends with the test: processes that later tests start inherit it."""
+    numbers = [*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

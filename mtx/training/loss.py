@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _CPU_CHUNK_ELEMENTS = 1 << 23  # logits held at once
+_CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT = 1 << 21  # blocks of many MB leave holes in the memory of a process
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
 _CHUNK_BYTES_WITHOUT_GRADIENT = 1 << 26  # in a validation, beside all that training keeps in memory
 _ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
@@ -132,7 +133,7 @@ def _(
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
     if weight.device.type == "cpu":
-        elements = _CPU_CHUNK_ELEMENTS
+        elements = _CPU_CHUNK_ELEMENTS if with_grad else _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
     else:
         elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
     return max(1, elements // len(weight))

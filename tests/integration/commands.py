@@ -69,17 +69,18 @@ def rig(plain_reports: bool = False) -> Rig:
 
 
 def start(*arguments: Any, stdin: int | None = None) -> "subprocess.Popen[bytes]":
-    """Start one command and do not wait; Ctrl-C reaches it also where the tests run in the background."""
+    """Start one command and do not wait; signals reach it, whatever the tests' process ignores."""
     command = [*MTX, *map(str, arguments)]
     return subprocess.Popen(
         command, env=ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=hears_ctrl_c,
+        preexec_fn=hears_signals,
     )  # fmt: skip
 
 
-def hears_ctrl_c() -> None:
-    """In a new process: a shell's background jobs, and what they start, would else ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def hears_signals() -> None:
+    """In a new process: it would else ignore what its parent ignores, as a shell's background jobs ignore SIGINT."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:

@@ -49,11 +49,6 @@ def settings(run: Path, corpus: Path, *more: str) -> str:
     return f"mtx train {shlex.join(words)}"
 
 
-def hears_usr1() -> None:
-    """In a new process: a shell cannot trap a signal that was ignored before, as commands in the tests' process do."""
-    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-
-
 @pytest.fixture
 def shell() -> Iterator[Shell]:
     """Starts a command of bash, which ends with all that it started when the test does."""
@@ -62,8 +57,7 @@ def shell() -> Iterator[Shell]:
     def start(*words: str, **environment: str) -> "subprocess.Popen[bytes]":
         pipe = subprocess.PIPE
         started.append(subprocess.Popen(
-            ["bash", *words], env={**ENVIRONMENT, **environment}, stdout=pipe, stderr=pipe, start_new_session=True,
-            preexec_fn=hears_usr1,
+            ["bash", *words], env={**ENVIRONMENT, **environment}, stdout=pipe, stderr=pipe, start_new_session=True
         ))  # fmt: skip
         return started[-1]
 

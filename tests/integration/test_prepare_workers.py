@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, check_error, hears_ctrl_c, write_tsv
+from tests.integration.commands import ENVIRONMENT, check_error, hears_signals, write_tsv
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in Linux's /proc")
 
@@ -41,7 +41,7 @@ def start_preparing(tmp_path: Path) -> tuple["subprocess.Popen[bytes]", list[int
     process = subprocess.Popen(
         [sys.executable, "-c", MTX_WITH_WORKERS, "prepare", *settings],
         env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
-        preexec_fn=hears_ctrl_c,
+        preexec_fn=hears_signals,
     )  # fmt: skip
     for _ in range(6000):
         workers = children(process.pid)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_ctrl_c, start
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_signals, start
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -103,7 +103,9 @@ def test_a_signal_ends_mtx_that_waits_for_a_reader(
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     command = [*MTX, "translate", str(trained), str(text), "--max-length", "3", "--json"]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c)
+    process = subprocess.Popen(
+        command, env=ENVIRONMENT, stdout=writer, stderr=subprocess.PIPE, preexec_fn=hears_signals
+    )
     os.read(reader, 1) if select.select([reader], [], [], 60)[0] else None
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
