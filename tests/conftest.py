@@ -12,15 +12,23 @@ from mtx import cli
 from mtx.errors import STOPPING_SIGNALS
 from tests.integration.commands import TINY, check_error, mtx, write_tsv
 
+SHARED_RUNS: list[Path] = []
+
 
 @pytest.fixture(autouse=True)
-def same_signals() -> Iterator[None]:
-    """What a test's process ignores or handles ends with the test: processes that later tests start inherit it."""
+def nothing_is_left() -> Iterator[None]:
+    """No test changes what later ones meet: the signals of the process, which new processes inherit, and shared runs.
+
+    Translation with CTranslate2 keeps a converted copy beside the model.
+    """
     numbers = [*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
     handlers = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
+    for run in SHARED_RUNS:
+        for converted in (run / "model").glob("ctranslate2-*"):
+            shutil.rmtree(converted)
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +49,7 @@ def trained(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     assert result.returncode == 0, result.stderr.decode()
     (run.parent / "stdout").write_bytes(result.stdout)
     (run.parent / "stderr").write_bytes(result.stderr)
+    SHARED_RUNS.append(run)
     return run
 
 
