@@ -7,6 +7,12 @@ The forward pass also computes the gradient, chunk by chunk; the backward pass o
 hidden states and of the weights are products with the matrix d loss / d z. Only softmax(z) - (1 - e) [j = y] is
 multiplied as a matrix. The term e / V is the same for all outputs, so its part of each product is e / V times a sum of
 the weights or of the hidden states. So the softmax is the only pass over all logits.
+
+With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes that
+differ in their dropout, with p = softmax(z) and p' = softmax(z'):
+    loss = (loss of z + loss of z') / 2 + a / 4 * (KL(p || p') + KL(p' || p))
+With u = z - z' and m = sum_j p_j u_j, m' = sum_j p'_j u_j, the sum of both divergences is m - m', and
+    d (m - m') / d z_j = p_j * (1 + u_j - m) - p'_j,   d (m - m') / d z'_j = p'_j * (1 - u_j + m') - p_j
 """
 
 from dataclasses import dataclass
@@ -35,29 +41,31 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-        scale: float | Tensor, with_grad: bool,
+        consistency: float, scale: float | Tensor, with_grad: bool,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         device = hidden.device.type
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         with torch.autocast(device, enabled=False):
-            return _forward(ctx, hidden, weight, bias, targets, smoothing, scale, with_grad, compute)
+            return _forward(ctx, hidden, weight, bias, targets, smoothing, consistency, scale, with_grad, compute)
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
         if is_eager_on_cpu and grad_loss == 1:  # saves a pass over the vocabulary's gradient
-            return d_hidden, d_weight, d_bias, None, None, None, None
+            return d_hidden, d_weight, d_bias, None, None, None, None, None
         d_bias = None if d_bias is None else d_bias * grad_loss
-        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None, None
+        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None, None, None
 
 
 def _forward(
     ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-    scale: float | Tensor, with_grad: bool, compute: torch.dtype,
+    consistency: float, scale: float | Tensor, with_grad: bool, compute: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     num_outputs, d_model = weight.shape
     exact = torch.promote_types(compute, torch.float32)
+    num_passes = len(hidden)
+    scale = scale / num_passes
     real = targets < num_outputs  # pad is the id after the last output
     y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
     h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
@@ -66,53 +74,85 @@ def _forward(
         d_hidden, masked_h = torch.empty_like(h), h * mask
         d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
         d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
-    log_p_y, z_y = torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact)
-    rows, run = _rows_at_once(w, with_grad), _compiled_chunk if torch.compiler.is_compiling() else _chunk
-    for start in range(0, len(targets), rows):
-        part = slice(start, start + rows)
+    log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
+    divergence = torch.zeros((len(y), 1), dtype=exact, device=h.device)
+    rows, run = _rows_at_once(w, with_grad) // num_passes, _compiled_chunk if torch.compiler.is_compiling() else _chunk
+    for start in range(0, len(targets), max(1, rows)):
+        part = slice(start, start + max(1, rows))
         if with_grad:
-            z_y[part], p_y, d_hidden[part], d_weight_part, d_bias_part = run(
-                h[part], w, bias, y[part], num_outputs, smoothing, masked_h[part], mask[part]
+            z_y[:, part], p_y, divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
+                h[:, part], w, bias, y[part], num_outputs, smoothing, consistency, masked_h[:, part], mask[part]
             )
             d_weight += d_weight_part
             if d_bias is not None:
                 d_bias += d_bias_part
         else:
-            z_y[part], p_y, *_ = run(h[part], w, bias, y[part], num_outputs, smoothing)
-        log_p_y[part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # so the nll of a token is at most 87
+            z_y[:, part], p_y, divergence[part], *_ = run(
+                h[:, part], w, bias, y[part], num_outputs, smoothing, consistency
+            )
+        log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # the nll of a token is at most 87
     if with_grad:
         d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
-        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum(0, dtype=exact)).mul_(scale)
+        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact)).mul_(scale)
         if d_bias is not None:
-            d_bias = (d_bias[:num_outputs] - uniform * real.sum()) * scale
+            d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale
         ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
     mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
-    nll, spread = -log_p_y[:, 0] * real, (z_y - log_p_y)[:, 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
-    loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
-    return loss * scale, nll.sum()
+    nll, spread = -log_p_y[..., 0] * real, (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
+    loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum() + consistency / 2 * (divergence * mask).sum()
+    return loss * scale, nll.sum() / num_passes
 
 
 def _chunk(
-    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
+    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float, consistency: float,
     masked_h: Tensor | None = None, mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    """Returns z_y and softmax(z)_y of some positions, [n, 1], and the gradients of h, w and the bias.
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Some positions of all passes.
 
-    Gradients are empty without `masked_h`, and that of the bias without a bias.
+    Args:
+        h, masked_h: [P, n, D]. y, mask: [n, 1].
+
+    Returns:
+        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h, w and the bias.
+        Gradients are empty without `masked_h`, and that of the bias without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
-    logits = h @ w.T
+    logits = h.flatten(0, 1) @ w.T
     if bias is not None:
         logits[:, :num_outputs] += bias.to(h.dtype)
-    logits[:, num_outputs:] = -torch.inf
+    logits[:, num_outputs:] = torch.finfo(logits.dtype).min  # their softmax is 0, and so is the difference of two
     p = torch.softmax(logits, -1)
-    z_y, p_y = logits.gather(1, y).to(exact), p.gather(1, y).to(exact)
+    ys = y.repeat(len(h), 1)
+    shape = (*h.shape[:2], 1)
+    z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
+    divergence = torch.zeros(shape[1:], dtype=exact, device=h.device)
+    d_logits, d_y = p, p_y
+    if consistency:
+        divergence, d_logits = _divergence(logits, p, consistency / 2)
+        d_y = d_logits.gather(1, ys).to(exact)
+    z_y, p_y = z_y.view(shape), p_y.view(shape)
     if masked_h is None or mask is None:
-        return z_y, p_y, h.new_empty(0), h.new_empty(0), h.new_empty(0)
-    at_y = y[:, 0] + torch.arange(len(p), device=p.device) * len(w)
-    p.view(-1).index_copy_(0, at_y, (p_y[:, 0] - (1 - smoothing)).to(h.dtype))
-    d_bias = h.new_empty(0) if bias is None else (p * mask).sum(0, dtype=exact)
-    return z_y, p_y, p @ w, p.T @ masked_h, d_bias
+        return z_y, p_y, divergence, h.new_empty(0), h.new_empty(0), h.new_empty(0)
+    at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
+    d_logits.view(-1).index_copy_(0, at_y, (d_y[:, 0] - (1 - smoothing)).to(h.dtype))
+    d_bias = h.new_empty(0) if bias is None else (d_logits * mask.repeat(len(h), 1)).sum(0, dtype=exact)
+    return z_y, p_y, divergence, (d_logits @ w).view(h.shape), d_logits.T @ masked_h.flatten(0, 1), d_bias
+
+
+def _divergence(logits: Tensor, p: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+    """The divergence of two passes, [n, 1], and softmax(z) plus `factor` times its gradient; both arguments change.
+
+    Args:
+        logits, p: [2n, V], the logits of one pass after those of the other, and their softmax.
+    """
+    exact = torch.promote_types(p.dtype, torch.float32)
+    u, other = logits.chunk(2)
+    p1, p2 = p.chunk(2)
+    u = u.sub_(other)
+    m1, m2 = ((q * u).sum(-1, keepdim=True, dtype=exact) for q in (p1, p2))
+    d1 = u.mul(factor).add_((1 + factor - factor * m1).to(p.dtype)).mul_(p1).sub_(p2, alpha=factor)
+    d2 = u.mul_(-factor).add_((1 + factor + factor * m2).to(p.dtype)).mul_(p2).sub_(p1, alpha=factor)
+    return m1 - m2, torch.cat([d1, d2])
 
 
 # A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
@@ -121,13 +161,14 @@ _compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_arg
 
 @_compiled_chunk.register_fake
 def _(
-    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float,
+    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float, consistency: float,
     masked_h: Tensor | None = None, mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     exact = torch.promote_types(h.dtype, torch.float32)
     d_h, d_w = (h.new_empty(0) if masked_h is None else torch.empty_like(x) for x in (h, w))
     d_bias = h.new_empty(0) if masked_h is None or bias is None else w.new_empty(len(w), dtype=exact)
-    return torch.empty_like(y, dtype=exact), torch.empty_like(y, dtype=exact), d_h, d_w, d_bias
+    z_y, p_y = (h.new_empty((*h.shape[:2], 1), dtype=exact) for _ in range(2))
+    return z_y, p_y, torch.empty_like(y, dtype=exact), d_h, d_w, d_bias
 
 
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
@@ -140,17 +181,21 @@ def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
 
 
 def smoothed_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float | Tensor = 1.0
-) -> LossSums:
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float | Tensor = 1.0,
+    consistency: float = 0.0,
+) -> LossSums:  # fmt: skip
     """Label-smoothed loss of packed hidden states, summed and multiplied by `scale`.
 
     Args:
-        hidden: [N, D]. weight: [V, D]. bias: [V] or None.
+        hidden: [N, D], or [2, N, D] for the mean of two passes and the divergence between them.
+        weight: [V, D]. bias: [V] or None.
         targets: int [N]; positions with the pad id (V) have no loss.
         scale: 1 / target tokens of the whole step, so that micro-batches add up to the mean of the step.
+        consistency: the weight of the divergence, for two passes.
     """
     leaves = [tensor for tensor in (hidden, weight, bias) if tensor is not None]
     # Within the function torch has switched gradients off, and it says of weights that they need one even in no_grad.
     with_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves)
-    loss, nll = _ChunkedLoss.apply(hidden, weight, bias, targets, smoothing, scale, with_grad)  # type: ignore[no-untyped-call]
+    passes = hidden if hidden.dim() == 3 else hidden[None]
+    loss, nll = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, consistency, scale, with_grad)  # type: ignore[no-untyped-call]
     return LossSums(loss, nll)

@@ -175,3 +175,39 @@ def test_a_compiled_loss_holds_the_logits_of_one_chunk_only(monkeypatch: pytest.
         torch.testing.assert_close(a, b)
     values = [node.meta.get("val") for graph in graphs for node in graph.graph.nodes]
     assert not [x.shape for x in values if isinstance(x, Tensor) and x.dim() == 2 and x.shape[1] == 64]
+
+
+def two_passes(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    hidden, *others = inputs(dtype, bias)
+    return (hidden.detach() + 0.3 * torch.randn(2, N, D, dtype=dtype)).requires_grad_(), *others
+
+
+@pytest.mark.parametrize("rows_a_chunk", [1, 10, 1000])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype, bias", [(torch.float64, True), (torch.float32, False)])
+def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
+    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
+) -> None:
+    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", rows_a_chunk * V)
+    *leaves, targets = two_passes(dtype, bias)
+    hidden, weight, row = leaves
+    got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, consistency=3.0)  # type: ignore[arg-type]
+    means = [reference(h, weight, row, targets, smoothing) for h in hidden]  # type: ignore[arg-type, union-attr]
+    logs = [F.linear(h, weight, row)[targets != PAD].log_softmax(-1) for h in hidden]  # type: ignore[arg-type, union-attr]
+    both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in (logs, logs[::-1]))
+    expected = 0.5 * (sum(means) / 2 + 3 / 4 * both)
+    close: Any = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
+    torch.testing.assert_close(got.loss, expected, **close)
+    nlls = [reference(h, weight, row, targets, 0.0) for h in hidden]  # type: ignore[arg-type, union-attr]
+    torch.testing.assert_close(got.nll, sum(nlls) / 2, **close)
+    for a, b in zip(gradients(got.loss, *leaves), gradients(expected, *leaves), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_two_equal_passes_are_one() -> None:
+    hidden, weight, bias, targets = inputs(torch.float64, bias=True)
+    one = smoothed_loss(hidden, weight, bias, targets, 0.1)
+    two = smoothed_loss(torch.stack([hidden, hidden]), weight, bias, targets, 0.1, consistency=5.0)
+    torch.testing.assert_close(two.loss, one.loss)
+    for a, b in zip(gradients(two.loss, hidden, weight), gradients(one.loss, hidden, weight), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
