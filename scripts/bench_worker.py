@@ -174,7 +174,7 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
         model = MarianBaseline(Transformer(config.model, num_ids), longest, "eager" if "bf16" in name else "sdpa")
     model = model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    forward = _compiled(model, name.endswith("tuned")) if "compiled" in name else model
+    forward = compiled_program(model, name.endswith("tuned")) if "compiled" in name else model
     in_bf16 = "bf16" in name or (is_torch and device.type == "cuda")
 
     def update(step: Work, rate: float) -> Any:
@@ -194,7 +194,7 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
     return update
 
 
-def _compiled(model: torch.nn.Module, is_tuned: bool) -> Any:
+def compiled_program(model: torch.nn.Module, is_tuned: bool) -> Any:
     """Compiles one program for all shapes.
 
     On a CPU, compiled code is slow at drawing dropout and at writing masks (ReLU's mask alone took a tenth of a step).
