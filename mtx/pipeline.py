@@ -362,7 +362,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 
 # Keys that earlier versions did not have. They count only if they are set, so that a finished run stays finished.
-_LATER_KEYS = (("data", "columns"), ("training", "max_epochs"))
+_LATER_KEYS = (("data", "columns"), ("training", "max_epochs"), ("training", "cooldown"))
 
 
 def _fingerprint(config: Config) -> str:

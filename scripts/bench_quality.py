@@ -25,7 +25,14 @@ from mtx.files.tables import draw
 from mtx.run.machine import num_cores
 
 DROPOUTS = (0.1, 0.3)
-COLUMNS = {"system": "system", "bleu": "BLEU", "chrf": "chrF2", "nll": "validation nll", "steps": "steps", "seconds": "s"}
+COLUMNS = {
+    "system": "system",
+    "bleu": "BLEU",
+    "chrf": "chrF2",
+    "nll": "validation nll",
+    "steps": "steps",
+    "seconds": "s",
+}
 DISTRIBUTIONS = ("torch", "transformers", "sacrebleu", "mtx-translate")
 
 
@@ -34,7 +41,9 @@ def main() -> None:
     arguments = _arguments()
     with tempfile.TemporaryDirectory(prefix="mtx-quality-") as directory:
         scratch = Path(directory)
-        rows = [row for system in arguments.systems for row in (_mtx if system == "mtx" else _peers)(arguments, scratch)]
+        rows = [
+            row for system in arguments.systems for row in (_mtx if system == "mtx" else _peers)(arguments, scratch)
+        ]
     print("\n".join(draw(list(COLUMNS.values()), [[_cell(row[key]) for key in COLUMNS] for row in rows], "text")))
     if arguments.json:
         about = {"machine": machine("cpu"), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv[1:]}
@@ -48,7 +57,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
     parser.add_argument("--systems", default="mtx,marian", help="some of mtx,marian")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     arguments.systems = arguments.systems.split(",")
     if unknown := set(arguments.systems) - {"mtx", "marian"}:
         parser.error(f"--systems: unknown {', '.join(sorted(unknown))}")

@@ -1,8 +1,8 @@
 """The peer of `bench_quality.py`: transformers' MarianMTModel in a training loop that a careful user would write.
 
 3+3 layers of size 256 and 1024, label smoothing, bf16, compiled, Adam with 400 steps of warmup to 0.002 and then a
-cosine to zero at the end of the time. Batches are sentences of similar length, drawn anew each epoch. The checkpoint with
-the best of 12 validation losses, evenly spaced in time, translates with transformers' own beam search, beam 5.
+cosine to zero at the end of the time. Batches are sentences of similar length, drawn anew each epoch. The checkpoint
+with the best of 12 validation losses, evenly spaced in time, translates with transformers' own beam search, beam 5.
 """
 
 import copy
@@ -11,7 +11,6 @@ import math
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def batches(store: TokenStore, rng: np.random.Generator) -> Iterator[PaddedBatch
 
 
 def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int) -> tuple[int, float]:
-    """Train for so many seconds, and leave the best weights in `model`; returns the steps and the best validation nll."""
+    """Train, and leave the best weights in `model`; returns the number of steps and the best validation nll."""
     program = compiled_program(model, is_tuned=True)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     rng, best, best_weights = np.random.default_rng(seed), math.inf, copy.deepcopy(model.state_dict())

@@ -249,6 +249,11 @@ class TrainingConfig(Section):
         None, description="the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"
     )
     warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (paper 5.3)")
+    cooldown: Annotated[float, Field(ge=0, le=0.9)] = Field(
+        0.0,
+        description="share of the steps at the end, in which the learning rate falls linearly to zero; it also follows "
+        "when training.patience has run out",
+    )
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
     clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
     shard: Auto | Bool = Field(

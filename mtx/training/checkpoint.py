@@ -17,10 +17,13 @@ from mtx.files.sizes import readable
 from mtx.model_directory import storage
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
+from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
 
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
+
+_LATER = ("init_sha256", "data_sha256", "settings", "cooldown")  # of a state, since some version
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
@@ -39,6 +42,7 @@ class State:
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
         settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
+        cooldown: the cooldown, once it is planned.
     """
 
     step: int = 0
@@ -52,6 +56,7 @@ class State:
     init_sha256: str | None = None
     data_sha256: str | None = None
     settings: dict[str, Any] | None = None
+    cooldown: Cooldown | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
@@ -60,10 +65,12 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
-        value = {"init_sha256": None, "data_sha256": None, "settings": None, **value}  # older runs do not have them
-        fields = {name: value[name] for name in cls.__dataclass_fields__}
+        value = {**dict.fromkeys(_LATER), **value}  # older runs do not have them
+        fields: dict[str, Any] = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
-        return replace(cls(**fields), position=SamplerState(**fields["position"]), best_bleu=best)
+        cooldown = None if fields["cooldown"] is None else Cooldown(**fields["cooldown"])
+        position = SamplerState(**fields["position"])
+        return replace(cls(**fields), position=position, best_bleu=best, cooldown=cooldown)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ hidden states and of the weights are products with the matrix d loss / d z. Only
 multiplied as a matrix. The term e / V is the same for all outputs, so its part of each product is e / V times a sum of
 the weights or of the hidden states. So the softmax is the only pass over all logits.
 
-With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes that
-differ in their dropout, with p = softmax(z) and p' = softmax(z'):
+With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes
+that differ in their dropout, with p = softmax(z) and p' = softmax(z'):
     loss = (loss of z + loss of z') / 2 + a / 4 * (KL(p || p') + KL(p' || p))
 With u = z - z' and m = sum_j p_j u_j, m' = sum_j p'_j u_j, the sum of both divergences is m - m', and
     d (m - m') / d z_j = p_j * (1 + u_j - m) - p'_j,   d (m - m') / d z'_j = p'_j * (1 - u_j + m') - p_j

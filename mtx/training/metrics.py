@@ -23,6 +23,7 @@ from mtx.files.shell import install_command
 from mtx.files.untrusted import require_file
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.training.hints import Hints
+from mtx.training.schedule import Cooldown
 
 if TYPE_CHECKING:  # it needs torch, and `mtx status` does not
     from mtx.training.validation import Validation
@@ -154,6 +155,12 @@ class MetricsLogger:
             logger.info("  %s\n    -> %s", src, hyp)
         self._log_end(step, time.monotonic())
         self._hint(step, self._hints.validation(result.nll, is_best, result.hypotheses))
+
+    def cooldown(self, plan: Cooldown) -> None:
+        """Report that from the next step on the learning rate falls to zero."""
+        self._max_steps = self._bar.total = plan.last
+        self.event("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
+        logger.info("the learning rate falls to zero from step %d to step %d (%s)", plan.first, plan.last, plan.reason)
 
     def end(self, step: int, reason: str) -> None:
         """Report that training is over, and the setting that ended it, such as max_steps."""

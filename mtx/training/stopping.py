@@ -6,10 +6,12 @@ import time
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.training.checkpoint import State
+from mtx.training.schedule import Cooldown
 
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
 # one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
 _SEARCH_COST = 0.75
+_MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
@@ -30,6 +32,7 @@ class StoppingCriteria:
         self._num_valid_lines = max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
         self.agreed_s: float | None = None
+        self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
@@ -41,17 +44,55 @@ class StoppingCriteria:
 
     def reason(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
-        training = self._training
+        training, cooldown = self._training, state.cooldown
         if training.max_steps is not None and state.step >= training.max_steps:
             return "max_steps"
+        if cooldown is not None and state.step >= cooldown.last:
+            return cooldown.reason
+        limit = training.time_limit
+        if limit is not None and state.step and self._decisive_s() > limit - self.reserve_s(limit, state.validation_s):
+            return "time_limit"
+        if cooldown is not None:  # it was planned for one of these, and follows its plan
+            return None
         if training.max_epochs is not None and state.position.epoch >= training.max_epochs:
             return "max_epochs"
         if training.patience is not None and state.bad_validations >= training.patience:
             return "patience"
-        limit = training.time_limit
-        if limit is not None and state.step and self._decisive_s() > limit - self.reserve_s(limit, state.validation_s):
-            return "time_limit"
         return None
+
+    def plan_cooldown(self, state: State, planned: tuple[int, str]) -> Cooldown | None:
+        """The cooldown that begins after `state`, if it is time for one.
+
+        Its share of the steps is `training.cooldown`. It begins early enough for what will end the training, or when
+        training.patience has run out.
+
+        Args:
+            planned: the step at which training ends by max_steps or max_epochs, and which of the two ends it.
+        """
+        training, step, (end, reason) = self._training, state.step, planned
+        if not training.cooldown or state.cooldown is not None or not step:
+            return state.cooldown
+        share, elapsed_s = training.cooldown, self._decisive_s()
+        self._timed_from = self._timed_from or (elapsed_s, step)
+        ends = []
+        if step >= end - round(share * end):
+            ends.append((end, reason))
+        if (limit := training.time_limit) is not None:
+            usable_s = limit - self.reserve_s(limit, state.validation_s)
+            if elapsed_s >= (1 - share) * usable_s:
+                ends.append((step + self._steps_in(usable_s - elapsed_s, step, elapsed_s), "time_limit"))
+        if training.patience is not None and state.bad_validations >= training.patience:
+            ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
+        if not ends:
+            return None
+        last, reason = min([*ends, (end, planned[1])])
+        return Cooldown(step + 1, last, reason, float(getattr(training, reason)))
+
+    def _steps_in(self, seconds: float, step: int, elapsed_s: float) -> int:
+        """How many steps the next seconds have room for, as many as before; at least one."""
+        assert self._timed_from is not None
+        first_s, first_step = self._timed_from if self._timed_from[1] < step else (0.0, 0)
+        return max(1, int(_MARGIN * max(0.0, seconds) * (step - first_step) / max(1e-6, elapsed_s - first_s)))
 
     def ends_at(self, state: State) -> float:
         """When the time limit ends training, on the monotonic clock; infinity without a limit."""

@@ -155,9 +155,12 @@ class Trainer:
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
-        train, training, state = self.data.train, self.config.training, self.state
-        per_epoch = steps_per_epoch(train, training.batch_tokens)
-        return planned_end(training, per_epoch, state.step, self.sampler.epochs(state.position))
+        state = self.state
+        return planned_end(self.config.training, self._steps_per_epoch, state.step, self.sampler.epochs(state.position))
+
+    @functools.cached_property
+    def _steps_per_epoch(self) -> float:
+        return steps_per_epoch(self.data.train, self.config.training.batch_tokens)
 
     def space_needed(self) -> int:
         """The largest number of further bytes that this run will occupy at once."""
@@ -299,20 +302,35 @@ class Trainer:
         training, step = self.config.training, self.state.step
         if self.ranks.is_first:
             self._checkpointer.settle()
+        self._plan_cooldown()
         reason = self._stopping.reason(self.state)
         is_due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
         if is_due and self.state.validated_step != step:
             self._validate()
+            self._plan_cooldown()  # training.patience may have run out
         is_requested = self._pop_save_request()
         if step and (is_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
         return reason or self._stopping.reason(self.state)
 
+    def _plan_cooldown(self) -> None:
+        """Plan the cooldown when it is time for it; a limit that was raised since gives a new plan."""
+        cooldown, training = self.state.cooldown, self.config.training
+        if not training.cooldown:
+            return
+        if cooldown is not None and getattr(training, cooldown.reason) != cooldown.limit:
+            self.state = replace(self.state, cooldown=None)
+        planned = self._stopping.plan_cooldown(self.state, self.planned_end())
+        if planned is not None and self.state.cooldown is None and self.ranks.is_first:
+            self.metrics.cooldown(planned)
+        self.state = replace(self.state, cooldown=planned)
+
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
         training, step = self.config.training, self.state.step + 1
         self.ranks.progress.step = step
-        rate = learning_rate(step, training.warmup_steps, self.config.model.d_model, training.learning_rate)
+        model, cooldown = self.config.model, self.state.cooldown
+        rate = learning_rate(step, training.warmup_steps, model.d_model, training.learning_rate, cooldown)
         figures = self.update(loaded, step, rate)
         if figures is None:
             raise InterruptedTrainingError
@@ -422,7 +440,7 @@ class Trainer:
             if not all(map(math.isfinite, (loss, nll, norm))):
                 raise non_finite_error(update, loss, norm, self.sampler, self.data.train, self.paths)
             tokens, epochs = update.num_tgt_tokens, update.epochs
-            by_epochs = self.config.training.max_epochs is not None
+            by_epochs = self.config.training.max_epochs is not None and self.state.cooldown is None
             last = planned_end(self.config.training, 0.0, update.step, epochs)[0] if by_epochs else None
             self.metrics.step(update.step, loss, nll / tokens, update.learning_rate, norm, tokens, epochs, last)
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import Config
+from mtx.training.checkpoint import State
+from mtx.training.schedule import Cooldown
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.validation import Validation
 
@@ -32,3 +34,41 @@ def test_a_validation_with_endless_translations_does_not_tell_what_later_ones_ta
     assert validation(0.25).later_seconds == 15.0
     assert validation(0.0).later_seconds == 6.0, "translations are not all that takes time"
     assert validation(np.inf).later_seconds == 60.0, "short translations are no reason to expect more"
+
+
+NO_LIMIT = (10**6, "max_steps")
+
+
+def test_a_cooldown_begins_early_enough_for_the_last_step() -> None:
+    stopping = criteria(max_steps=1000, cooldown=0.3)
+    assert stopping.plan_cooldown(State(699), (1000, "max_steps")) is None
+    plan = stopping.plan_cooldown(State(700), (1000, "max_steps"))
+    assert plan == Cooldown(701, 1000, "max_steps", 1000)
+    assert stopping.plan_cooldown(State(800, cooldown=plan), (1000, "max_steps")) == plan
+    assert criteria(max_steps=1000).plan_cooldown(State(999), (1000, "max_steps")) is None, "the paper has none"
+
+
+def test_a_cooldown_follows_when_patience_has_run_out() -> None:
+    stopping = criteria(max_steps=10**6, patience=3, cooldown=0.2)
+    assert stopping.plan_cooldown(State(400, bad_validations=2), NO_LIMIT) is None
+    plan = stopping.plan_cooldown(State(400, bad_validations=3), NO_LIMIT)
+    assert plan == Cooldown(401, 500, "patience", 3), "a fifth of all steps"
+    assert stopping.reason(State(499, bad_validations=9, cooldown=plan)) is None
+    assert stopping.reason(State(500, bad_validations=9, cooldown=plan)) == "patience"
+    late = stopping.plan_cooldown(State(10**6 - 50, bad_validations=3), NO_LIMIT)
+    assert late is not None and late.last == 10**6
+
+
+def test_a_cooldown_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 s, of which 40 are kept for the end; the first 100 s of the 672 before the cooldown prepared the data."""
+    stopping, clock = criteria(max_steps=10**6, time_limit="1000s", cooldown=0.3), [100.0]
+    monkeypatch.setattr("mtx.training.stopping.time.monotonic", lambda: clock[0])
+    assert stopping.plan_cooldown(State(1), NO_LIMIT) is None
+    clock[0] = 671.0
+    assert stopping.plan_cooldown(State(572), NO_LIMIT) is None
+    clock[0] = 673.0
+    plan = stopping.plan_cooldown(State(574), NO_LIMIT)
+    assert plan == Cooldown(575, 574 + int(0.97 * (960 - 673)), "time_limit", 1000), "a step takes a second"
+    assert stopping.reason(State(575, cooldown=plan)) is None
+    clock[0] = 961.0
+    assert stopping.reason(State(600, cooldown=plan)) == "time_limit", "steps became slower"
