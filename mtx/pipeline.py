@@ -49,7 +49,7 @@ from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
-from mtx.training import checkpoint, init_from
+from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
@@ -102,7 +102,7 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
             trainer.run(started)
             status.write("running", "scoring", trainer.state.step)
             trainer.release()
-            ranks.share("writes the model", lambda: _write_model(config, paths, trainer.data))
+            ranks.share("writes the model", lambda: _write_model(config, paths, trainer))
             _score(config, paths, trainer)
         return finished(paths, deferred_errors)
 
@@ -255,14 +255,12 @@ def _announce(trainer: Trainer) -> None:
         logger.info("note: %s", note)
 
 
-def _write_model(config: Config, paths: RunLayout, data: PreparedData) -> str:
-    """Average the last checkpoints into model/; returns what tells it from others."""
-    steps = checkpoint.averaged_steps(paths, config.training.checkpoint_every, config.training.average_last)
-    if not steps:
-        raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
-    logger.info("averaging the weights of steps %s", ", ".join(map(str, steps)))
+def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> str:
+    """Write the best candidate into model/; returns what tells it from others."""
+    data = trainer.data
+    chosen = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
     info = info_of(config, data.report)
-    storage.write(paths.model, checkpoint.average(paths, steps), config.model, data.tokenizer, info)
+    storage.write(paths.model, checkpoint.average(paths, list(chosen.steps)), config.model, data.tokenizer, info)
     return _identity(paths)
 
 
@@ -361,8 +359,10 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
         return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config, protocol)
 
 
-# Keys that earlier versions did not have. They count only if they are set, so that a finished run stays finished.
-_LATER_KEYS = (("data", "columns"), ("training", "max_epochs"), ("training", "cooldown"))
+# Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
+_LATER_KEYS = (
+    ("data", "columns"), ("training", "max_epochs"), ("training", "cooldown"), ("training", "choose_by"),
+)  # fmt: skip
 
 
 def _fingerprint(config: Config) -> str:
@@ -374,7 +374,8 @@ def _fingerprint(config: Config) -> str:
     values = config.model_dump(mode="json", exclude=exclude)
     values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions
     for section, name in _LATER_KEYS:
-        if not values[section][name]:
+        part = getattr(config, section)
+        if getattr(part, name) == type(part).model_fields[name].get_default():
             del values[section][name]
     return hashlib.sha256(repr(values).encode()).hexdigest()
 

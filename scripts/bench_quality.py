@@ -22,6 +22,9 @@ from typing import Any
 from bench_machine import machine, versions
 
 from mtx.files.tables import draw
+from mtx.run.contents import stored_scores
+from mtx.run.events import read_events
+from mtx.run.layout import RunLayout
 from mtx.run.machine import num_cores
 
 DROPOUTS = (0.1, 0.3)
@@ -82,9 +85,8 @@ def _mtx(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, limit, f"run_dir={run}"]
     _process(command, arguments.threads)
     seconds = time.monotonic() - started
-    scores = json.loads((run / "model" / "scores.json").read_text(encoding="utf-8"))
-    (first, *_) = (value for name, value in scores.items() if name != "run")
-    events = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    paths = RunLayout(run)
+    (first, *_), events = stored_scores(paths).values(), read_events(paths.metrics)
     nll = min(float(event["nll"]) for event in events if event["event"] == "validation")
     steps = max(int(event["step"]) for event in events if event["event"] == "train")
     bleu, chrf = (float(first[key]["score"]) for key in ("bleu", "chrf"))

@@ -266,6 +266,11 @@ class TrainingConfig(Section):
         description="on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What "
         "cannot be compiled here runs without",
     )
+    choose_by: Literal["auto", "bleu", "chrf", "nll"] = Field(
+        "auto",
+        description="what decides which validation is the best; auto: bleu, or chrf if BLEU says nothing about the "
+        "validation text",
+    )
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(

@@ -30,7 +30,7 @@ from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
 from mtx.report.usability import usability
-from mtx.run.events import DECIDING_METRICS, recorded_metric
+from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
@@ -71,7 +71,8 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         runs=[_run_values(number, run, names[number], facts[number], first) for number, run in enumerate(runs)],
         fact_names=fact_names,
         fact_rows=[(name, *(of.get(key, "") for key in fact_names)) for name, of in zip(names, facts, strict=True)],
-        charts=curves, validation_chart=next((c for c in curves if c["title"] == f"Validation {metric}"), None),
+        charts=curves,
+        validation_chart=next((c for c in curves if c["title"] == f"Validation {'BLEU' if metric == 'nll' else metric}"), None),
         samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
         headlines=list(_headlines(results, first, metric)),
         differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],
@@ -124,7 +125,7 @@ def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) 
         yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
                "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
     key = next(key for key, name in DECIDING_METRICS.items() if name == metric)
-    best = max(run.history.of("validation"), key=lambda event: float(event.get(key, 0)), default=None)
+    best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
     if not results and best:
         yield {"score": f"{best.get(key, 0):.2f}", "metric": metric, "on": "on the", "name": "validation set",
                "about": f"at step {best['step']:,}, by greedy search; the test sets are scored at the end"}  # fmt: skip

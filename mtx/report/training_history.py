@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from mtx.run.events import DECIDING_METRICS, recorded_metric
+from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
 
 MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
-MIN_GAIN = 0.5  # points of BLEU or chrF2 in the last third of the steps that make more training worthwhile
+# What the score must gain in the last third of the steps to make more training worthwhile: points, or nats.
+MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
 
 
@@ -96,8 +97,8 @@ class Improvement:
 
     Attributes:
         key, metric: the metric that decides which validation is the best, as its key in the events and its name.
-        gain: points by which the best score exceeds the best one of the first two thirds of the steps.
-        last_gain: points by which the last validation exceeds the one before it.
+        gain: by how much the best score is better than the best one of the first two thirds of the steps.
+        last_gain: by how much the last validation is better than the one before it.
         since: number of validations after the best one.
     """
 
@@ -110,17 +111,24 @@ class Improvement:
     since: int
 
 
-def improvement(history: TrainingHistory) -> Improvement | None:
-    """How the validation scores develop; None with fewer than two validations."""
+def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Improvement | None:
+    """How the validation scores develop; None with fewer than two validations.
+
+    Args:
+        before_cooldown: leave out a cooldown, in which scores rise because the learning rate falls. What they gain there
+            is no sign that more training would bring more.
+    """
     key = recorded_metric(history.of("validation"))
     validations = [event for event in history.of("validation") if _is_number(event.get(key))]
+    if before_cooldown and (plans := history.of("cooldown")):
+        validations = [event for event in validations if event["step"] < plans[-1]["first"]]
     if len(validations) < 2:
         return None
-    steps, scores = [event["step"] for event in validations], [float(event[key]) for event in validations]
+    steps, scores = [event["step"] for event in validations], [quality(event, key) for event in validations]
     best = max(range(len(scores)), key=scores.__getitem__)
     earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
     return Improvement(
-        key, DECIDING_METRICS[key], steps[best], scores[best], scores[best] - max(earlier or scores[:1]),
+        key, DECIDING_METRICS[key], steps[best], float(validations[best][key]), scores[best] - max(earlier or scores[:1]),
         scores[-1] - scores[-2], len(scores) - 1 - best,
     )  # fmt: skip
 
@@ -133,9 +141,10 @@ def progress(history: TrainingHistory) -> str:
     metric, since = scores.metric, scores.since
     at = f"the best validation has {scores.best_score:.2f} {metric}, at step {scores.best_step:,.0f}"
     after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
-    rose = f"validation {metric} rose by {max(scores.gain, 0.0):.1f} in the last third of the steps"
-    if scores.gain > MIN_GAIN:
-        latest = f", {scores.last_gain:.1f} of it at the last validation" if since == 0 else ""
+    verb, digits = ("fell", 3) if scores.key == "nll" else ("rose", 1)
+    rose = f"validation {metric} {verb} by {max(scores.gain, 0.0):.{digits}f} in the last third of the steps"
+    if scores.gain > MIN_GAIN[scores.key]:
+        latest = f", {scores.last_gain:.{digits}f} of it at the last validation" if since == 0 else ""
         word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
         return f"{word}: {rose}{latest}; {at}, {end}."
     return f"Hardly: {rose}; {at}." if since == 0 else f"No: {at}, and {after}."

@@ -146,11 +146,11 @@ def _advice(run: RunSummary, level: int, goal: float) -> tuple[str, list[str]]:
 
 def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, list[str]] | None:
     """The advice to train longer and its settings; None if training ended because it gained nothing any more."""
-    gained, training = improvement(run.history), run.config.training
+    gained, training = improvement(run.history, before_cooldown=True), run.config.training
     reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
     if reason not in ("max_steps", "max_epochs", "time_limit") or not run.step:
         return None
-    is_rising = gained is not None and gained.gain > MIN_GAIN and gained.since == 0
+    is_rising = gained is not None and gained.gain > MIN_GAIN[gained.key] and gained.since == 0
     epochs = run.step * training.batch_tokens / run.data_report.get("tgt_tokens", math.inf)
     is_young = level >= _POOR and (gained is None or epochs < _FEW_EPOCHS)
     if not (is_rising or is_young):
@@ -171,15 +171,16 @@ def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, list[
     settings = [f"training.{key}={_rounded(key, wanted[key])}" for key in limits if limits[key] < wanted[key]]
     state = "training ended while it was still learning" if is_rising else "it has hardly been trained"
     if gained and is_rising:
-        state += f" ({gained.metric} {gained.last_gain:+.1f} at the last validation)"
+        change = -gained.last_gain if gained.key == "nll" else gained.last_gain
+        state += f" ({gained.metric} {change:+.{2 if gained.key == 'nll' else 1}f} at the last validation)"
     return f"{state}; about {format_duration(more_s)} more may bring it further", settings
 
 
 def _factor(history: TrainingHistory, goal: float) -> float:
     """By how much longer to train in all, if each doubling of the steps gains as many points as the last one did."""
-    metric = improvement(history)
-    curve = history.curve("validation", metric.key if metric else "bleu")
-    if metric is None or metric.gain <= MIN_GAIN:  # too early to tell
+    metric = improvement(history, before_cooldown=True)
+    curve = history.curve("validation", "chrf" if metric and metric.key == "chrf" else "bleu")
+    if metric is None or metric.gain <= MIN_GAIN[metric.key]:  # too early to tell
         return _MOST_FACTOR / 2
     half = max((n for n, step in enumerate(curve.steps) if step <= curve.steps[-1] / 2), default=0)
     doublings = math.log2(curve.steps[-1] / max(1.0, curve.steps[half]))

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,24 @@ from mtx.files.untrusted import require_file, require_size
 _MAX_BYTES = 1000 * MAX_COUNT  # a step has about 300 bytes, so no run with a possible training.max_steps has more
 _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds
 
-# What can decide which validation is the best: its key in the events, and its name. An event has chrF2 only where
-# BLEU says nothing about the validation text, and there chrF2 decides.
-DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU"}
+# What can decide which validation is the best: its key in the events, and its name.
+DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
 def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
-    """The key of the metric that decided which of these validation events is the best, by the last of them."""
-    return next(key for key in DECIDING_METRICS if key == "bleu" or key in (validations or [{}])[-1])
+    """The key of the metric that decided which of these validation events is the best, by the last of them.
+
+    Events of earlier versions do not name it; they have chrF2 only where it decided.
+    """
+    last = (validations or [{}])[-1]
+    named = last.get("decides")
+    return named if named in DECIDING_METRICS else "chrf" if "chrf" in last else "bleu"
+
+
+def quality(validation: Mapping[str, Any], metric: str) -> float:
+    """The figure of a validation event that is larger if the validation is better; minus infinity without one."""
+    value = float(validation.get(metric, math.nan))
+    return -math.inf if math.isnan(value) else -value if metric == "nll" else value
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:
@@ -47,7 +57,7 @@ def _is_event(value: Any) -> bool:
     needed = ("step", "bleu") if value["event"] == "validation" else ()
     present = [
         key
-        for key in ("step", "bleu", "chrf", "left_s", "time", "epochs", "max_steps")
+        for key in ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps")
         if value.get(key) is not None or key in needed
     ]
     return all(isinstance(value.get(key), int | float) and math.isfinite(value[key]) for key in present) and (

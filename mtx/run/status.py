@@ -16,7 +16,7 @@ from mtx.files.shell import mtx_command
 from mtx.run.configuration import load_config
 from mtx.run.contents import require_run, run_state, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.events import DECIDING_METRICS, read_events, recorded_metric
+from mtx.run.events import DECIDING_METRICS, quality, read_events, recorded_metric
 from mtx.run.layout import RunLayout
 
 
@@ -149,8 +149,8 @@ def read_status(root: Path) -> Status:
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
-    nothing = {"bleu": None, "chrf": None, "step": None}
-    best = max((event for event in validations if key in event), key=lambda event: event[key], default=nothing)
+    nothing = {"bleu": None, "chrf": None, "nll": None, "step": None}
+    best = max((event for event in validations if key in event), key=lambda event: quality(event, key), default=nothing)
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
     epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)

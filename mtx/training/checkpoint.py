@@ -34,7 +34,8 @@ class State:
 
     Attributes:
         position: the data position of the next step.
-        best_bleu, best_step: those of the best validation so far; chrF2 if that decides (`validation.deciding_metric`).
+        best_bleu, best_step: those of the best validation so far; chrF2, or the nll below zero, if that decides
+            (`validation.deciding_metric`).
         validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.

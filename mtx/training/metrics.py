@@ -143,7 +143,7 @@ class MetricsLogger:
         self.event(
             "validation", step=step, nll=result.nll, ppl=result.ppl, bleu=result.bleu, seconds=round(result.seconds, 2),
             samples=[vars(sample) for sample in result.samples],
-            **({} if result.chrf is None else {"chrf": result.chrf}),
+            decides=result.metric, **({} if result.chrf is None else {"chrf": result.chrf}),
         )  # fmt: skip
         logger.info(
             "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s%s, after %s", step, self._max_steps, result.nll,

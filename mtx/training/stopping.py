@@ -6,6 +6,7 @@ import time
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.training.checkpoint import State
+from mtx.training.final_weights import NUM_MEANS
 from mtx.training.schedule import Cooldown
 
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
@@ -108,4 +109,5 @@ class StoppingCriteria:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need; half of it at most."""
         per_line = validation_s / self._num_valid_lines
         scoring_s = _SEARCH_COST * self._beam_size * per_line * self._num_test_lines
-        return min(0.03 * limit + 10 + validation_s + scoring_s, _MOST_RESERVED * limit)
+        validations_s = (1 + NUM_MEANS) * validation_s  # the last one, and those of `final_weights`
+        return min(0.03 * limit + 10 + validations_s + scoring_s, _MOST_RESERVED * limit)

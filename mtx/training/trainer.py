@@ -198,10 +198,10 @@ class Trainer:
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "the same command goes on from there")
-        if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu > 0:
+        if self.state.init_sha256 and not self.state.best_step and abs(self.state.best_bleu) > 0:
             logger.warning(
                 "no validation was better than that of the model to start from, %s %.2f; a smaller "
-                "training.learning_rate may be", DECIDING_METRICS[self._metric], self.state.best_bleu,
+                "training.learning_rate may be", DECIDING_METRICS[self._metric], abs(self.state.best_bleu),
             )  # fmt: skip
 
     def _begin_records(self, stack: contextlib.ExitStack) -> None:
@@ -215,7 +215,7 @@ class Trainer:
 
     @functools.cached_property
     def _metric(self) -> str:
-        return deciding_metric(self.data, self.config.data.tgt)
+        return deciding_metric(self.data, self.config)
 
     def _new_metrics(self) -> MetricsLogger:
         training, state = self.config.training, self.state

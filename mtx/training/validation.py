@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
@@ -23,6 +24,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
+from mtx.run.events import quality
 from mtx.training.loss import smoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
@@ -52,7 +54,8 @@ class Validation:
 
     Attributes:
         nll: unsmoothed, per target token, `</s>` included.
-        chrf: None unless it decides, see `deciding_metric`.
+        chrf: None unless it decides.
+        metric: what decides, see `deciding_metric`.
         samples: the same few sentences each time.
         length_ratio: characters of the references for each character of the hypotheses.
     """
@@ -64,6 +67,7 @@ class Validation:
     hypotheses: list[str]
     samples: list[Sample]
     length_ratio: float = 1.0
+    metric: str = "bleu"
 
     @property
     def ppl(self) -> float:
@@ -71,8 +75,8 @@ class Validation:
 
     @property
     def score(self) -> float:
-        """The figure that decides which validation is the best."""
-        return self.bleu if self.chrf is None else self.chrf
+        """The figure that decides which validation is the best, larger for a better one."""
+        return quality(vars(self), self.metric)
 
     @property
     def later_seconds(self) -> float:
@@ -83,12 +87,14 @@ class Validation:
         return self.seconds * min(1.0, max(_LEAST_SHARE, self.length_ratio))
 
 
-def deciding_metric(data: PreparedData, tgt: str) -> str:
-    """The metric that decides which validation is the best, as its key in the events: chrf where BLEU says nothing.
+def deciding_metric(data: PreparedData, config: Config) -> str:
+    """The metric that decides which validation is the best, as its key in the events.
 
-    It follows from the validation text alone, so that a continued run decides as before.
+    It follows from the settings and the validation text alone, so that a continued run decides as before.
     """
-    return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), tgt) else "bleu"
+    if config.training.choose_by != "auto":
+        return config.training.choose_by
+    return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt) else "bleu"
 
 
 def validate_part(
@@ -126,7 +132,7 @@ def validation_of(
     chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None
     samples = evenly_spaced_samples(sources, references, hypotheses)
     ratio = sum(map(len, references)) / max(1, sum(map(len, hypotheses)))
-    return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples, ratio)
+    return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples, ratio, metric)
 
 
 @torch.no_grad()
