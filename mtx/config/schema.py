@@ -255,6 +255,16 @@ class TrainingConfig(Section):
         "when training.patience has run out",
     )
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
+    subword_sampling: Probability = Field(
+        0.0,
+        description="cut the training text into other pieces in each epoch: the probability of BPE-dropout, such as "
+        "0.1, or alpha with a unigram model of tokenizer.model, such as 0.5; 0: always the same pieces",
+    )
+    consistency: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="weight of the divergence between two passes that differ in their dropout (R-Drop), such as 5; a "
+        "step takes twice as long; 0: one pass",
+    )
     clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
     shard: Auto | Bool = Field(
         "auto",

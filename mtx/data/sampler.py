@@ -5,10 +5,11 @@ on the memory of the device nor on the number of micro-batches; cutting a step i
 Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `packing`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
 Weights = npt.NDArray[np.float64] | None
 
+CHUNK = 4096  # places of an epoch that are encoded anew at once
 WINDOW_BLOCK = 65_536
 WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is a single permutation
 
@@ -30,11 +32,24 @@ class SamplerState:
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """Pairs that were encoded anew; sentence i of `src` and `tgt` (`token_store.Side`) belongs to `pairs[i]`."""
+
+    pairs: Ints
+    src: Any
+    tgt: Any
+
+
+Encode = Callable[[int, int, Ints], Chunk]  # epoch, number of the chunk in it, pairs
+
+
+@dataclass(frozen=True)
 class Step:
     """The pairs of one optimizer update, as numbers in the token store, and the position after it.
 
     Attributes:
         src_lengths, tgt_lengths: tokens of each of these pairs.
+        encoded: the pairs with new pieces, if the text is encoded anew; else None.
     """
 
     pairs: Ints
@@ -43,6 +58,7 @@ class Step:
     num_src_tokens: int
     num_tgt_tokens: int
     after: SamplerState
+    encoded: Chunk | None = None
 
 
 class EpochOrder:
@@ -120,13 +136,17 @@ class BatchSampler:
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
+        encode: encodes a chunk of an epoch anew (`mtx.data.subword_sampling`); None takes the pieces of the store.
 
     Attributes:
         ratio: source tokens per target token.
         tokens_per_sentence: mean number of target tokens of the pairs of an epoch.
     """
 
-    def __init__(self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int):
+    def __init__(
+        self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int,
+        encode: Encode | None = None,
+    ):  # fmt: skip
         assert len(src_lengths) > 0
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
         self._weights, self._seed = weights, seed
@@ -138,6 +158,7 @@ class BatchSampler:
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
         self._order = lru_cache(maxsize=3)(self._make_order)  # the trainer may be an epoch behind
+        self._encode, self._chunk = encode, lru_cache(maxsize=4)(self._make_chunk)
 
     def _make_order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
@@ -155,6 +176,25 @@ class BatchSampler:
             epoch, index = epoch + 1, 0
         return np.concatenate(parts)
 
+    def _make_chunk(self, epoch: int, number: int) -> Chunk:
+        assert self._encode is not None
+        return self._encode(epoch, number, self._order(epoch).take(number * CHUNK, (number + 1) * CHUNK))
+
+    def _upcoming_encoded(self, position: SamplerState, num_pairs: int) -> Chunk:
+        """Like `_upcoming`, with new pieces."""
+        parts: list[Chunk] = []
+        epoch, index, missing = position.epoch, position.index, num_pairs
+        while missing > 0:
+            if index >= self._order(epoch).num_items:
+                epoch, index = epoch + 1, 0
+            chunk, first = self._chunk(epoch, index // CHUNK), index % CHUNK
+            places = slice(first, min(first + missing, len(chunk.pairs)))
+            src, tgt = (replace(side, starts=side.starts[places], lengths=side.lengths[places])
+                        for side in (chunk.src, chunk.tgt))  # fmt: skip
+            parts.append(Chunk(chunk.pairs[places], src, tgt))
+            index, missing = index + len(src.starts), missing - len(src.starts)
+        return _joined(parts)
+
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
         return position.epoch + position.index / self._order(position.epoch).num_items
@@ -162,8 +202,12 @@ class BatchSampler:
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
-            pairs = self._upcoming(position, num_pairs)
-            src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
+            encoded = None if self._encode is None else self._upcoming_encoded(position, num_pairs)
+            if encoded is None:
+                pairs = self._upcoming(position, num_pairs)
+                src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
+            else:
+                pairs, src, tgt = encoded.pairs, encoded.src.lengths, encoded.tgt.lengths
             src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
             size = min(
                 int(tgt_ends.searchsorted(self._tgt_budget, side="right")),
@@ -177,7 +221,23 @@ class BatchSampler:
             epoch, index = epoch + 1, index - num_items
         num_src_tokens, num_tgt_tokens = int(src_ends[size - 1]), int(tgt_ends[size - 1])
         after = SamplerState(epoch, index)
-        return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after)
+        return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after, encoded)
+
+
+def _joined(parts: list[Chunk]) -> Chunk:
+    """Several chunks as one; of a single one nothing is copied."""
+    if len(parts) == 1:
+        return parts[0]
+    sides = []
+    for side in ([part.src for part in parts], [part.tgt for part in parts]):
+        sizes = [len(one.tokens) for one in side]
+        firsts = np.cumsum([0, *sizes[:-1]])
+        sides.append(replace(
+            side[0], tokens=np.concatenate([one.tokens for one in side]),
+            starts=np.concatenate([one.starts + first for one, first in zip(side, firsts, strict=True)]),
+            lengths=np.concatenate([one.lengths for one in side]),
+        ))  # fmt: skip
+    return Chunk(np.concatenate([part.pairs for part in parts]), *sides)
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:

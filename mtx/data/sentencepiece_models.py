@@ -47,9 +47,9 @@ class JointModel:
 
     target = source
 
-    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int, sampling: float = 0.0) -> list[list[int]]:
         """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
-        ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads)
+        ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads, **_sampled(sampling))
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
@@ -92,12 +92,13 @@ class SplitModel:
         self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
 
-    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int, sampling: float = 0.0) -> list[list[int]]:
         """Token ids without `</s>`, by the model of the source or target side."""
         tokens = [[] if target else self._language_token(text) for text in texts]
         texts = [text.partition("<<")[2] if token else text for token, text in zip(tokens, texts, strict=True)]
         processor, ids = self._tgt_processor if target else self._src_processor, self._ids
-        sentences = zip(tokens, processor.encode(texts, out_type=str, num_threads=num_threads), strict=True)
+        pieces = processor.encode(texts, out_type=str, num_threads=num_threads, **_sampled(sampling))
+        sentences = zip(tokens, pieces, strict=True)
         return [token + [ids.get(piece, UNK_ID) for piece in pieces] for token, pieces in sentences]
 
     def _language_token(self, text: str) -> list[int]:
@@ -122,6 +123,11 @@ class SplitModel:
     def described_pieces(self) -> dict[str, int]:
         """The `pieces` of tokenizer.json: piece to id."""
         return self.vocabulary
+
+
+def _sampled(rate: float) -> dict[str, Any]:
+    """What SentencePiece is told to draw pieces at random."""
+    return {"enable_sampling": True, "alpha": rate, "nbest_size": -1} if rate else {}
 
 
 def _processor(model: bytes) -> Any:

@@ -62,6 +62,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         list(learning_curves(runs, names)),
         DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
     )
+    shown = "BLEU" if metric == "nll" else metric  # the nll is in the chart of the loss
     facts = [dict(_facts(run, is_brief=len(runs) > 1)) for run in runs]
     fact_names = list(dict.fromkeys(name for of_run in facts for name in of_run))
     settings_table, machine = _differing_first(settings_rows(runs)), _differing_first(_machine_rows(runs))
@@ -72,7 +73,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         fact_names=fact_names,
         fact_rows=[(name, *(of.get(key, "") for key in fact_names)) for name, of in zip(names, facts, strict=True)],
         charts=curves,
-        validation_chart=next((c for c in curves if c["title"] == f"Validation {'BLEU' if metric == 'nll' else metric}"), None),
+        validation_chart=next((c for c in curves if c["title"] == f"Validation {shown}"), None),
         samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
         headlines=list(_headlines(results, first, metric)),
         differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],

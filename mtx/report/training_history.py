@@ -115,8 +115,8 @@ def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Impr
     """How the validation scores develop; None with fewer than two validations.
 
     Args:
-        before_cooldown: leave out a cooldown, in which scores rise because the learning rate falls. What they gain there
-            is no sign that more training would bring more.
+        before_cooldown: leave out a cooldown, in which scores rise because the learning rate falls; what they gain
+            there is no sign that more training would bring more.
     """
     key = recorded_metric(history.of("validation"))
     validations = [event for event in history.of("validation") if _is_number(event.get(key))]
@@ -128,8 +128,8 @@ def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Impr
     best = max(range(len(scores)), key=scores.__getitem__)
     earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
     return Improvement(
-        key, DECIDING_METRICS[key], steps[best], float(validations[best][key]), scores[best] - max(earlier or scores[:1]),
-        scores[-1] - scores[-2], len(scores) - 1 - best,
+        key, DECIDING_METRICS[key], steps[best], float(validations[best][key]),
+        scores[best] - max(earlier or scores[:1]), scores[-1] - scores[-2], len(scores) - 1 - best,
     )  # fmt: skip
 
 

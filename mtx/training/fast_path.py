@@ -70,6 +70,7 @@ class Task:
     device: str
     deterministic: bool
     parts: Parts
+    consistency: float = 0.0
 
 
 def parts_for(device: torch.device, precision: str, model: ModelConfig, deterministic: bool, compiled: bool) -> Parts:
@@ -258,7 +259,9 @@ def _micro_step(task: Task, parts: Parts, dropout: float = 0.0) -> MicroStep:
     model.kernel = "varlen" if "varlen" in parts else "padded"
     model.prepare_positions(task.max_tokens)
     precision = "bf16" if "bf16" in parts else "fp32"
-    return MicroStep(model, task.label_smoothing, precision, "compile" in parts, "graph" in parts)
+    return MicroStep(
+        model, task.label_smoothing, precision, "compile" in parts, "graph" in parts, consistency=task.consistency
+    )
 
 
 def _batch(task: Task, seed: int) -> PackedBatch:

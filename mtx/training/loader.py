@@ -49,8 +49,10 @@ def load_steps(
         step = next(planned)
         groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
         groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
-        own = [step.pairs[group] for group in groups[rank::num_ranks]]
-        packed = [to_tensors(pack(store.src, store.tgt, pairs, shape, store.num_ids), pin) for pairs in own]
+        text, own = step.encoded or store, groups[rank::num_ranks]
+        if step.encoded is None:
+            own = [step.pairs[group] for group in own]
+        packed = [to_tensors(pack(text.src, text.tgt, pairs, shape, store.num_ids), pin) for pairs in own]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
 
     # Page-locked memory belongs to the thread's device.

@@ -36,6 +36,7 @@ class MicroStep:
     """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`.
 
     Args:
+        consistency: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
         recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
@@ -49,11 +50,11 @@ class MicroStep:
 
     def __init__(
         self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, recorded: bool = True,
-        is_flat: bool = False, root: Any = None,
+        is_flat: bool = False, root: Any = None, consistency: float = 0.0,
     ):  # fmt: skip
         self.model = model
         self.device = model.embedding.device
-        self._smoothing, self._bf16 = label_smoothing, precision == "bf16"
+        self._smoothing, self._consistency, self._bf16 = label_smoothing, consistency, precision == "bf16"
         self.flat = flat_gradients(model) if is_flat else None
         self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
         self._scale = torch.zeros((), device=self.device)
@@ -123,11 +124,18 @@ class MicroStep:
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         model = self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            hidden = hidden_states(model, batch) if self._compiled else model.decode(batch, model.encode(batch))
+            hidden = self._hidden(batch)
+            if self._consistency:
+                hidden = torch.stack([hidden, self._hidden(batch)])
             sums = smoothed_loss(
-                hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, self._smoothing, scale
-            )
+                hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, self._smoothing, scale,
+                self._consistency,
+            )  # fmt: skip
         return sums.loss, sums.nll
+
+    def _hidden(self, batch: PackedBatch) -> Tensor:
+        model = self.model
+        return hidden_states(model, batch) if self._compiled else model.decode(batch, model.encode(batch))
 
     def _record(self, batch: PackedBatch) -> None:
         """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""

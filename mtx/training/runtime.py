@@ -24,7 +24,8 @@ from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.subword_sampling import SubwordSampler
+from mtx.data.token_store import Side
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, is_out_of_memory
@@ -148,7 +149,7 @@ def choose_runtime(
         size = config.training.micro_batch_tokens
         if size == "auto":
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
-            size = largest_micro_batch(config, runtime, num_ids, new_sampler(config, data.train), num_shards)
+            size = largest_micro_batch(config, runtime, num_ids, new_sampler(config, data), num_shards)
         runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
         if ranks.is_first:
             write_runtime(paths.chosen, runtime)
@@ -200,7 +201,7 @@ def _sound_parts(recorded: RuntimeChoices, config: Config, device: torch.device,
     logger.info("trying %s on %s beside the plain step", listed(wished), device)
     task = Task(
         config.model, num_ids, config.data.max_tokens, training.label_smoothing, str(device), training.deterministic,
-        wished,
+        wished, training.consistency,
     )  # fmt: skip
     finding = find_sound_parts(task)
     if finding.faults:
@@ -318,10 +319,12 @@ def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
     return optimizer
 
 
-def new_sampler(config: Config, train: TokenStore) -> BatchSampler:
+def new_sampler(config: Config, data: PreparedData) -> BatchSampler:
     """The sampler of a run, which decides what its steps learn from."""
+    train, training, rate = data.train, config.training, config.training.subword_sampling
     weights = train.weights[train.corpus] if (train.weights != 1).any() else None
-    return BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, config.training.batch_tokens)
+    encode = SubwordSampler(train, data.tokenizer, config.seed, rate, config.data.max_tokens) if rate else None
+    return BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, training.batch_tokens, encode)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
@@ -385,7 +388,10 @@ def _run_micro_step(
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
     reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
-    micro_step = MicroStep(model, config.training.label_smoothing, runtime.precision, recorded=runtime.graph)
+    training = config.training
+    micro_step = MicroStep(
+        model, training.label_smoothing, runtime.precision, recorded=runtime.graph, consistency=training.consistency
+    )
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
     longest = config.data.max_tokens

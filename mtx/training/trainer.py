@@ -78,7 +78,7 @@ class Trainer:
         self.deferred_errors = deferred_errors or DeferredErrors()
         self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
-        self.sampler = new_sampler(config, data.train)
+        self.sampler = new_sampler(config, data)
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals(self.ranks.size > 1)
@@ -151,6 +151,7 @@ class Trainer:
         self.micro_step = MicroStep(
             self.model, training.label_smoothing, runtime.precision, runtime.compile and not is_sharded, runtime.graph,
             is_flat=self.ranks.size > 1 and not is_sharded, root=self.sharding and self.sharding.root,
+            consistency=training.consistency,
         )  # fmt: skip
 
     def planned_end(self) -> tuple[int, str]:

@@ -1,0 +1,100 @@
+"""Each epoch has other pieces of the same text, and what a place of an epoch holds depends on nothing else."""
+
+import random
+
+import numpy as np
+import pytest
+
+from mtx.config.schema import TokenizerConfig
+from mtx.data import sampler as module
+from mtx.data.sampler import BatchSampler, SamplerState, steps
+from mtx.data.subword_sampling import SubwordSampler
+from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
+
+NUM_PAIRS, MAX_TOKENS, TAG = 90, 24, "BT"
+
+
+def texts(seed: int) -> list[str]:
+    rng = random.Random(seed)
+    words = ["".join(rng.choices("abcdefgh", k=5)) for _ in range(40)]
+    return [" ".join(rng.choices(words, k=rng.randint(1, 6))) for _ in range(NUM_PAIRS)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    config = TokenizerConfig.model_validate({"vocab_size": 330})
+    return train_tokenizer([*texts(1), *texts(2)], config, NUM_PAIRS, [TAG])
+
+
+@pytest.fixture(scope="module")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    path, src, tgt = tmp_path_factory.mktemp("store") / "train.arrow", texts(1), texts(2)
+    half = NUM_PAIRS // 2
+    ids = [*tokenizer.encode(src[:half]), *tokenizer.encode(src[half:], TAG)], tokenizer.encode(tgt, target=True)
+    with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
+        writer.add(store_batch(tokenizer.num_ids, *ids, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), src, tgt))
+    return TokenStore.open(path)
+
+
+def plan(store: TokenStore, tokenizer: Tokenizer, rate: float = 0.3) -> BatchSampler:
+    encode = SubwordSampler(store, tokenizer, 7, rate, MAX_TOKENS)
+    return BatchSampler(store.src.lengths, store.tgt.lengths, None, 7, 100, encode)
+
+
+def sentences(side: Side) -> list[list[int]]:
+    return [side.tokens[start:][:size].tolist() for start, size in zip(side.starts, side.lengths, strict=True)]
+
+
+def epoch_of(sampler: BatchSampler, epoch: int) -> list[tuple[int, list[int], list[int]]]:
+    """Number, source ids and target ids of each pair of an epoch, in its order."""
+    found, position = [], SamplerState(epoch, 0)
+    while position.epoch == epoch:
+        step = sampler.step(position)
+        assert step.encoded is not None
+        rows = list(zip(step.pairs.tolist(), sentences(step.encoded.src), sentences(step.encoded.tgt), strict=False))
+        found += rows[: len(step.pairs)]
+        assert step.num_src_tokens == sum(len(src) for _, src, _ in rows[: len(step.pairs)])
+        position = step.after
+    return found[:NUM_PAIRS]
+
+
+@pytest.fixture(autouse=True, params=[16, 4096])
+def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", request.param)
+
+
+def test_an_epoch_has_each_pair_with_other_pieces_of_the_same_text(store: TokenStore, tokenizer: Tokenizer) -> None:
+    src, tgt = store.src_texts(), store.tgt_texts()
+    plain = [sentences(store.src), sentences(store.tgt)]
+    sampled, changed = plan(store, tokenizer), 0
+    for epoch in (0, 1):
+        rows = epoch_of(sampled, epoch)
+        assert sorted(number for number, _, _ in rows) == list(range(NUM_PAIRS))
+        for number, src_ids, tgt_ids in rows:
+            assert tokenizer.decode([src_ids, tgt_ids]) == [src[number], tgt[number]]
+            assert max(len(src_ids), len(tgt_ids)) <= MAX_TOKENS
+            assert (src_ids[0] == tokenizer.tags[TAG]) == (number >= NUM_PAIRS // 2)
+            assert src_ids[-1] == tgt_ids[-1] == 0
+            changed += (src_ids != plain[0][number]) + (tgt_ids != plain[1][number])
+    assert changed > NUM_PAIRS
+    assert epoch_of(sampled, 0) != epoch_of(sampled, 1)
+
+
+def test_a_step_is_a_function_of_its_position(store: TokenStore, tokenizer: Tokenizer) -> None:
+    whole = [(s.pairs.tolist(), sentences(s.encoded.src)[: len(s.pairs)], s.after)  # type: ignore[union-attr]
+             for s in steps(plan(store, tokenizer), SamplerState(), 25)]  # fmt: skip
+    fresh = plan(store, tokenizer)
+    for earlier, (pairs, src, after) in list(zip(whole, whole[1:], strict=False))[::-1]:
+        step = fresh.step(earlier[2])
+        assert step.encoded is not None
+        assert (step.pairs.tolist(), sentences(step.encoded.src)[: len(step.pairs)], step.after) == (pairs, src, after)
+
+
+def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStore, tokenizer: Tokenizer) -> None:
+    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
+    pairs = np.arange(NUM_PAIRS)
+    chunk = SubwordSampler(store, tokenizer, 1, 0.9, longest)(0, 0, pairs)
+    assert max(chunk.src.lengths.max(), chunk.tgt.lengths.max()) <= longest
+    row = int(store.src.lengths.argmax())
+    assert sentences(chunk.src)[row] == sentences(store.src)[row]
