@@ -257,8 +257,8 @@ class TrainingConfig(Section):
     label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
     subword_sampling: Probability = Field(
         0.0,
-        description="cut the training text into other pieces in each epoch: the probability of BPE-dropout, such as "
-        "0.1, or alpha with a unigram model of tokenizer.model, such as 0.5; 0: always the same pieces",
+        description="cut words of the training text into other pieces in each epoch: the probability with which "
+        "BPE-dropout leaves out a merge, such as 0.1; 0: always the same pieces",
     )
     consistency: Annotated[float, Field(ge=0)] = Field(
         0.0,

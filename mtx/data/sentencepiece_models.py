@@ -5,6 +5,7 @@ They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and 
 """
 
 import reprlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,26 @@ from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_M
 EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+_SPACE = "▁"  # SentencePiece's sign before a word
 
 MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
+
+
+@dataclass(frozen=True)
+class Merges:
+    """The merges of a BPE model.
+
+    Attributes:
+        texts: the text of each id that stands for text.
+        ids: the id of each text.
+        ranks: of each text that a merge makes, the lower the earlier.
+        begins_word: the ids with which a word or a symbol begins.
+    """
+
+    texts: dict[int, str]
+    ids: dict[str, int]
+    ranks: dict[str, int]
+    begins_word: frozenset[int]
 
 
 class JointModel:
@@ -47,15 +66,19 @@ class JointModel:
 
     target = source
 
-    def encode(self, texts: list[str], target: bool, num_threads: int, sampling: float = 0.0) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
-        ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads, **_sampled(sampling))
+        ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads)
         return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`."""
         texts: list[str] = self._processor.decode(ids)
         return texts
+
+    def merges(self, target: bool) -> Merges:
+        """The merges of the model; raises UsageError if it is not BPE."""
+        return _merges(self._processor, {self.piece(token): token for token in range(self.num_pieces)})
 
     def piece(self, token: int) -> str:
         piece: str = self._processor.id_to_piece(token)
@@ -92,12 +115,12 @@ class SplitModel:
         self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
 
-    def encode(self, texts: list[str], target: bool, num_threads: int, sampling: float = 0.0) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`, by the model of the source or target side."""
         tokens = [[] if target else self._language_token(text) for text in texts]
         texts = [text.partition("<<")[2] if token else text for token, text in zip(tokens, texts, strict=True)]
         processor, ids = self._tgt_processor if target else self._src_processor, self._ids
-        pieces = processor.encode(texts, out_type=str, num_threads=num_threads, **_sampled(sampling))
+        pieces = processor.encode(texts, out_type=str, num_threads=num_threads)
         sentences = zip(tokens, pieces, strict=True)
         return [token + [ids.get(piece, UNK_ID) for piece in pieces] for token, pieces in sentences]
 
@@ -117,6 +140,10 @@ class SplitModel:
         # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
         return str(self._tgt_processor.decode(pieces)).replace("▁", " ").strip() if pieces else ""
 
+    def merges(self, target: bool) -> Merges:
+        """The merges of the model of a side; raises UsageError if it is not BPE."""
+        return _merges(self._tgt_processor if target else self._src_processor, self._ids)
+
     def piece(self, token: int) -> str:
         return self._pieces[token]
 
@@ -125,9 +152,28 @@ class SplitModel:
         return self.vocabulary
 
 
-def _sampled(rate: float) -> dict[str, Any]:
-    """What SentencePiece is told to draw pieces at random."""
-    return {"enable_sampling": True, "alpha": rate, "nbest_size": -1} if rate else {}
+def _merges(processor: Any, ids: dict[str, int]) -> Merges:
+    """The merges of a model, with the ids that the tokenizer has for its pieces."""
+    texts, ranks, scores = dict[int, str](), dict[str, int](), set[float]()
+    for number in range(processor.get_piece_size()):
+        piece: str = processor.id_to_piece(number)
+        if (
+            processor.is_control(number)
+            or processor.is_unknown(number)
+            or processor.is_byte(number)
+            or piece not in ids
+        ):
+            continue
+        texts[ids[piece]] = piece
+        score = processor.get_score(number)
+        if len(piece) > 1:
+            ranks[piece] = -round(score)
+            scores.add(score)
+    if any(score != round(score) for score in scores):  # a unigram model has logarithms of probabilities
+        raise UsageError("training.subword_sampling needs a BPE model, and tokenizer.model is a unigram model")
+    begins = {token for token, text in texts.items() if text.startswith(_SPACE)}
+    others = set(range(max(ids.values()) + 1)) - texts.keys() - {ids[p] for p in ids if p.startswith("<0x")}
+    return Merges(texts, {text: token for token, text in texts.items()}, ranks, frozenset(begins | others))
 
 
 def _processor(model: bytes) -> Any:

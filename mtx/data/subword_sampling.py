@@ -1,38 +1,48 @@
-"""Cuts the training text into other pieces in each epoch: subword sampling. No torch.
+"""Cuts the words of the training text into other pieces in each epoch: BPE-dropout. No torch, no text.
 
-With a BPE tokenizer this is BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267): each merge is left out with some
-probability. With a unigram tokenizer (Kudo 2018, arXiv 1804.10959) a segmentation is drawn, with alpha as its exponent.
+BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267) leaves each merge out with some probability. SentencePiece can do
+it too, but draws other pieces in each process, whatever its seed is; a run that goes on would have other text. So the
+merges are made here, word by word: SentencePiece's pieces never begin in one word and end in the next. A word's random
+cuts are drawn once, `_NUM_CUTS` of them, and each occurrence takes one of these.
 
-The places of an epoch's order are encoded in chunks, each with random numbers of its own, so what a place holds is a
-function of the seed, the epoch and the place. SentencePiece seeds the generator of a thread when the thread first draws
-from it, so each chunk is encoded by a new thread. Flow: text in the token store -> `SubwordSampler` -> batch sampler.
+What a place of an epoch's order holds is a function of the seed, the epoch and the place.
+Flow: token store -> `SubwordSampler` -> the batch sampler.
 """
 
-import threading
+import random
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
-import sentencepiece
 
 from mtx.data.sampler import Chunk, Ints
+from mtx.data.sentencepiece_models import Merges
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 
-_LOCK = threading.Lock()  # the seed belongs to the whole process
+_NUM_CUTS = 32
+_MAX_WORDS = 200_000  # whose cuts are kept in memory
+Word = tuple[int, ...]  # the ids of its pieces
 
 
 class SubwordSampler:
     """Encodes chunks of an epoch's order anew; it is called by the batch sampler.
 
     Args:
-        rate: the probability of BPE-dropout, or alpha.
+        rate: the probability that a merge is left out.
         max_tokens: a sentence that would become longer keeps its usual pieces.
+
+    Raises:
+        UsageError: if the tokenizer is not BPE.
     """
 
     def __init__(self, store: TokenStore, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int):
-        self._store, self._tokenizer, self._seed = store, tokenizer, seed
-        self._rate, self._max_tokens = rate, max_tokens
+        self._seed, self._max_tokens = seed, max_tokens
+        self._sides = [
+            (store.src, _Cutter(tokenizer, seed, rate, False)),
+            (store.tgt, _Cutter(tokenizer, seed, rate, True)),
+        ]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk with new pieces.
@@ -41,35 +51,78 @@ class SubwordSampler:
             number: of the chunk within its epoch.
             pairs: the numbers of the pairs at its places.
         """
-        texts, sides = self._store.texts(pairs), (self._store.src, self._store.tgt)
-        seeds = np.random.SeedSequence((self._seed, epoch, number)).generate_state(2)
-        encoded = [self._encode(texts[k], int(seeds[k]) & 0x7FFFFFFF, target=bool(k)) for k in (0, 1)]
-        return Chunk(pairs, *(self._side(side, pairs, ids) for side, ids in zip(sides, encoded, strict=True)))
+        rng = np.random.default_rng((self._seed, epoch, number))
+        return Chunk(pairs, *(self._encode(side, cutter, pairs, rng) for side, cutter in self._sides))
 
-    def _encode(self, texts: list[str], seed: int, target: bool) -> list[list[int]]:
-        ids: list[list[int]] = []
-
-        def encode() -> None:
-            ids.extend(self._tokenizer.encode(texts, num_threads=1, target=target, sampling=self._rate))
-
-        with _LOCK:
-            sentencepiece.set_random_generator_seed(max(1, seed))
-            thread = threading.Thread(target=encode, name="mtx-subwords")
-            thread.start()
-            thread.join()
-        assert len(ids) == len(texts)
-        return ids
-
-    def _side(self, side: Side, pairs: Ints, encoded: list[list[int]]) -> Side:
-        """One side of a chunk; a tag that the stored sentence begins with stays."""
-        first = side.tokens[side.starts[pairs]]
-        for row, pair in enumerate(pairs.tolist()):
-            tag = [int(first[row])] if first[row] >= self._tokenizer.num_pieces else []
-            if len(tag) + len(encoded[row]) > self._max_tokens:
-                start = side.starts[pair]
-                encoded[row] = side.tokens[start : start + side.lengths[pair]].tolist()
-            elif tag:
-                encoded[row] = tag + encoded[row]
-        lengths = np.array([len(sentence) for sentence in encoded], dtype=np.int32)
+    def _encode(self, side: Side, cutter: "_Cutter", pairs: Ints, rng: np.random.Generator) -> Side:
+        starts, ends = side.starts[pairs], side.starts[pairs] + side.lengths[pairs]
+        usual = [side.tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+        draws = rng.integers(_NUM_CUTS, size=int(side.lengths[pairs].sum()), dtype=np.uint8).tolist()
+        encoded, used = [], 0
+        for ids in usual:
+            new = cutter.cut(ids, draws[used : used + len(ids)])
+            used += len(ids)
+            encoded.append(new if len(new) <= self._max_tokens else ids)
+        lengths = np.array([len(ids) for ids in encoded], dtype=np.int32)
         tokens: Any = np.fromiter(chain.from_iterable(encoded), dtype=side.tokens.dtype, count=int(lengths.sum()))
         return Side(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+
+
+class _Cutter:
+    """Random cuts of the words of one side."""
+
+    def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, target: bool):
+        self._merges, self._seed, self._rate = tokenizer.models.merges(target), seed, rate
+        begins = self._merges.begins_word
+        self._begins = np.array([token in begins for token in range(tokenizer.num_ids)]).tolist()
+        self._cuts: dict[Word, list[Word | None]] = {}
+
+    def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
+        """The ids of a sentence with other pieces; `draws` has a number below `_NUM_CUTS` for each word, or more."""
+        new: list[int] = []
+        begins, first, number = self._begins, 0, 0
+        for place in range(1, len(ids) + 1):
+            if place == len(ids) or begins[ids[place]]:
+                new += self._cut_word(tuple(ids[first:place]), draws[number])
+                first, number = place, number + 1
+        return new
+
+    def _cut_word(self, word: Word, draw: int) -> Word:
+        cuts = self._cuts.get(word)
+        if cuts is None:
+            if len(self._cuts) >= _MAX_WORDS:
+                self._cuts.clear()
+            cuts = self._cuts[word] = [None] * _NUM_CUTS
+        cut = cuts[draw]
+        if cut is None:
+            cut = cuts[draw] = merge(word, self._merges, self._rate, random.Random(f"{self._seed} {draw} {word}"))
+        return cut
+
+
+def merge(word: Word, merges: Merges, rate: float, rng: random.Random) -> Word:
+    """The ids of a word after BPE in which each merge is left out with probability `rate`.
+
+    As in SentencePiece, the best of all possible merges is made next, the leftmost of several; one that was left out
+    stays out until one of its two pieces changes. Ids that are not pieces of text, such as `</s>`, stay as they are.
+    """
+    symbols: list[str] = []
+    for token in word:
+        if (text := merges.texts.get(token)) is None:
+            return word
+        symbols += text
+    left_out: set[int] = set()  # places of the first piece of a merge
+    while True:
+        best, at = -1, -1
+        for place in range(len(symbols) - 1):
+            rank = merges.ranks.get(symbols[place] + symbols[place + 1])
+            if rank is not None and place not in left_out and (best < 0 or rank < best):
+                best, at = rank, place
+        if at < 0:
+            break
+        if rng.random() < rate:
+            left_out.add(at)
+            continue
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+        left_out = {place - (place > at) for place in left_out if place not in (at - 1, at, at + 1)}
+    ids = [merges.ids.get(symbol) for symbol in symbols]
+    return word if None in ids else tuple(ids)  # type: ignore[arg-type]  # a character without a piece of its own

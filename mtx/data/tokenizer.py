@@ -78,23 +78,21 @@ class Tokenizer:
         self._symbols = [*(f"<{name}>" for name in reserved), PAD]
 
     def encode(
-        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False,
-        sampling: float = 0.0,
-    ) -> list[list[int]]:  # fmt: skip
+        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
+    ) -> list[list[int]]:
         """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
 
         Args:
             num_threads: threads of SentencePiece; -1 is one per core, or one alone if the address space is limited,
                 because SentencePiece ends the process if it cannot start a thread.
             target: use the model of the target side. A joint model serves both sides.
-            sampling: if not 0, draw the pieces at random, see `mtx.data.subword_sampling`.
         """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
         num_threads = 1 if free_address_space() is not None else num_threads
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads, sampling)]
+        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.

@@ -86,6 +86,33 @@ def test_epochs_end_at_the_first_step_after_them_however_often_training_stops(
     assert f"(epoch {epochs}.0 of {epochs})" in mtx("status", killed).stdout.decode()
 
 
+MEANS = [
+    "training.subword_sampling=0.2", "training.consistency=3", "training.cooldown=0.4", "training.choose_by=nll",
+]  # fmt: skip
+
+
+def test_with_all_that_helps_small_corpora_a_killed_run_has_the_same_bits(settings: list[str], tmp_path: Path) -> None:
+    """It is killed before the cooldown and in it; which text the epochs have, and when it ends, stays the same."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert mtx("train", *settings, *MEANS, f"run_dir={whole}").returncode == 0
+    for step in (8, 32):
+        assert end_at_step(killed, step, signal.SIGKILL, *settings, *MEANS)[0] == -signal.SIGKILL
+    last = mtx("train", *settings, *MEANS, f"run_dir={killed}")
+    assert last.returncode == 0, last.stderr.decode()
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        path = Path("checkpoints", "step-00000040", name)
+        assert (killed / path).read_bytes() == (whole / path).read_bytes()
+    assert (killed / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
+    plan = {"event": "cooldown", "first": 25, "last": 40, "reason": "max_steps"}
+    assert [event | {"time": 0} for event in events(whole) if event["event"] == "cooldown"] == [plan | {"time": 0}]
+    rates = {event["step"]: event["learning_rate"] for event in events(whole) if event["event"] == "train"}
+    assert rates[40] < 0.1 * rates[24] and rates[25] < rates[24]
+    validations = [event for event in events(whole) if event["event"] == "validation"]
+    best = min(validations, key=lambda event: float(event["nll"]))
+    status = json.loads(mtx("status", whole, "--json").stdout)
+    assert (status["best_metric"], status["best_score"]) == ("nll", best["nll"])
+
+
 def test_killed_while_scoring_scores_again(run_copy: Path, trained: Path, settings: list[str]) -> None:
     shutil.rmtree(run_copy / "evaluation")
     (run_copy / "model" / "scores.json").unlink()  # it is written last, into the manifest too

@@ -182,6 +182,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.init_from": TEXT, "training.max_steps": MANY, "training.max_epochs": MANY,
     "training.time_limit": POSITIVE,
     "training.batch_tokens": st.integers(4096, MAX_BATCH_TOKENS), "training.warmup_steps": MANY,
+    "training.cooldown": st.floats(0, 0.9), "training.subword_sampling": SHARE,
+    "training.consistency": st.floats(0, 100), "training.choose_by": st.sampled_from(["auto", "bleu", "chrf", "nll"]),
     "training.clip_norm": POSITIVE, "training.learning_rate": POSITIVE,
     "training.micro_batch_tokens": st.just("auto") | st.integers(4096, MAX_BATCH_TOKENS),
     "training.label_smoothing": SHARE, "training.validate_every": MANY, "training.checkpoint_every": MANY,

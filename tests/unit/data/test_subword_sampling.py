@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data import sampler as module
@@ -98,3 +99,17 @@ def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStor
     assert max(chunk.src.lengths.max(), chunk.tgt.lengths.max()) <= longest
     row = int(store.src.lengths.argmax())
     assert sentences(chunk.src)[row] == sentences(store.src)[row]
+
+
+def test_without_dropout_the_merges_are_those_of_sentencepiece(store: TokenStore, tokenizer: Tokenizer) -> None:
+    chunk = SubwordSampler(store, tokenizer, 1, 0.0, MAX_TOKENS)(0, 0, np.arange(NUM_PAIRS))
+    assert sentences(chunk.src) == sentences(store.src) and sentences(chunk.tgt) == sentences(store.tgt)
+
+
+def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: TokenStore, tokenizer: Tokenizer) -> None:
+    drawn = SubwordSampler(store, tokenizer, 1, 0.2, 1000)
+    ours = np.mean([drawn(epoch, 0, np.arange(NUM_PAIRS)).tgt.lengths.sum() for epoch in range(30)])
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.models.source)
+    texts = store.tgt_texts() * 30
+    theirs = processor.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1)
+    assert ours == pytest.approx((sum(map(len, theirs)) + len(texts)) / 30, rel=0.03)
