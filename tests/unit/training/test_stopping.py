@@ -22,7 +22,7 @@ def criteria(**training: object) -> StoppingCriteria:
 
 def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None:
     stopping = criteria(time_limit="10m")
-    assert stopping.reserve_s(600.0, 20.0) == pytest.approx(18 + 10 + 20 + 60)
+    assert stopping.reserve_s(600.0, 20.0) == pytest.approx(18 + 10 + 3 * 20 + 60), "three validations, and a search"
     assert stopping.reserve_s(600.0, 200.0) == 300.0
 
 
