@@ -369,8 +369,8 @@ _LATER_KEYS = (
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
-        "run_dir": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"}, "tokenizer": {"model"},
-        "training": {"init_from", "tensorboard", "compile", "shard"},
+        "run_dir": True, "sizes": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
+        "tokenizer": {"model"}, "training": {"init_from", "tensorboard", "compile", "shard"},
     }  # fmt: skip
     values = config.model_dump(mode="json", exclude=exclude)
     values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions

@@ -84,6 +84,10 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     resolved = settings.resolve(names[0] if names else None, overrides)
     if names:
         _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
+    if resolved.config.sizes == "corpus":
+        from mtx.data.corpus_sizes import choose_sizes
+
+        resolved = choose_sizes(resolved)
     if resolved.config.training.init_from is None:
         return resolved
     from mtx.run.system_memory import check_address_space

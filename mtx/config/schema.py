@@ -319,6 +319,11 @@ class Config(Section):
         "", description="directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ means "
         "the home directory, as in every path of a setting",
     )  # fmt: skip
+    sizes: Literal["given", "corpus"] = Field(
+        "given",
+        description="corpus: the sizes of the model and its regularisation are those for so much training text, where "
+        "neither the recipe nor the command line sets them",
+    )
     seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
     device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
         "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"

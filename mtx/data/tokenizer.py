@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 
 import sentencepiece
 
+from mtx.config import sizes
 from mtx.config.schema import TokenizerConfig
 from mtx.config.value_types import TAG
 from mtx.data import sentencepiece_models
@@ -42,8 +43,6 @@ NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
-# The number of pieces with `vocab_size: auto`, for corpora of at least this number of pairs.
-_AUTO_SIZES = {0: 2_000, 20_000: 8_000, 500_000: 16_000, 5_000_000: 32_000}
 # SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
@@ -198,16 +197,15 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs
     if len(tags) > NUM_RESERVED:
         raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {NUM_RESERVED} are possible")
     if config.vocab_size == "auto":
-        least = max(pairs for pairs in _AUTO_SIZES if num_pairs >= pairs)
-        sizes = [size for pairs, size in _AUTO_SIZES.items() if pairs >= least]
+        vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
     else:
-        sizes = [config.vocab_size]
-    model = _train(sentences, sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
+        vocab_sizes = [config.vocab_size]
+    model = _train(sentences, vocab_sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
     return Tokenizer(JointModel(model), config.normalization, tags)
 
 
-def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalization: Form) -> bytes:
-    """Learn a model with the first of the ascending `sizes` that has room for every character.
+def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normalization: Form) -> bytes:
+    """Learn a model with the first of the ascending `vocab_sizes` that has room for every character.
 
     If `exact` is false, a text that does not fill this size gives a model with fewer pieces.
     """
@@ -217,7 +215,7 @@ def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalizatio
             sentence_iterator=_training_text(sentences, normalization, errors),
             model_writer=model,
             model_type="bpe",
-            vocab_size=sizes[0],
+            vocab_size=vocab_sizes[0],
             hard_vocab_limit=exact,
             character_coverage=0.9995,
             byte_fallback=True,
@@ -232,10 +230,10 @@ def _train(sentences: Iterable[str], sizes: list[int], exact: bool, normalizatio
         if errors:
             raise errors[0] from None
         too_small = _TOO_SMALL.search(str(error))
-        larger = [size for size in sizes if too_small and size >= int(too_small[1])]
+        larger = [size for size in vocab_sizes if too_small and size >= int(too_small[1])]
         if larger:
             return _train(sentences, larger, exact, normalization)
-        raise _training_error(error, sizes[-1]) from None
+        raise _training_error(error, vocab_sizes[-1]) from None
     return model.getvalue()
 
 

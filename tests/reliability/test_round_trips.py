@@ -162,7 +162,8 @@ HUB = st.fixed_dictionaries(
 WEIGHT = st.floats(0, MAX_EPOCH_PAIRS, exclude_min=True)
 PART = st.fixed_dictionaries({"name": TEXT}, optional={"weight": WEIGHT, "tag": st.text("aZ0_", min_size=1)})
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "run_dir": TEXT, "seed": st.integers(0, 2**31 - 1), "precision": st.sampled_from(["auto", "fp32", "bf16"]),
+    "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus"]), "seed": st.integers(0, 2**31 - 1),
+    "precision": st.sampled_from(["auto", "fp32", "bf16"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
     "data.src": TEXT, "data.tgt": TEXT, "data.dir": TEXT, "data.hub": HUB, "data.generator": st.just("grammar"),
     "data.train": st.lists(TEXT | PART), "data.valid": TEXT, "data.test": st.lists(TEXT),

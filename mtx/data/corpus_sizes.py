@@ -1,0 +1,78 @@
+"""Chooses the sizes and the regularisation that suit the training text, for a recipe with `sizes: corpus`.
+
+`mtx.config.sizes` has the table. A run that has begun keeps what was chosen for it. No torch.
+Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtx.config import settings, sizes
+from mtx.config.schema import PRESETS, DataConfig, leaves
+from mtx.config.settings import Resolved
+from mtx.data.sources import find_corpora
+from mtx.run.configuration import load_config
+from mtx.run.contents import has_begun
+from mtx.run.layout import RunLayout
+
+_PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
+_MOST_PAIRS = 1_000_000  # which are counted
+_UNKNOWN = 29_000  # the row that is shown while there is no text
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """How much training text there is: pairs, and the bytes of both sides of all of them."""
+
+    num_pairs: int
+    num_bytes: int
+
+    @property
+    def row(self) -> int:
+        """The row of the table for so many pairs of the length that was measured as hold this text."""
+        return sizes.nearest_row(self.num_bytes / _PAIR_BYTES)
+
+    def __str__(self) -> str:
+        pairs = f"{self.num_pairs:,} pairs" + (" or more" if self.num_pairs >= _MOST_PAIRS else "")
+        return f"{pairs} of {self.num_bytes / max(1, 2 * self.num_pairs):.0f} bytes a side"
+
+
+def measure(data: DataConfig) -> TextSize:
+    """Count the training text, as it is before cleaning, up to about a million pairs.
+
+    Raises:
+        UsageError, DataError: if it cannot be read.
+    """
+    num_pairs = num_bytes = 0
+    for corpus in find_corpora(data).train:
+        for block in corpus.blocks():
+            num_pairs += len(block.src)
+            num_bytes += sum(len(line.encode(errors="surrogateescape")) for line in (*block.src, *block.tgt))
+            if num_pairs >= _MOST_PAIRS:
+                return TextSize(num_pairs, num_bytes)
+    return TextSize(num_pairs, num_bytes)
+
+
+def choose_sizes(resolved: Resolved) -> Resolved:
+    """Set the keys of the table that neither a recipe nor the command line sets.
+
+    Raises:
+        UsageError, DataError: if the training text cannot be read.
+    """
+    config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
+    keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
+    if config.training.init_from or resolved.origins["model.preset"] == "command line":  # which decide the architecture
+        keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
+    if settings.exists(run.config) and has_begun(run):
+        values, origin = dict(leaves(load_config(run).model_dump())), str(run.config)
+        return settings.replace_values(resolved, {key: values[key] for key in keys}, origin)
+    if config.data.train or config.data.hub or config.data.generator:
+        text = measure(config.data)
+        row, why = text.row, str(text)
+    else:
+        row, why = _UNKNOWN, "data.train is not set yet"
+    origin = f"for about {row:,} pairs ({why})"
+    chosen = settings.replace_values(resolved, {key: sizes.value(row, key) for key in keys}, origin)
+    if config.tokenizer.vocab_size == "auto":
+        chosen.origins["tokenizer.vocab_size"] = f"about {sizes.num_pieces(row):,} pieces {origin}"
+    return chosen

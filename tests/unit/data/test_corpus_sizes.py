@@ -1,0 +1,77 @@
+"""Sizes by corpus: what a recipe with `sizes: corpus` chooses, and what stays as it was given."""
+
+from pathlib import Path
+
+import pytest
+
+from mtx.config import settings, sizes
+from mtx.config.settings import Resolved
+from mtx.data.corpus_sizes import choose_sizes, measure
+from mtx.errors import UsageError
+from mtx.files import durable
+from mtx.run.layout import RunLayout
+
+PAIR = f"{'s' * 30}\t{'ü' * 50}\n"  # 30 and 100 bytes, which is as long as the pairs that were measured
+
+
+def text(path: Path, num_pairs: int, pair: str = PAIR) -> str:
+    path.write_text(num_pairs * pair, encoding="utf-8")
+    return f"data.train={path}"
+
+
+def chosen(*settings_: str) -> Resolved:
+    return choose_sizes(settings.resolve("own-text", [*settings_, "data.src=en", "data.tgt=de"]))
+
+
+def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
+    five, ten = (text(tmp_path / f"{n}.tsv", n) for n in (5_000, 10_000))
+    for setting, row in ((five, 5_000), (ten, 10_000)):
+        resolved = chosen(setting, f"run_dir={tmp_path / 'run'}")
+        values = resolved.config
+        assert values.model.d_ff == sizes.value(row, "model.d_ff")
+        assert values.training.patience == sizes.value(row, "training.patience")
+        assert resolved.origins["model.d_ff"] == f"for about {row:,} pairs ({row:,} pairs of 65 bytes a side)"
+        about = resolved.origins["tokenizer.vocab_size"]
+        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces for about {row:,} pairs")
+
+
+def test_long_pairs_count_more(tmp_path: Path) -> None:
+    setting = text(tmp_path / "long.tsv", 2_500, PAIR.replace("s", "s" * 5).replace("\t", "\t" + "t" * 270))
+    size = measure(settings.resolve("own-text", [setting, "data.src=en", "data.tgt=de"]).config.data)
+    assert (size.num_pairs, size.num_bytes) == (2_500, 2_500 * (150 + 270 + 100))
+    assert size.row == 10_000
+
+
+def test_what_is_given_stays(tmp_path: Path) -> None:
+    setting = text(tmp_path / "my.tsv", 5_000)
+    given = chosen(setting, "model.d_ff=99", "training.patience=77", "tokenizer.vocab_size=500")
+    assert (given.config.model.d_ff, given.config.training.patience) == (99, 77)
+    assert (given.config.tokenizer.vocab_size, given.origins["tokenizer.vocab_size"]) == (500, "command line")
+    base = chosen(setting, "model.preset=base").config
+    assert (base.model.d_model, base.model.dropout, base.model.num_heads) == (512, 0.1, 8)
+    assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
+
+
+def test_a_run_that_has_begun_keeps_its_sizes(tmp_path: Path) -> None:
+    run = RunLayout(tmp_path / "run")
+    first = chosen(text(tmp_path / "my.tsv", 5_000), f"run_dir={run.root}", "model.d_ff=96")
+    run.root.mkdir()
+    durable.write_text(run.config, settings.dump(first.config))
+    durable.write_json(run.chosen, {})
+    later = chosen(text(tmp_path / "my.tsv", 100_000, "a\tb\n"), f"run_dir={run.root}")
+    assert later.config.model == first.config.model
+    (tmp_path / "my.tsv").unlink()  # the text of a finished run may be gone
+    assert chosen(f"data.train={tmp_path / 'my.tsv'}", f"run_dir={run.root}").config.model == first.config.model
+
+
+def test_without_text_the_table_is_shown_and_missing_text_is_an_error(tmp_path: Path) -> None:
+    assert chosen().origins["model.d_ff"] == "for about 29,000 pairs (data.train is not set yet)"
+    with pytest.raises(UsageError, match="missing.tsv"):
+        chosen(f"data.train={tmp_path / 'missing.tsv'}", f"run_dir={tmp_path / 'run'}")
+
+
+def test_rows_meet_in_the_middle_of_their_ratio() -> None:
+    assert [sizes.nearest_row(n) for n in (0, 5_000, 7_000, 7_100, 29_000, 10**9)] == [
+        5_000, 5_000, 5_000, 10_000, 29_000, 5_000_000,
+    ]  # fmt: skip
+    assert sizes.larger_vocabularies(160_000) == [8_000, 16_000, 32_000]
