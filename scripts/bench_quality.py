@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +44,12 @@ DISTRIBUTIONS = ("torch", "transformers", "sacrebleu", "mtx-translate")
 def main() -> None:
     """Reads the command line, runs every system, and prints the table."""
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="mtx-quality-") as directory:
-        scratch = Path(directory)
-        rows = [
-            row for system in arguments.systems for row in (_mtx if system == "mtx" else _peers)(arguments, scratch)
-        ]
+    with tempfile.TemporaryDirectory(prefix="mtx-quality-") as directory, ThreadPoolExecutor(arguments.jobs) as pool:
+        tasks = [task for system in arguments.systems for task in TASKS[system]]
+        rows = list(pool.map(lambda task: task(arguments, Path(directory)), tasks))
+    peers = [row for row in rows if row["system"] != "mtx"]
+    if len(peers) > 1:
+        min(peers, key=lambda row: float(row["nll"]))["system"] += ", the better"
     print("\n".join(draw(list(COLUMNS.values()), [[_cell(row[key]) for key in COLUMNS] for row in rows], "text")))
     if arguments.json:
         about = {"machine": machine("cpu"), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv[1:]}
@@ -58,11 +61,12 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("settings", nargs="+", help="a recipe and key=value settings of mtx train")
     parser.add_argument("--minutes", type=float, default=30.0, help="training time of each system")
     parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
+    parser.add_argument("--jobs", type=int, default=1, help="systems side by side, each with so many threads")
     parser.add_argument("--systems", default="mtx,marian", help="some of mtx,marian")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     arguments = parser.parse_intermixed_args()
     arguments.systems = arguments.systems.split(",")
-    if unknown := set(arguments.systems) - {"mtx", "marian"}:
+    if unknown := set(arguments.systems) - set(TASKS):
         parser.error(f"--systems: unknown {', '.join(sorted(unknown))}")
     return arguments
 
@@ -79,7 +83,7 @@ def _process(command: list[str], threads: int) -> "subprocess.CompletedProcess[s
     return result
 
 
-def _mtx(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
+def _mtx(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     run, started = scratch / "mtx", time.monotonic()
     limit = f"training.time_limit={60 * arguments.minutes:.0f}s"
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, limit, f"run_dir={run}"]
@@ -90,21 +94,20 @@ def _mtx(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
     nll = min(float(event["nll"]) for event in events if event["event"] == "validation")
     steps = max(int(event["step"]) for event in events if event["event"] == "train")
     bleu, chrf = (float(first[key]["score"]) for key in ("bleu", "chrf"))
-    return [{"system": "mtx", "bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": seconds}]
+    return {"system": "mtx", "bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": seconds}
 
 
-def _peers(arguments: argparse.Namespace, scratch: Path) -> list[dict[str, Any]]:
-    rows = []
-    for dropout in DROPOUTS:
-        job = {
-            "settings": arguments.settings, "seconds": 60 * arguments.minutes, "threads": arguments.threads,
-            "dropout": dropout, "run_dir": str(scratch / "peer"),
-        }  # fmt: skip
-        script = Path(__file__).with_name("quality_peer.py")
-        rows.append(json.loads(_process([sys.executable, str(script), json.dumps(job)], arguments.threads).stdout))
-    better = min(rows, key=lambda row: float(row["nll"]))
-    return [{**row, "system": row["system"] + (", the better" if row is better else "")} for row in rows]
+def _peer(arguments: argparse.Namespace, scratch: Path, dropout: float) -> dict[str, Any]:
+    job = {
+        "settings": arguments.settings, "seconds": 60 * arguments.minutes, "threads": arguments.threads,
+        "dropout": dropout, "run_dir": str(scratch / f"peer-{dropout}"),
+    }  # fmt: skip
+    script = Path(__file__).with_name("quality_peer.py")
+    row: dict[str, Any] = json.loads(_process([sys.executable, str(script), json.dumps(job)], arguments.threads).stdout)
+    return row
 
+
+TASKS = {"mtx": [_mtx], "marian": [partial(_peer, dropout=dropout) for dropout in DROPOUTS]}
 
 if __name__ == "__main__":
     main()

@@ -57,7 +57,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def resolve(arguments: list[str] | None) -> "Resolved":
-    """The configuration that CONFIG and the overrides give, with the settings that `training.init_from` brings."""
+    """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
@@ -84,18 +84,17 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     resolved = settings.resolve(names[0] if names else None, overrides)
     if names:
         _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
+    if resolved.config.training.init_from is not None:
+        from mtx.run.system_memory import check_address_space
+        from mtx.training.init_from import inherit
+
+        check_address_space()
+        resolved = inherit(resolved)
     if resolved.config.sizes == "corpus":
         from mtx.data.corpus_sizes import choose_sizes
 
         resolved = choose_sizes(resolved)
-    if resolved.config.training.init_from is None:
-        return resolved
-    from mtx.run.system_memory import check_address_space
-
-    check_address_space()
-    from mtx.training.init_from import inherit
-
-    return inherit(resolved)
+    return resolved
 
 
 def _require_quotes(words: list[str], overrides: list[str]) -> None:

@@ -61,7 +61,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     """
     config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
     keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
-    if config.training.init_from or resolved.origins["model.preset"] == "command line":  # which decide the architecture
+    if resolved.origins["model.preset"] == "command line":
         keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
     if settings.exists(run.config) and has_begun(run):
         values, origin = dict(leaves(load_config(run).model_dump())), str(run.config)

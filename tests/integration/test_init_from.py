@@ -140,7 +140,7 @@ def test_config_shows_what_the_model_brings_without_torch(source: Path) -> None:
     lines = [line.split() for line in result.stdout.decode().splitlines()]
     for line in ("d_model: 32 # init_from", "vocab_size: 300 # init_from", "src: en # init_from"):
         assert line.split() in lines
-    assert ["dropout:", "0.1", "#", "recipe", "own-text"] in lines
+    assert ["dropout:", "0.1", "#", "init_from"] in lines
 
 
 # Refusals
