@@ -46,7 +46,7 @@ from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepare
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import HYPOTHESIS_TEXT, MODEL_CONFIG, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import track_status
 from mtx.training import checkpoint, final_weights, init_from
@@ -259,7 +259,7 @@ def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> str:
     """Write the best candidate into model/; returns what tells it from others."""
     data = trainer.data
     chosen = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
-    info = info_of(config, data.report)
+    info = {**info_of(config, data.report), "weights": str(chosen)}
     storage.write(paths.model, checkpoint.average(paths, list(chosen.steps)), config.model, data.tokenizer, info)
     return _identity(paths)
 
@@ -285,7 +285,8 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
         "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
-        "code": _code_hash(), **Licences.of_config(config).stored(),
+        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"], "code": _code_hash(),
+        **Licences.of_config(config).stored(),
     }  # fmt: skip
     state = trainer.state
     if state.init_sha256:

@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
+import torch
 from bench_machine import machine, versions
 
 from mtx.evaluation.comparison import Comparison, compare
@@ -51,7 +52,7 @@ def main() -> None:
     result = _compare(runs, arguments.test)
     lines = _table(result, rows, runs, "markdown")
     command = shlex.join(["python", "scripts/ablate.py", *sys.argv[1:]])
-    about = f"{machine('cpu')['name']}, torch {versions('torch')['torch']}; `{command}`"
+    about = f"{machine(torch.device('cpu'))['name']}, torch {versions('torch')['torch']}; `{command}`"
     signatures = "; ".join(f"{metric.name}: {metric.signature}" for metric in result.metrics)
     (arguments.dir / "table.md").write_text("\n".join([*lines, "", about, signatures, ""]), encoding="utf-8")
     (arguments.dir / "table.csv").write_text("\n".join(_table(result, rows, runs, "csv")) + "\n", encoding="utf-8")

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from bench_machine import machine, versions
 
 from mtx.files.tables import draw
@@ -52,7 +53,7 @@ def main() -> None:
         min(peers, key=lambda row: float(row["nll"]))["system"] += ", the better"
     print("\n".join(draw(list(COLUMNS.values()), [[_cell(row[key]) for key in COLUMNS] for row in rows], "text")))
     if arguments.json:
-        about = {"machine": machine("cpu"), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv[1:]}
+        about = {"machine": machine(torch.device("cpu")), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv}
         arguments.json.write_text(json.dumps({"rows": rows, **about}, indent=1) + "\n", encoding="utf-8")
 
 

@@ -54,7 +54,7 @@ That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
 - {m.norm}-norm, {m.activation}, {pieces:,} pieces
 - {steps:,} steps of {batch:,} target tokens, seed {seed}, dropout {m.dropout}
 - {elapsed} on {device} in {precision}, torch {torch}
-{init}"""
+{weights}{init}"""
 
 
 def run_card(
@@ -80,6 +80,7 @@ def run_card(
         pieces=report["pieces"], licence=Licences.of_config(config).sentence(),
         steps=steps, batch=config.training.batch_tokens, seed=config.seed, elapsed=elapsed,
         device=run["device"], precision=run["training_precision"], torch=run["torch"],
+        weights=f"- the weights are {run['weights']}\n" if "weights" in run else "",
         init=f"- started from the weights of {shown(str(init['path']))}, sha256 {init['sha256']}\n" if init else "",
     )  # fmt: skip
 
