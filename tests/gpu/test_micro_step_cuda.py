@@ -45,8 +45,10 @@ def difference_of(got: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_the_graph_gives_what_the_operations_give(compiled: bool) -> None:
-    recorded, plain = MicroStep(model_of(0.0), 0.1, "bf16", compiled), MicroStep(model_of(0.0), 0.1, "bf16")
+@pytest.mark.parametrize("consistency", [0.0, 5.0])
+def test_the_graph_gives_what_the_operations_give(compiled: bool, consistency: float) -> None:
+    recorded = MicroStep(model_of(0.0), 0.1, "bf16", compiled, consistency=consistency)
+    plain = MicroStep(model_of(0.0), 0.1, "bf16", consistency=consistency)
     plain._is_static = False
     for _ in range(2):  # the second time nothing is recorded
         got = one_step(recorded, batches(), 1)
@@ -58,8 +60,9 @@ def test_the_graph_gives_what_the_operations_give(compiled: bool) -> None:
         assert float(difference / size) <= 2**-6
 
 
-def test_the_seed_decides_the_masks_of_a_replay() -> None:
-    micro_step = MicroStep(model_of(0.3), 0.1, "bf16")
+@pytest.mark.parametrize("consistency", [0.0, 5.0])
+def test_the_seed_decides_the_masks_of_a_replay(consistency: float) -> None:
+    micro_step = MicroStep(model_of(0.3), 0.1, "bf16", consistency=consistency)
     first, again, other = (one_step(micro_step, batches(), seed)[0] for seed in (1, 1, 2))
     torch.testing.assert_close(first, again, rtol=1e-5, atol=0)
     assert not torch.allclose(first, other, rtol=1e-4)

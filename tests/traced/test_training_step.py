@@ -64,6 +64,12 @@ def test_the_compiled_step_is_one_graph_in_machine_code(preset: str) -> None:
         assert len(nodes) == NUM_ATTENTIONS
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_two_passes_are_one_graph_too(compiled: bool) -> None:
+    trace = trace_two_updates("base", compiled, [*TINY, "training.consistency=5"])
+    assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (1, 2, 0)
+
+
 def read_a_number(x: torch.Tensor) -> torch.Tensor:
     return x.new_zeros(int(x.sum())).sum()  # a number that nothing needs would be dropped by the compiler
 
