@@ -1,21 +1,24 @@
 """Compares the translations of mtx with those of a tuned MarianMTModel after the same training time.
 
-    python scripts/bench_quality.py multi30k-de-en data.dir=DIR --minutes 30 --threads 2 --json FILE
+    python scripts/bench_quality.py data.dir=DIR data.train=train data.src=en data.tgt=de --minutes 30 --threads 2
+    python scripts/bench_quality.py multi30k-en-de data.dir=DIR --minutes 5 10 20 --dir RUNS --picture FILE.png
 
-The arguments are a recipe and settings, as `mtx train` takes them; the peer uses of them what concerns the text. Both
-systems train on the same text with the same threads for so many minutes. mtx's time is that of the whole command:
-cleaning, tokenizer, training, scoring. The peer's is that of its training steps alone: compiling, validating and
-translating are not counted. `quality_peer.py` has the peer, which runs with dropout 0.1 and 0.3; the better one is the
-one with the lower validation nll. The test set decides nothing.
+The arguments are settings, as `mtx train` takes them, of a recipe or else of own-text; the peer uses of them what
+concerns the text. All systems train on the same text with the same threads for so many minutes. mtx's time is that of
+the whole command: cleaning, tokenizer, training, scoring. The peer's is that of its training steps alone: compiling,
+validating and translating are not counted. `quality_peer.py` has the peer, which runs with dropout 0.1 and 0.3; the
+better one is the one with the lower validation nll. The test set decides nothing. `--other 'NAME: key=value ...'` adds
+a row of mtx with further settings. What is finished in `--dir` is not done again.
 """
 
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -24,6 +27,7 @@ from typing import Any
 import torch
 from bench_machine import machine, versions
 
+from mtx.config.settings import is_override
 from mtx.files.tables import draw
 from mtx.run.contents import stored_scores
 from mtx.run.events import read_events
@@ -32,83 +36,129 @@ from mtx.run.machine import num_cores
 
 DROPOUTS = (0.1, 0.3)
 COLUMNS = {
-    "system": "system",
-    "bleu": "BLEU",
-    "chrf": "chrF2",
-    "nll": "validation nll",
-    "steps": "steps",
-    "seconds": "s",
-}
+    "minutes": "minutes", "system": "system", "bleu": "BLEU", "chrf": "chrF2", "nll": "validation nll",
+    "steps": "steps", "seconds": "s",
+}  # fmt: skip
 DISTRIBUTIONS = ("torch", "transformers", "sacrebleu", "mtx-translate")
+Row = dict[str, Any]
+Task = Callable[[argparse.Namespace, Path, float], Row]
 
 
 def main() -> None:
     """Reads the command line, runs every system, and prints the table."""
     arguments = _arguments()
-    with tempfile.TemporaryDirectory(prefix="mtx-quality-") as directory, ThreadPoolExecutor(arguments.jobs) as pool:
-        tasks = [task for system in arguments.systems for task in TASKS[system]]
-        rows = list(pool.map(lambda task: task(arguments, Path(directory)), tasks))
-    peers = [row for row in rows if row["system"] != "mtx"]
-    if len(peers) > 1:
-        min(peers, key=lambda row: float(row["nll"]))["system"] += ", the better"
-    print("\n".join(draw(list(COLUMNS.values()), [[_cell(row[key]) for key in COLUMNS] for row in rows], "text")))
-    if arguments.json:
-        about = {"machine": machine(torch.device("cpu")), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv}
-        arguments.json.write_text(json.dumps({"rows": rows, **about}, indent=1) + "\n", encoding="utf-8")
+    arguments.dir.mkdir(parents=True, exist_ok=True)
+    tasks = [(system, minutes) for minutes in arguments.minutes for system in _systems(arguments)]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        rows = list(pool.map(lambda task: _result(arguments, *task), tasks))
+    for minutes in arguments.minutes:
+        peers = [row for row in rows if row["minutes"] == minutes and "dropout" in row]
+        for row in peers:
+            row["is_better"] = row is min(peers, key=lambda row: float(row["nll"]))
+    cells = [[_cell(row[key]) for key in COLUMNS] for row in rows]
+    print("\n".join(draw(list(COLUMNS.values()), cells, "text")))
+    about = {"machine": machine(torch.device("cpu")), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv}
+    (arguments.dir / "table.json").write_text(json.dumps({"rows": rows, **about}, indent=1) + "\n", encoding="utf-8")
+    if arguments.picture:
+        draw_picture(rows, arguments.picture)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("settings", nargs="+", help="a recipe and key=value settings of mtx train")
-    parser.add_argument("--minutes", type=float, default=30.0, help="training time of each system")
+    parser.add_argument("settings", nargs="+", help="settings of mtx train, perhaps with a recipe")
+    parser.add_argument("--minutes", type=float, nargs="+", default=[30.0], help="training times of each system")
     parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
     parser.add_argument("--jobs", type=int, default=1, help="systems side by side, each with so many threads")
     parser.add_argument("--systems", default="mtx,marian", help="some of mtx,marian")
-    parser.add_argument("--json", type=Path, help="write all figures to this file")
+    parser.add_argument("--other", action="append", default=[], help="a further row of mtx: 'NAME: key=value ...'")
+    parser.add_argument("--dir", type=Path, default=Path("runs/quality"), help="directory of all runs and tables")
+    parser.add_argument("--picture", type=Path, help="draw BLEU against the minutes into this file")
     arguments = parser.parse_intermixed_args()
+    if all(map(is_override, arguments.settings)):
+        arguments.settings = ["own-text", *arguments.settings]
     arguments.systems = arguments.systems.split(",")
-    if unknown := set(arguments.systems) - set(TASKS):
+    if unknown := set(arguments.systems) - {"mtx", "marian"}:
         parser.error(f"--systems: unknown {', '.join(sorted(unknown))}")
     return arguments
+
+
+def _systems(arguments: argparse.Namespace) -> dict[str, Task]:
+    """What trains each system, by its name."""
+    systems: dict[str, Task] = {}
+    if "mtx" in arguments.systems:
+        systems["mtx"] = partial(_mtx, name="mtx", settings=[])
+        for row in arguments.other:
+            name, _, settings = row.partition(":")
+            systems[name] = partial(_mtx, name=name, settings=shlex.split(settings))
+    if "marian" in arguments.systems:
+        systems |= {f"marian, dropout {dropout}": partial(_peer, dropout=dropout) for dropout in DROPOUTS}
+    return systems
+
+
+def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
+    """The figures of one system after so many minutes; of an earlier call if it was finished then."""
+    place = arguments.dir / f"{system.replace(' ', '-')}-{minutes:g}"
+    stored = place.with_suffix(".json")
+    if not stored.exists():
+        row = {"system": system, "minutes": minutes, **_systems(arguments)[system](arguments, place, minutes)}
+        stored.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    result: Row = json.loads(stored.read_text(encoding="utf-8"))
+    return result
 
 
 def _cell(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _process(command: list[str], threads: int) -> "subprocess.CompletedProcess[str]":
+def _process(command: list[str], threads: int, log: Path) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    with log.open("ab") as file:
+        result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True, check=False)
     if result.returncode:
-        sys.exit(f"error: {' '.join(command)} ended with exit code {result.returncode}")
-    return result
+        sys.exit(f"error: {shlex.join(command)} ended with exit code {result.returncode}; {log} has its messages")
+    return result.stdout
 
 
-def _mtx(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
-    run, started = scratch / "mtx", time.monotonic()
-    limit = f"training.time_limit={60 * arguments.minutes:.0f}s"
-    command = [sys.executable, "-m", "mtx", "train", *arguments.settings, limit, f"run_dir={run}"]
-    _process(command, arguments.threads)
+def _mtx(arguments: argparse.Namespace, place: Path, minutes: float, name: str, settings: list[str]) -> Row:
+    limit, started = f"training.time_limit={60 * minutes:.0f}s", time.monotonic()
+    command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, limit, f"run_dir={place}"]
+    _process(command, arguments.threads, place.with_suffix(".log"))
     seconds = time.monotonic() - started
-    paths = RunLayout(run)
+    paths = RunLayout(place)
     (first, *_), events = stored_scores(paths).values(), read_events(paths.metrics)
     nll = min(float(event["nll"]) for event in events if event["event"] == "validation")
     steps = max(int(event["step"]) for event in events if event["event"] == "train")
     bleu, chrf = (float(first[key]["score"]) for key in ("bleu", "chrf"))
-    return {"system": "mtx", "bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": seconds}
+    return {"bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": seconds}
 
 
-def _peer(arguments: argparse.Namespace, scratch: Path, dropout: float) -> dict[str, Any]:
+def _peer(arguments: argparse.Namespace, place: Path, minutes: float, dropout: float) -> Row:
     job = {
-        "settings": arguments.settings, "seconds": 60 * arguments.minutes, "threads": arguments.threads,
-        "dropout": dropout, "run_dir": str(scratch / f"peer-{dropout}"),
+        "settings": arguments.settings, "seconds": 60 * minutes, "threads": arguments.threads, "dropout": dropout,
+        "run_dir": str(place),
     }  # fmt: skip
     script = Path(__file__).with_name("quality_peer.py")
-    row: dict[str, Any] = json.loads(_process([sys.executable, str(script), json.dumps(job)], arguments.threads).stdout)
-    return row
+    command = [sys.executable, str(script), json.dumps(job)]
+    row: Row = json.loads(_process(command, arguments.threads, place.with_suffix(".log")))
+    return {**row, "dropout": dropout}
 
 
-TASKS = {"mtx": [_mtx], "marian": [partial(_peer, dropout=dropout) for dropout in DROPOUTS]}
+def draw_picture(rows: list[Row], path: Path) -> None:
+    """Draw BLEU against the minutes: a line for each row of mtx, and one for the better peer of each time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    axes = figure.add_subplot(xlabel="minutes of training", ylabel="BLEU")
+    shown = [row for row in rows if row.get("is_better", True)]
+    lines: dict[str, list[Row]] = {}
+    for row in shown:
+        lines.setdefault("tuned MarianMTModel" if "dropout" in row else row["system"], []).append(row)
+    for name, points in lines.items():
+        axes.plot([row["minutes"] for row in points], [row["bleu"] for row in points], marker="o", label=name)
+    axes.grid(linewidth=0.4)
+    axes.legend()
+    figure.savefig(path, dpi=150)
+
 
 if __name__ == "__main__":
     main()

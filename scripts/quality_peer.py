@@ -49,7 +49,7 @@ def main() -> None:
     hypotheses, references = translate(model, data, store), store.tgt_texts()
     bleu, chrf = metrics.bleu(hypotheses, references, config.data.tgt), metrics.chrf(hypotheses, references)
     figures = {"bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": job["seconds"]}
-    print(json.dumps({"system": f"marian, dropout {job['dropout']}", **figures}))
+    print(json.dumps(figures))
 
 
 def batches(store: TokenStore, rng: np.random.Generator) -> Iterator[PaddedBatch]:
