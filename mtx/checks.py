@@ -99,7 +99,7 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
 
 
 def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
+    if config.training.choose_by == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
         help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
         yield Advice(f"validation set: {TOO_SHORT}", help)
 

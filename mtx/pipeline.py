@@ -19,7 +19,7 @@ from mtx import checks
 from mtx.config import settings
 from mtx.config.fixed import differences
 from mtx.config.schema import Config
-from mtx.data import preprocess, source_record
+from mtx.data import corpus_sizes, preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.memory_check import check_beam
@@ -122,7 +122,10 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
         raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
     if data.sha256 != sha256:
         raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
-    if others := differences(settings.load(paths.config), config):
+    written = settings.load(paths.config)
+    if config.sizes == "corpus":
+        config = corpus_sizes.with_sizes_of(written, config)
+    if others := differences(written, config):
         key, of_first, own = others[0]
         raise UsageError(f"{key} is {own} here and {of_first} on rank 0", "the same command on all machines")
     trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)

@@ -32,7 +32,6 @@ from mtx.files.durations import format_duration
 from mtx.files.tables import Style, draw
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import STATE, RunLayout
-from mtx.run.status import unfinished
 from mtx.training.checkpoint import load_state
 
 BASE = "base"
@@ -85,9 +84,7 @@ def _read_rows(path: Path) -> dict[str, list[str]]:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str], seed: int, run: Path) -> int:
-    """Train one run, unless it is finished; returns the exit code."""
-    if (run / "config.yaml").exists() and unfinished(run) is None:
-        return 0
+    """Train one run, which does nothing if it is finished, and refuses other settings; returns the exit code."""
     run.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, f"seed={seed}", f"run_dir={run}"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}

@@ -97,12 +97,14 @@ def _systems(arguments: argparse.Namespace) -> dict[str, Task]:
 
 def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
     """The figures of one system after so many minutes; of an earlier call if it was finished then."""
-    place = arguments.dir / f"{system.replace(' ', '-')}-{minutes:g}"
-    stored = place.with_suffix(".json")
+    place = arguments.dir / f"{system.replace(' ', '-').replace('.', '_')}-{minutes * 60:.0f}s"
+    stored, wanted = place.with_suffix(".json"), [*arguments.settings, *arguments.other, arguments.threads]
     if not stored.exists():
         row = {"system": system, "minutes": minutes, **_systems(arguments)[system](arguments, place, minutes)}
-        stored.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        stored.write_text(json.dumps({"settings": wanted, **row}) + "\n", encoding="utf-8")
     result: Row = json.loads(stored.read_text(encoding="utf-8"))
+    if result["settings"] != wanted:
+        sys.exit(f"error: {stored} is of other settings: {result['settings']}; another --dir starts anew")
     return result
 
 

@@ -17,6 +17,7 @@ from mtx.config.limits import MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command, shell_command
 from mtx.run.contents import is_run
+from mtx.run.world import this_world
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -90,7 +91,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         check_address_space()
         resolved = inherit(resolved)
-    if resolved.config.sizes == "corpus":
+    if resolved.config.sizes == "corpus" and this_world().rank == 0:
         from mtx.data.corpus_sizes import choose_sizes
 
         resolved = choose_sizes(resolved)

@@ -6,17 +6,19 @@ Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each ch
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtx.config import settings, sizes
-from mtx.config.schema import PRESETS, DataConfig, leaves
+from mtx.config.fixed import may_change
+from mtx.config.schema import PRESETS, Config, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
-from mtx.run.configuration import load_config
+from mtx.run.configuration import fixed_config
 from mtx.run.contents import has_begun
 from mtx.run.layout import RunLayout
 
 _PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
-_MOST_PAIRS = 1_000_000  # which are counted
+_MOST_PAIRS = 3_000_000  # which are counted; more make no difference
 _UNKNOWN = 29_000  # the row that is shown while there is no text
 
 
@@ -38,7 +40,7 @@ class TextSize:
 
 
 def measure(data: DataConfig) -> TextSize:
-    """Count the training text, as it is before cleaning, up to about a million pairs.
+    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`.
 
     Raises:
         UsageError, DataError: if it cannot be read.
@@ -47,14 +49,14 @@ def measure(data: DataConfig) -> TextSize:
     for corpus in find_corpora(data).train:
         for block in corpus.blocks():
             num_pairs += len(block.src)
-            num_bytes += sum(len(line.encode(errors="surrogateescape")) for line in (*block.src, *block.tgt))
+            num_bytes += sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
             if num_pairs >= _MOST_PAIRS:
                 return TextSize(num_pairs, num_bytes)
     return TextSize(num_pairs, num_bytes)
 
 
 def choose_sizes(resolved: Resolved) -> Resolved:
-    """Set the keys of the table that neither a recipe nor the command line sets.
+    """Set the keys of the table that neither a recipe nor the command line sets; those of a run stay as they are.
 
     Raises:
         UsageError, DataError: if the training text cannot be read.
@@ -63,16 +65,32 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
     if resolved.origins["model.preset"] == "command line":
         keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
+    if resolved.is_explicit("training.max_steps"):  # which ends the training then
+        keys = [key for key in keys if key != "training.max_epochs"]
+    elif "training.max_epochs" in keys:
+        keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
-        values, origin = dict(leaves(load_config(run).model_dump())), str(run.config)
-        return settings.replace_values(resolved, {key: values[key] for key in keys}, origin)
+        return settings.replace_values(resolved, _of_run(run, keys), str(run.config))
+    num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
     if config.data.train or config.data.hub or config.data.generator:
         text = measure(config.data)
-        row, why = text.row, str(text)
-    else:
-        row, why = _UNKNOWN, "data.train is not set yet"
-    origin = f"for about {row:,} pairs ({why})"
-    chosen = settings.replace_values(resolved, {key: sizes.value(row, key) for key in keys}, origin)
+        num_pairs, row, why = text.num_pairs, text.row, str(text)
+    values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
+    chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
-        chosen.origins["tokenizer.vocab_size"] = f"about {sizes.num_pieces(row):,} pieces {origin}"
+        pieces = sizes.num_pieces(sizes.nearest_row(num_pairs))
+        chosen.origins["tokenizer.vocab_size"] = f"about {pieces:,} pieces ({why})"
     return chosen
+
+
+def with_sizes_of(other: Config, config: Config) -> Config:
+    """A configuration with what was chosen in another: only rank 0 reads the text and chooses."""
+    own = dict(leaves(other.model_dump()))
+    values = {key: own[key] for key in (*sizes.KEYS, "training.max_steps")}
+    return settings.replace_values(Resolved(config, {}), values, "rank 0").config
+
+
+def _of_run(run: RunLayout, keys: list[str]) -> dict[str, Any]:
+    """The values of a run that has begun; of what may change, those of its config.yaml."""
+    fixed, written = (dict(leaves(config.model_dump())) for config in (fixed_config(run), settings.load(run.config)))
+    return {key: (written if may_change(key) else fixed)[key] for key in keys}

@@ -134,7 +134,10 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
-        _refuse_missing_tags(tags, tokenizer, "tokenizer.model" if config.tokenizer.model else "training.init_from")
+        origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
+        _refuse_missing_tags(tags, tokenizer, origin)
+        if config.training.subword_sampling:
+            _refuse_no_merges(tokenizer, origin)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     tallies = [Tally(corpus) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
@@ -159,6 +162,13 @@ def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> 
     if missing:
         others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+
+
+def _refuse_no_merges(tokenizer: Tokenizer, origin: str) -> None:
+    for target in (False, True):
+        if not tokenizer.models.merges(target).ranks:
+            text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
+            raise UsageError(text, "training.subword_sampling=0")
 
 
 def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:

@@ -77,7 +77,7 @@ class JointModel:
         return texts
 
     def merges(self, target: bool) -> Merges:
-        """The merges of the model; raises UsageError if it is not BPE."""
+        """The merges of the model; none if it is not BPE."""
         return _merges(self._processor, {self.piece(token): token for token in range(self.num_pieces)})
 
     def piece(self, token: int) -> str:
@@ -141,7 +141,7 @@ class SplitModel:
         return str(self._tgt_processor.decode(pieces)).replace("▁", " ").strip() if pieces else ""
 
     def merges(self, target: bool) -> Merges:
-        """The merges of the model of a side; raises UsageError if it is not BPE."""
+        """The merges of the model of a side; none if it is not BPE."""
         return _merges(self._tgt_processor if target else self._src_processor, self._ids)
 
     def piece(self, token: int) -> str:
@@ -170,7 +170,7 @@ def _merges(processor: Any, ids: dict[str, int]) -> Merges:
             ranks[piece] = -round(score)
             scores.add(score)
     if any(score != round(score) for score in scores):  # a unigram model has logarithms of probabilities
-        raise UsageError("training.subword_sampling needs a BPE model, and tokenizer.model is a unigram model")
+        ranks = {}
     begins = {token for token, text in texts.items() if text.startswith(_SPACE)}
     others = set(range(max(ids.values()) + 1)) - texts.keys() - {ids[p] for p in ids if p.startswith("<0x")}
     return Merges(texts, {text: token for token, text in texts.items()}, ranks, frozenset(begins | others))

@@ -11,6 +11,7 @@ Flow: token store -> `SubwordSampler` -> the batch sampler.
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -72,7 +73,7 @@ class _Cutter:
     """Random cuts of the words of one side."""
 
     def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, target: bool):
-        self._merges, self._seed, self._rate = tokenizer.models.merges(target), seed, rate
+        self._merges, self._seed, self._rate = _with_symbols(tokenizer.models.merges(target)), seed, rate
         begins = self._merges.begins_word
         self._begins = np.array([token in begins for token in range(tokenizer.num_ids)]).tolist()
         self._cuts: dict[Word, list[Word | None]] = {}
@@ -97,6 +98,14 @@ class _Cutter:
         if cut is None:
             cut = cuts[draw] = merge(word, self._merges, self._rate, random.Random(f"{self._seed} {draw} {word}"))
         return cut
+
+
+def _with_symbols(merges: Merges) -> Merges:
+    """The merges without the pieces that none makes, such as symbols that the user defined; these stay whole."""
+    rng = random.Random(0)  # with a rate of 0 it decides nothing
+    symbols = {token for token in merges.texts if merge((token,), merges, 0.0, rng) != (token,)}
+    texts = {token: text for token, text in merges.texts.items() if token not in symbols}
+    return replace(merges, texts=texts, begins_word=merges.begins_word | symbols)
 
 
 def merge(word: Word, merges: Merges, rate: float, rng: random.Random) -> Word:

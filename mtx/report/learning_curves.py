@@ -41,7 +41,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
          [*nll, *(smoothed if len(runs) == 1 else ())]),
         ("Perplexity", "pieces it hesitates between", "pieces", True, perplexity),
         ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
-        ("Validation chrF2", "decides: the sentences are short", "chrF2", False, lines("validation", "chrf")),
+        ("Validation chrF2", "decides which validation is the best", "chrF2", False, lines("validation", "chrf")),
         ("Learning rate", "how far each step goes", "learning rate", False,
          lines("train", "learning_rate")),
         ("Gradient norm", "largest of each interval", "norm before clipping", True,

@@ -25,12 +25,13 @@ def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
     """
     last = (validations or [{}])[-1]
     named = last.get("decides")
-    return named if named in DECIDING_METRICS else "chrf" if "chrf" in last else "bleu"
+    return named if isinstance(named, str) and named in DECIDING_METRICS else "chrf" if "chrf" in last else "bleu"
 
 
 def quality(validation: Mapping[str, Any], metric: str) -> float:
     """The figure of a validation event that is larger if the validation is better; minus infinity without one."""
-    value = float(validation.get(metric, math.nan))
+    value = validation.get(metric)
+    value = math.nan if value is None else float(value)
     return -math.inf if math.isnan(value) else -value if metric == "nll" else value
 
 
@@ -54,10 +55,10 @@ def _is_event(value: Any) -> bool:
     """Whether a line holds an event in which what is computed with is a number; the rest is only shown."""
     if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
         return False
-    needed = ("step", "bleu") if value["event"] == "validation" else ()
+    needed = {"validation": ("step", "bleu"), "cooldown": ("first", "last")}.get(value["event"], ())
     present = [
         key
-        for key in ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps")
+        for key in ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last")
         if value.get(key) is not None or key in needed
     ]
     return all(isinstance(value.get(key), int | float) and math.isfinite(value[key]) for key in present) and (

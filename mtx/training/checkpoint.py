@@ -227,6 +227,26 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
     return [step for step in regular if step >= _RECENT * steps[-1]][-average_last:]
 
 
+def whole_steps(paths: RunLayout, steps: list[int]) -> list[int]:
+    """Those of `steps` whose weights are not damaged; of the others a warning tells.
+
+    Raises:
+        DamagedFileError: if all are damaged.
+    """
+    whole: list[int] = []
+    damaged = None
+    for step in steps:
+        try:
+            durable.verify(paths.checkpoint(step), (WEIGHTS,))
+            whole.append(step)
+        except DamagedFileError as error:
+            damaged = error
+            logger.warning("%s; the average is made without it", error)
+    if damaged and not whole:
+        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
+    return whole
+
+
 def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
@@ -234,21 +254,12 @@ def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     """
     total: dict[str, torch.Tensor] = {}
     first: dict[str, torch.Tensor] = {}
-    num_whole, damaged = 0, None
-    for step in steps:
+    whole = whole_steps(paths, steps)
+    for step in whole:
         path = paths.checkpoint(step)
-        try:
-            durable.verify(path, (WEIGHTS,))
-        except DamagedFileError as error:
-            damaged = error
-            logger.warning("%s; the average is made without it", error)
-            continue
         tensors = storage.load_tensors(path / WEIGHTS)
         first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
         storage.check_tensors(path / WEIGHTS, tensors, first)
         for name, tensor in tensors.items():
-            total[name] = total[name] + tensor if num_whole else tensor.double()
-        num_whole += 1
-    if damaged and not num_whole:
-        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
-    return {name: (tensor / num_whole).float() for name, tensor in total.items()}
+            total[name] = total[name] + tensor if name in total else tensor.double()
+    return {name: (tensor / len(whole)).float() for name, tensor in total.items()}

@@ -71,9 +71,12 @@ def choose(
 
 def _candidates(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> list[FinalWeights]:
     """What may become the model, without a checkpoint that was validated and is not the best."""
-    averaged = tuple(checkpoint.averaged_steps(paths, checkpoint_every, average_last))
+    steps = checkpoint.averaged_steps(paths, checkpoint_every, average_last)
+    best = [step for step in checkpoint_steps(paths) if step == state.best_step]
+    whole = checkpoint.whole_steps(paths, sorted({*steps, *best}))
+    averaged = tuple(step for step in steps if step in whole)
     options = dict.fromkeys((averaged, averaged[len(averaged) // 2 :], averaged[-1:]))
-    if state.best_step in checkpoint_steps(paths):
+    if state.best_step in whole:
         options[(state.best_step,)] = None
     known: dict[tuple[int, ...], float] = {(state.best_step,): state.best_bleu}
     if len(options) > 1 and state.best_step != state.validated_step:

@@ -27,6 +27,7 @@ from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from mtx.training.final_weights import NUM_MEANS
 from mtx.training.schedule import learning_rate
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
@@ -51,7 +52,7 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
 
     Returns:
         start_s: seconds until the warm-up steps were done. step_s, validation_s: seconds of one of them.
-        save_s: seconds by which one checkpoint delays training. scoring_s: seconds to score all test sets.
+        save_s: seconds by which one checkpoint delays training. scoring_s: seconds to choose the final weights and to score all test sets.
         reserve_s: seconds of a time limit that training leaves for the end. tgt_tokens_per_s: the speed.
         ended_by: the key that has ended training already, or None.
     """
@@ -74,7 +75,7 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
     return {
         "start_s": ends[_WARM_UP - 1] - started, "step_s": step_s, "tgt_tokens_per_s": tgt_tokens / step_s,
         "save_s": save_s, "validation_s": validation_s,
-        "scoring_s": scoring_s,
+        "scoring_s": NUM_MEANS * validation_s + scoring_s,
         "reserve_s": stopping.reserve_s(config.training.time_limit or 0.0, validation_s),
         "ended_by": stopping.reason(state) if state.step else None,
     }  # fmt: skip

@@ -22,15 +22,17 @@ class StoppingCriteria:
     Args:
         started: when the command was given, on the monotonic clock; a time limit counts from there.
         elapsed_s: seconds of training in earlier starts.
+        num_ranks: how many share a validation; the final weights are chosen by one.
 
     Attributes:
         agreed_s: the seconds of training that all ranks decide by; None for one process alone, which asks its clock.
     """
 
-    def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float):
+    def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float, num_ranks: int = 1):
         self._training, self._beam_size = config.training, config.decoding.beam_size
         self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
         self._num_valid_lines = max(1, data.valid.num_pairs)
+        self._num_final_validations = NUM_MEANS * num_ranks
         self._began = started - elapsed_s
         self.agreed_s: float | None = None
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
@@ -109,5 +111,5 @@ class StoppingCriteria:
         """Seconds of a time limit that saving, averaging and scoring with beam search will need; half of it at most."""
         per_line = validation_s / self._num_valid_lines
         scoring_s = _SEARCH_COST * self._beam_size * per_line * self._num_test_lines
-        validations_s = (1 + NUM_MEANS) * validation_s  # the last one, and those of `final_weights`
+        validations_s = (1 + self._num_final_validations) * validation_s  # the last one, and those of `final_weights`
         return min(0.03 * limit + 10 + validations_s + scoring_s, _MOST_RESERVED * limit)

@@ -157,6 +157,8 @@ class Trainer:
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""
         state = self.state
+        if state.cooldown is not None:
+            return state.cooldown.last, state.cooldown.reason
         return planned_end(self.config.training, self._steps_per_epoch, state.step, self.sampler.epochs(state.position))
 
     @functools.cached_property
@@ -180,7 +182,7 @@ class Trainer:
             StoppedError: after SIGTERM, SIGINT or SIGHUP, when the state is saved.
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
-        self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s)
+        self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s, self.ranks.size)
         reason = ""
         with self._signals.listening(), self.ranks.training(), contextlib.ExitStack() as stack:
             if self.ranks.is_first:

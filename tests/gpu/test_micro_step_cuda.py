@@ -68,6 +68,12 @@ def test_the_seed_decides_the_masks_of_a_replay(consistency: float) -> None:
     assert not torch.allclose(first, other, rtol=1e-4)
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> None:
+    weak, strong = (MicroStep(model_of(0.3), 0.1, "bf16", compiled, consistency=c) for c in (1e-9, 5.0))
+    assert float(one_step(strong, batches(), 1)[0][0]) > 1.01 * float(one_step(weak, batches(), 1)[0][0])
+
+
 def test_recording_leaves_gradients_and_sums_as_they_were() -> None:
     micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
     alone = one_step(micro_step, batches()[:1], 1)

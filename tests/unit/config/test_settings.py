@@ -140,9 +140,10 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
 def test_epochs_replace_the_steps_of_a_recipe_unless_both_are_set(
     overrides: list[str], expected: tuple[int | None, int | None], tmp_path: Path
 ) -> None:
-    training = resolve("own-text", overrides).config.training
+    recipe = str(write(tmp_path / "recipe.yaml", "training:\n  max_steps: 20000\n  max_epochs: 40\n"))
+    training = resolve(recipe, overrides).config.training
     assert (training.max_steps, training.max_epochs) == expected
-    run = write(tmp_path / "config.yaml", dump(resolve("own-text", overrides).config))
+    run = write(tmp_path / "config.yaml", dump(resolve(recipe, overrides).config))
     assert load(run).training == resolve(str(tmp_path), []).config.training == training
     longer = resolve(str(tmp_path), ["training.max_steps=7"]).config.training
     assert (longer.max_steps, longer.max_epochs) == (7, None), "the command line replaces the other one of a run too"

@@ -6,7 +6,7 @@ import pytest
 
 from mtx.config import settings, sizes
 from mtx.config.settings import Resolved
-from mtx.data.corpus_sizes import choose_sizes, measure
+from mtx.data.corpus_sizes import choose_sizes, measure, with_sizes_of
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.layout import RunLayout
@@ -32,7 +32,7 @@ def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
         assert values.training.patience == sizes.value(row, "training.patience")
         assert resolved.origins["model.d_ff"] == f"for about {row:,} pairs ({row:,} pairs of 65 bytes a side)"
         about = resolved.origins["tokenizer.vocab_size"]
-        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces for about {row:,} pairs")
+        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces ({row:,} pairs")
 
 
 def test_long_pairs_count_more(tmp_path: Path) -> None:
@@ -52,6 +52,17 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
 
 
+def test_one_of_steps_and_epochs_ends_the_training(tmp_path: Path) -> None:
+    setting, epochs = text(tmp_path / "my.tsv", 5_000), sizes.value(5_000, "training.max_epochs")
+    for given, expected in (
+        ([], (None, epochs)),
+        (["training.max_steps=9"], (9, None)),
+        (["training.max_epochs=9"], (None, 9)),
+    ):
+        training = chosen(setting, *given).config.training
+        assert (training.max_steps, training.max_epochs) == expected
+
+
 def test_a_run_that_has_begun_keeps_its_sizes(tmp_path: Path) -> None:
     run = RunLayout(tmp_path / "run")
     first = chosen(text(tmp_path / "my.tsv", 5_000), f"run_dir={run.root}", "model.d_ff=96")
@@ -59,9 +70,16 @@ def test_a_run_that_has_begun_keeps_its_sizes(tmp_path: Path) -> None:
     durable.write_text(run.config, settings.dump(first.config))
     durable.write_json(run.chosen, {})
     later = chosen(text(tmp_path / "my.tsv", 100_000, "a\tb\n"), f"run_dir={run.root}")
-    assert later.config.model == first.config.model
+    assert later.config == first.config
     (tmp_path / "my.tsv").unlink()  # the text of a finished run may be gone
     assert chosen(f"data.train={tmp_path / 'my.tsv'}", f"run_dir={run.root}").config.model == first.config.model
+
+
+def test_other_ranks_take_what_rank_0_has_chosen(tmp_path: Path) -> None:
+    setting = text(tmp_path / "my.tsv", 10_000)
+    first = chosen(setting, "model.d_ff=96").config
+    other = settings.resolve("own-text", [setting, "model.d_ff=96", "data.src=en", "data.tgt=de"]).config
+    assert other != first and with_sizes_of(first, other) == first
 
 
 def test_without_text_the_table_is_shown_and_missing_text_is_an_error(tmp_path: Path) -> None:

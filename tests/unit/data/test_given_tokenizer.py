@@ -14,6 +14,7 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
 from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.source_record import changed_files, describe
+from mtx.data.subword_sampling import _Cutter as Cutter
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
@@ -83,6 +84,21 @@ def test_pieces_are_those_of_the_models_and_ids_those_of_mtx(
     assert tokenizer.decode(tokenizer.encode(text, target=True)) == text
     tokenizer.save(tmp_path)
     assert Tokenizer.load(tmp_path).vocabulary() == vocabulary
+
+
+def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path], tmp_path: Path) -> None:
+    tokenizer = given(models[1])
+    [ids] = tokenizer.encode(["xyz <sep> za"], target=True)
+    [symbol] = [token for token in ids if tokenizer.pieces([token]) == ["<sep>"]]
+    cutter = Cutter(tokenizer, 1, 0.5, True)
+    cuts = [cutter.cut(ids, [draw] * len(ids)) for draw in range(20)]
+    assert all(symbol in cut for cut in cuts) and len({*map(tuple, cuts)}) > 1
+    write_tsv(tmp_path / "my.tsv", range(200))
+    values = ["data.src=en", "data.tgt=de", f"data.train={tmp_path / 'my.tsv'}", "training.subword_sampling=0.1"]
+    config = settings.resolve(None, [*values, f"tokenizer.model={models[0]}", f"run_dir={tmp_path / 'run'}"]).config
+    with pytest.raises(UsageError, match="subword_sampling needs a BPE model, and that of tokenizer.model is another"):
+        prepare(config, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(

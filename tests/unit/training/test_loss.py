@@ -204,6 +204,17 @@ def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_two_passes_in_bf16_are_near_those_in_fp32() -> None:
+    """2^-8 is the precision of bf16; the largest gradients are sums of few terms."""
+    hidden, weight, _, targets = two_passes(torch.float32, False)
+    exact = smoothed_loss(hidden, weight, None, targets, 0.1, consistency=5.0)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = smoothed_loss(hidden, weight, None, targets, 0.1, consistency=5.0)
+    assert float(rounded.loss) == pytest.approx(float(exact.loss), rel=0.02)
+    for a, b in zip(gradients(rounded.loss, hidden, weight), gradients(exact.loss, hidden, weight), strict=True):
+        assert float((a - b).norm() / b.norm()) < 0.03
+
+
 def test_two_equal_passes_are_one() -> None:
     hidden, weight, bias, targets = inputs(torch.float64, bias=True)
     one = smoothed_loss(hidden, weight, bias, targets, 0.1)

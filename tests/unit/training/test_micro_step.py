@@ -101,6 +101,18 @@ def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
         torch.testing.assert_close(a, b)
 
 
+def test_two_passes_have_masks_of_their_own() -> None:
+    model, batch = tiny_model(NUM_IDS, dtype=torch.float32, dropout=0.3).train(), random_batch(*LENGTHS[0], NUM_IDS)
+    losses = []
+    for consistency in (1e-9, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
+        micro_step.start_step()
+        torch.manual_seed(1)
+        micro_step(batch, 1.0)
+        losses.append(float(micro_step.sums[0]))
+    assert losses[1] > 1.01 * losses[0], "two equal passes would have no divergence"
+
+
 def test_gradients_in_one_tensor_are_those_of_the_parameters() -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32).train()
     flat, plain = (

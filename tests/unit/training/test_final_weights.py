@@ -1,0 +1,41 @@
+"""Which checkpoints may become the final model."""
+
+from pathlib import Path
+
+from mtx.data.sampler import SamplerState
+from mtx.run.layout import WEIGHTS, RunLayout
+from mtx.training import checkpoint
+from mtx.training.checkpoint import State
+from mtx.training.final_weights import FinalWeights, _candidates
+from tests.models import tiny_model
+from tests.unit.training.test_checkpoint import NUM_IDS, flip
+
+
+def save(paths: RunLayout, *steps: int) -> None:
+    model = tiny_model(NUM_IDS)
+    optimizer = checkpoint.torch.optim.Adam(model.parameters(), fused=True)
+    for step in steps:
+        checkpoint.save(paths, checkpoint.snapshot(model, optimizer), State(step))
+
+
+def state(best: int, validated: int) -> State:
+    return State(100, SamplerState(0, 0), 20.5, best, validated, 0, 1.0)
+
+
+def test_means_the_last_and_the_best_are_compared(tmp_path: Path) -> None:
+    paths = RunLayout(tmp_path / "run")
+    save(paths, 50, 80, 85, 90, 100)
+    means = [FinalWeights((80, 85, 90, 100)), FinalWeights((90, 100))]
+    assert _candidates(paths, state(100, 100), 5, 4) == [*means, FinalWeights((100,), 20.5)]
+    # the last one was validated and is worse than the best
+    assert _candidates(paths, state(50, 100), 5, 4) == [*means, FinalWeights((50,), 20.5)]
+    # the best one is no longer there
+    assert _candidates(paths, state(40, 40), 5, 4) == [*means, FinalWeights((100,))]
+
+
+def test_damaged_weights_are_no_candidate(tmp_path: Path) -> None:
+    paths = RunLayout(tmp_path / "run")
+    save(paths, 50, 90, 100)
+    for step in (50, 100):
+        flip(paths.checkpoint(step) / WEIGHTS, -2)
+    assert _candidates(paths, state(50, 50), 5, 4) == [FinalWeights((90,))]
