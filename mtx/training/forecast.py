@@ -52,7 +52,8 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
 
     Returns:
         start_s: seconds until the warm-up steps were done. step_s, validation_s: seconds of one of them.
-        save_s: seconds by which one checkpoint delays training. scoring_s: seconds to choose the final weights and to score all test sets.
+        save_s: seconds by which one checkpoint delays training.
+        scoring_s: seconds to choose the final weights and to score all test sets.
         reserve_s: seconds of a time limit that training leaves for the end. tgt_tokens_per_s: the speed.
         ended_by: the key that has ended training already, or None.
     """
