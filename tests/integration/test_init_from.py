@@ -89,7 +89,7 @@ def test_training_starts_from_the_weights_and_keeps_the_pieces(source: Path, cor
 def test_a_resumed_run_is_the_uninterrupted_one_and_needs_the_model_no_more(
     source: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    settings = ["own-text", f"training.init_from={source}", f"data.train={corpus}", *QUICK]
+    settings = ["own-text", f"training.init_from={source}", f"data.train={corpus}", *QUICK, "training.cooldown=0"]
     whole, halves = tmp_path / "whole", tmp_path / "halves"
     train(*settings, f"run_dir={whole}")
     train(*settings, f"run_dir={halves}", "training.max_steps=4")
@@ -263,6 +263,7 @@ def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> Non
     write_sides(tmp_path, "dev", range(1400, 1420))
     corpus = write_tsv(tmp_path / "x.tsv", range(1000, 1400))
     settings = [f"data.train={corpus}", f"data.valid={tmp_path / 'dev'}", *QUICK, "training.max_steps=50"]
+    settings.append("training.learning_rate=0.002")
     err = train("own-text", f"training.init_from={source}", *settings, f"run_dir={run}", "training.validate_every=25")
     nll = validation_nll(run)
     assert nll[50] < nll[25] < nll[0] and nll[50] < 0.6 * nll[0]

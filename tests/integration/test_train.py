@@ -50,9 +50,11 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
     assert set(scores["heldout"]) == {"bleu", "chrf", "ter"}
     assert all(set(metric) == {"score", "signature"} for metric in scores["heldout"].values())
     assert set(scores["run"]) == {
-        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code",
+        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights",
     }  # fmt: skip
     assert scores["run"]["precision"] == "fp32"
+    weights = json.loads((trained / "model" / "config.json").read_text())["weights"]
+    assert scores["run"]["weights"] == weights and weights in (trained / "model" / "README.md").read_text()
 
 
 def test_metrics_have_one_object_per_event(trained: Path) -> None:
@@ -143,6 +145,7 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     (tmp_path / "words.tsv").write_text("".join(f"{word}\t{word.upper()}\n" for word in words))
     run, text = tmp_path / "run", f"data.train={tmp_path / 'words.tsv'}"
     more = ["training.validate_every=4", "training.learning_rate=0.03", "tokenizer.vocab_size=290", text]
+    more.append("training.cooldown=0")  # which would follow
     arguments = ["train", "own-text", *TINY, *more, f"run_dir={run}"]
     first = mtx(*arguments, "training.max_steps=20")
     assert first.returncode == 0, first.stderr.decode()
