@@ -46,7 +46,7 @@ def paste(command: str, cwd: Path) -> str:
 
 
 def test_what_is_next_after_training(here: Path) -> None:
-    done = run([*MTX, "train", "./-my run"], here)
+    done = run([*MTX, "train", "./-my run", "training.max_steps=80"], here)  # after 40 it is of no use yet
     longer, translate, evaluate = printed(done.stderr)
     assert done.returncode == 0 and "'./-my run'" in translate
     assert "max_steps: " in paste(longer.replace(" train ", " config ", 1), here)

@@ -61,7 +61,7 @@ MUTANTS = [
     Mutant("random numbers are not seeded anew", "training/trainer.py", SEED, "", KILLS),
     Mutant(
         "a resume begins the epoch anew", "training/checkpoint.py",
-        'position=SamplerState(**fields["position"])', 'position=SamplerState(fields["position"]["epoch"], 0)', KILLS,
+        'SamplerState(**fields["position"])', 'SamplerState(fields["position"]["epoch"], 0)', KILLS,
     ),
     Mutant(
         "lines end at U+2028 too", "files/text_files.py",
