@@ -57,23 +57,25 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_models_architecture_pieces_and_languages_go_before_a_recipe(
-    model: Path, caplog: pytest.LogCaptureFixture
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    resolved = resolve(model)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("model: {preset: small, dropout: 0.1}\ntraining: {max_steps: 20000}\n")
+    resolved = resolve(model, name=str(recipe))
     config = resolved.config
-    assert config.model == tiny_config(**{**MODEL, "dropout": 0.1})  # own-text gives dropout
+    assert config.model == tiny_config(**{**MODEL, "dropout": 0.1})  # the recipe gives dropout
     assert (config.tokenizer.vocab_size, config.tokenizer.normalization) == (300, "none")
     assert (config.data.src, config.data.tgt) == ("de", "en")
-    assert config.training.max_steps == 20_000 and config.run_dir == "runs/own-text"
+    assert config.training.max_steps == 20_000 and config.run_dir == "runs/recipe"
     origins = resolved.origins
     assert {origins[key] for key in ("model.d_model", "model.norm", "model.preset", "tokenizer.vocab_size")} == {
         "init_from"
     }
-    assert (origins["model.dropout"], origins["training.max_steps"]) == ("recipe own-text", "recipe own-text")
-    assert sorted(origins) == sorted(settings.resolve("own-text", []).origins)
+    assert (origins["model.dropout"], origins["training.max_steps"]) == (str(recipe), str(recipe))
+    assert sorted(origins) == sorted(settings.resolve(str(recipe), ["data.src=x", "data.tgt=y"]).origins)
     assert [record.message for record in caplog.records] == [
-        f"tokenizer and architecture are those of {model}; what recipe own-text says of model.preset gives way"
+        f"tokenizer and architecture are those of {model}; what {recipe} says of model.preset gives way"
     ]
 
 
