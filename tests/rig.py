@@ -8,6 +8,7 @@ keep a `Rig` for a module; it ends, and what it started with it, when its connec
 """
 
 import contextlib
+import faulthandler
 import multiprocessing
 import os
 import signal
@@ -217,6 +218,7 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
             _feed((directory / "stdin").read_bytes())
         for fd, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), fd)
+        faulthandler.enable(file=2)  # a crash in a library says where it was
         os.chdir(cwd)
         sys.argv = ["mtx", *arguments]
         if first is not None:

@@ -74,8 +74,25 @@ def test_the_readme_has_the_same_machine_time_and_score(name: str) -> None:
     [row] = re.findall(rf"^\| `{name}` \|.*\| (.*)\| (.*)\| (.*)\|$", readme, re.MULTILINE)
     _, machine, time, score = recipe_facts(name)
     assert [cell.strip() for cell in row[:2]] == [machine, time]
-    for number in re.findall(r"\d[\d.]*\d", score.split(" on ")[0]):
+    for number in _numbers(score):
         assert number in row[2] or f"{float(number):.1f}" in row[2]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_results_have_the_same_machine_time_and_score(name: str) -> None:
+    """What a recipe claims has its row in docs/results.md; what was not run has none."""
+    results = (recipe_dir().parent / "docs" / "results.md").read_text(encoding="utf-8")
+    rows = re.findall(rf"^\| `mtx train {name}[ `].*\|$", results, re.MULTILINE)
+    _, machine, time, score = recipe_facts(name)
+    assert len(rows) == (bool(_numbers(score)) and "not run" not in score)
+    for row in rows:
+        cells = [cell.strip() for cell in row.split("|")]
+        assert machine in cells and time in cells
+        assert any(number in cell.split() for number in _numbers(score) for cell in cells)
+
+
+def _numbers(score: str) -> list[str]:
+    return re.findall(r"\d[\d.]*\d", score.split(" on ")[0])
 
 
 @pytest.mark.parametrize("name", RECIPES)
