@@ -46,7 +46,7 @@ def test_config_tells_where_values_come_from(tmp_path: Path) -> None:
     result = mtx("config", "multi30k-en-de", "training.max_steps=7")
     lines = result.stdout.decode().split("\n")
     assert any(line.startswith("  max_steps: 7 ") and line.endswith("# command line") for line in lines)
-    assert any("d_model: 256" in line and "preset small" in line for line in lines)
+    assert any("num_heads: 4" in line and "preset small" in line for line in lines)
     assert any(line.endswith("# recipe multi30k-en-de") for line in lines) and any(
         line.endswith("# default") for line in lines
     )

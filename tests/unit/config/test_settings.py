@@ -120,7 +120,7 @@ def test_each_value_has_its_origin(tmp_path: Path) -> None:
     assert sorted(origins) == sorted({*key_names()})
     assert origins["seed"] == origins["model.d_ff"] == "command line"
     assert origins["data.src"] == origins["data.hub.name"] == "recipe multi30k-en-de"
-    assert origins["model.d_model"] == "preset small"
+    assert origins["model.num_heads"] == "preset small"
     assert origins["model.norm"] == origins["run_dir"] == "default"
     path = write(tmp_path / "demo.yaml", "seed: 3\ntraining:\n  max_steps: 5\n")
     origins = resolve(str(path), ["training.max_steps=6"]).origins
@@ -166,14 +166,14 @@ def test_replaced_values_are_validated_and_have_their_origin() -> None:
     changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
     assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
     assert list(after.origins) == list(before.origins)
-    with pytest.raises(UsageError, match="model.d_model 256 cannot be divided by model.num_heads 3"):
+    with pytest.raises(UsageError, match="model.d_model 128 cannot be divided by model.num_heads 3"):
         replace_values(before, {"model.num_heads": 3}, "elsewhere")
 
 
 def test_explicit_keys_are_those_of_a_recipe_or_the_command_line() -> None:
     resolved = resolve("multi30k-en-de", ["seed=1", "model.d_ff=1024"])
     explicit = ("seed", "model.d_ff", "model.preset", "data.src")
-    keys = (*explicit, "model.d_model", "model.norm", "device")
+    keys = (*explicit, "model.num_heads", "model.norm", "device")
     assert [key for key in keys if resolved.is_explicit(key)] == list(explicit)
 
 
