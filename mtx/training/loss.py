@@ -148,11 +148,15 @@ def _divergence(logits: Tensor, p: Tensor, factor: float) -> tuple[Tensor, Tenso
     exact = torch.promote_types(p.dtype, torch.float32)
     u, other = logits.chunk(2)
     p1, p2 = p.chunk(2)
-    u = u.sub_(other)
-    m1, m2 = ((q * u).sum(-1, keepdim=True, dtype=exact) for q in (p1, p2))
-    d1 = u.mul(factor).add_((1 + factor - factor * m1).to(p.dtype)).mul_(p1).sub_(p2, alpha=factor)
-    d2 = u.mul_(-factor).add_((1 + factor + factor * m2).to(p.dtype)).mul_(p2).sub_(p1, alpha=factor)
-    return m1 - m2, torch.cat([d1, d2])
+    u.sub_(other)
+    difference = torch.sub(p1, p2, out=other)
+    # A sum in another type than that of the elements would copy all of them.
+    divergence, m1 = (torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1))
+    c1, c2 = ((1 + sign * factor * m).to(p.dtype) for sign, m in ((-1, m1), (1, m1 - divergence)))
+    difference.mul_(factor)
+    torch.addcmul(difference, p1, torch.add(c1, u, alpha=factor), out=p1)
+    torch.addcmul(difference.neg_(), p2, torch.add(c2, u, alpha=-factor), out=p2)
+    return divergence, p
 
 
 # A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
