@@ -3,10 +3,13 @@
 stdout carries results; everything else goes to stderr. Nothing heavy is imported before a command needs it.
 """
 
+import _thread
 import logging
 import os
 import signal
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 from types import FrameType
@@ -56,6 +59,7 @@ _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a training step takes twice as
 # long whenever another program uses a core; on a quiet machine this setting costs about 5% (docs/decisions.md).
 _SPIN_COUNT = "2000"
+_IMPORT_S = 0.05  # a signal in an import comes again after so many seconds
 
 
 def _print_version(is_asked: bool) -> None:
@@ -134,7 +138,7 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return error
         case _CommandLineError():
             return _usage_error(error)
-        case TerminatedError():
+        case TerminatedError() if error.signal_number != signal.SIGINT:
             return StoppedError("terminated", error.signal_number)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
@@ -183,8 +187,27 @@ def _require_directory() -> None:
         raise UsageError("the current directory has been removed", "cd into one that exists") from None
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raise `TerminatedError`, but only after a module that is being imported.
+
+    There the error can be lost: pyarrow imports pandas and ignores why that failed, and Python ignores what is raised
+    in its own functions that unlock a module.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            _thread.start_new_thread(_send_again, (number,))  # unlike `Thread` it takes no lock that may be held here
+            return
+        frame = frame.f_back
     raise TerminatedError(number)
+
+
+def _send_again(number: int) -> None:
+    """Send a signal to the main thread, which may be waiting, a little later."""
+    time.sleep(_IMPORT_S)
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        _thread.interrupt_main(signal.Signals(number))
 
 
 def _hold_closed_streams() -> None:
@@ -211,8 +234,8 @@ def main() -> None:
     streams.set_up()
     _set_up_logging()
     for number in STOPPING_SIGNALS:
-        if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP, and Python handles SIGINT
-            signal.signal(number, _terminate)
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # nohup ignores SIGHUP
+            signal.signal(number, _stop)
     try:
         code = run(sys.argv[1:])
         _ignore_signals()

@@ -59,7 +59,7 @@ class ReportedError(MtxError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """SIGTERM or SIGHUP outside of training. Like SIGINT it unwinds the stack, so that no half-written file is left."""
+    """A stopping signal outside of training. It unwinds the stack, so that no half-written file is left."""
 
     def __init__(self, signal_number: int = signal.SIGTERM):
         super().__init__()
