@@ -262,7 +262,7 @@ class TrainingConfig(Section):
     )
     consistency: Annotated[float, Field(ge=0)] = Field(
         0.0,
-        description="weight of the divergence between two passes that differ in their dropout (R-Drop), such as 5; a "
+        description="weight of the divergence between two passes that differ in their dropout (R-Drop), such as 2; a "
         "step takes twice as long; 0: one pass",
     )
     clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
