@@ -11,9 +11,8 @@ _NAMES = (
     "model.num_heads", "model.dropout", "training.label_smoothing", "training.batch_tokens", "training.warmup_steps",
     "training.max_epochs", "training.patience", "training.consistency",
 )  # fmt: skip
-# For text of about so many pairs. On Multi30k d_model and tokens of a step were measured for 29,000 pairs, pieces and
-# dropout for 5,000, pieces for 29,000 in short trainings only, R-Drop for 5,000 and 29,000; what else these rows hold
-# was not compared yet.
+# For text of about so many pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs, and
+# pieces in short trainings only; pieces, dropout and R-Drop for 5,000. What else these rows hold was not compared yet.
 # 160,000 pairs have the preset small, larger text the base model of the paper. The learning rate is that of the paper
 # for the d_model and the warmup (Eq. 3).
 _ROWS: dict[int, tuple[float, ...]] = {
