@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import Config, DataConfig, TrainText
+from mtx.config.schema import Config, DataConfig, TrainingConfig, TrainText
 from mtx.data.language_guess import Profile, are_exchanged, name_of
 from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
@@ -187,7 +187,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
         yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
-    epoch = steps_per_epoch(data.train, training.batch_tokens)
+    epoch = steps_per_epoch(data.train, training)
     if epoch < _FEW_STEPS:
         help = "a smaller training.batch_tokens makes more steps of the same text"
         yield Advice(f"an epoch has only {epoch:.1f} steps", help)
@@ -212,11 +212,13 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         yield Advice(text, "training.warmup_steps of a few hundred steps, or of a tenth of the training")
 
 
-def steps_per_epoch(train: TokenStore, batch_tokens: int) -> float:
-    """The number of steps in an epoch, which has each pair as often as its corpus's weight says."""
+def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
+    """The number of steps in an epoch, which has each pair as often as its corpus's weight says, and its copies."""
     if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
-        return int(train.tgt.lengths.sum()) / batch_tokens
-    return float((train.weights[train.corpus] * train.tgt.lengths).sum()) / batch_tokens
+        num_tokens = float(train.tgt.lengths.sum())
+    else:
+        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
+    return (1 + training.copies) * num_tokens / training.batch_tokens
 
 
 def example(value: dict[str, Any]) -> str:

@@ -88,7 +88,7 @@ def _run(trainer: Trainer) -> dict[str, Any]:
         "pieces": data.tokenizer.num_pieces, "exports": export_note(trainer.config.model),
         "batch_tokens": training.batch_tokens, "steps_done": trainer.state.step, "max_steps": trainer.planned_end()[0],
         "max_epochs": training.max_epochs,
-        "steps_per_epoch": checks.steps_per_epoch(data.train, training.batch_tokens),
+        "steps_per_epoch": checks.steps_per_epoch(data.train, training),
     }  # fmt: skip
 
 

@@ -246,7 +246,7 @@ def _announce(trainer: Trainer) -> None:
     tokens = config.training.batch_tokens
     (last, ends_by), done = trainer.planned_end(), trainer.state.step
     steps = max(0, last - done)
-    epochs = steps / checks.steps_per_epoch(train, tokens)
+    epochs = steps / checks.steps_per_epoch(train, config.training)
     if ends_by == "max_steps" and done > last:
         logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
     logger.info(
@@ -366,7 +366,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 # Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
 _LATER_KEYS = (
     ("data", "columns"), ("training", "max_epochs"), ("training", "cooldown"), ("training", "choose_by"),
-    ("training", "subword_sampling"), ("training", "consistency"),
+    ("training", "subword_sampling"), ("training", "consistency"), ("training", "copies"),
 )  # fmt: skip
 
 

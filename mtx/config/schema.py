@@ -260,6 +260,11 @@ class TrainingConfig(Section):
         description="cut words of the training text into other pieces in each epoch: the probability with which "
         "BPE-dropout leaves out a merge, such as 0.1; 0: always the same pieces",
     )
+    copies: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0,
+        description="share of the training pairs of which each epoch also has a copy, with the target text on both "
+        "sides, such as 1 for little text: copying teaches attention; 0: none",
+    )
     consistency: Annotated[float, Field(ge=0)] = Field(
         0.0,
         description="weight of the divergence between two passes that differ in their dropout (R-Drop), such as 2; a "

@@ -169,6 +169,26 @@ class TokenStore:
         table = self._table.take(pairs)
         return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
+    def with_copies(self, weight: float) -> "TokenStore":
+        """These pairs, and after them a copy of each, whose source is the target too; the ids are not copied.
+
+        Args:
+            weight: of a copy, relative to that of its pair; the copies of a corpus have a number of their own.
+        """
+        starts, lengths = (
+            [np.concatenate([getattr(side, name), getattr(self.tgt, name)]) for side in (self.src, self.tgt)]
+            for name in ("starts", "lengths")
+        )
+        src, tgt = (Side(self.tgt.tokens, *arrays) for arrays in zip(starts, lengths, strict=True))
+        corpus = np.concatenate([self.corpus, self.corpus + np.uint16(len(self.weights))])
+        weights = np.concatenate([self.weights, weight * self.weights])
+        copied = [name.replace("src_", "tgt_") for name in self._table.column_names]
+        copies = pa.Table.from_arrays([self._table[name] for name in copied], schema=self._table.schema)
+        return replace(
+            self, num_pairs=2 * self.num_pairs, weights=weights, corpus=corpus, src=src, tgt=tgt,
+            _table=pa.concat_tables([self._table, copies]),
+        )  # fmt: skip
+
     def lines(self) -> NDArray[np.int64]:
         """For each pair, its line in the file of its corpus."""
         lines: NDArray[np.int64] = self._table["line"].to_numpy()

@@ -25,7 +25,8 @@ from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
 from mtx.data.subword_sampling import SubwordSampler
-from mtx.data.token_store import Side
+from mtx.data.token_store import Side, TokenStore
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, is_out_of_memory
@@ -149,7 +150,8 @@ def choose_runtime(
         size = config.training.micro_batch_tokens
         if size == "auto":
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
-            size = largest_micro_batch(config, runtime, num_ids, new_sampler(config, data), num_shards)
+            sampler = new_sampler(config, training_text(config, data), data.tokenizer)
+            size = largest_micro_batch(config, runtime, num_ids, sampler, num_shards)
         runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
         if ranks.is_first:
             write_runtime(paths.chosen, runtime)
@@ -230,7 +232,7 @@ def record_check(path: Path, runtime: RuntimeChoices) -> None:
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
     """Whether the run is long enough that compiling its step saves time."""
     training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
-    last, _ = planned_end(training, steps_per_epoch(data.train, training.batch_tokens))
+    last, _ = planned_end(training, steps_per_epoch(data.train, training))
     return repays_compiling(last * training.batch_tokens * training_flops(config.model, num_ids, ratio))
 
 
@@ -319,12 +321,17 @@ def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
     return optimizer
 
 
-def new_sampler(config: Config, data: PreparedData) -> BatchSampler:
-    """The sampler of a run, which decides what its steps learn from."""
-    train, training, rate = data.train, config.training, config.training.subword_sampling
-    weights = train.weights[train.corpus] if (train.weights != 1).any() else None
-    encode = SubwordSampler(train, data.tokenizer, config.seed, rate, config.data.max_tokens) if rate else None
-    return BatchSampler(train.src.lengths, train.tgt.lengths, weights, config.seed, training.batch_tokens, encode)
+def training_text(config: Config, data: PreparedData) -> TokenStore:
+    """What a run learns from: the training pairs, perhaps with copies of their targets."""
+    return data.train.with_copies(config.training.copies) if config.training.copies else data.train
+
+
+def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer) -> BatchSampler:
+    """The sampler of a run, which decides what its steps learn from; `text` is its `training_text`."""
+    training, rate = config.training, config.training.subword_sampling
+    weights = text.weights[text.corpus] if (text.weights != 1).any() else None
+    encode = SubwordSampler(text, tokenizer, config.seed, rate, config.data.max_tokens) if rate else None
+    return BatchSampler(text.src.lengths, text.tgt.lengths, weights, config.seed, training.batch_tokens, encode)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:

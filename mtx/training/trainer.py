@@ -45,7 +45,15 @@ from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
 from mtx.training.ranks import Ranks
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import RuntimeChoices, new_model, new_optimizer, new_sampler, record_micro_batch, step_shape
+from mtx.training.runtime import (
+    RuntimeChoices,
+    new_model,
+    new_optimizer,
+    new_sampler,
+    record_micro_batch,
+    step_shape,
+    training_text,
+)  # fmt: skip
 from mtx.training.schedule import learning_rate
 from mtx.training.sharding import Sharding, is_sharded
 from mtx.training.signals import InterruptedTrainingError, Signals
@@ -78,7 +86,8 @@ class Trainer:
         self.deferred_errors = deferred_errors or DeferredErrors()
         self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
-        self.sampler = new_sampler(config, data)
+        self.text = training_text(config, data)
+        self.sampler = new_sampler(config, self.text, data.tokenizer)
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals(self.ranks.size > 1)
@@ -163,7 +172,7 @@ class Trainer:
 
     @functools.cached_property
     def _steps_per_epoch(self) -> float:
-        return steps_per_epoch(self.data.train, self.config.training.batch_tokens)
+        return steps_per_epoch(self.data.train, self.config.training)
 
     def space_needed(self) -> int:
         """The largest number of further bytes that this run will occupy at once."""
@@ -259,7 +268,7 @@ class Trainer:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         pin = self.device.type == "cuda"
         return load_steps(
-            self.data.train, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin,
+            self.text, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin,
             self.ranks.number, self.ranks.size,
         )  # fmt: skip
 
@@ -441,7 +450,7 @@ class Trainer:
             update = self._unread.popleft()
             loss, nll, norm = update.figures.values()
             if not all(map(math.isfinite, (loss, nll, norm))):
-                raise non_finite_error(update, loss, norm, self.sampler, self.data.train, self.paths)
+                raise non_finite_error(update, loss, norm, self.sampler, self.text, self.paths)
             tokens, epochs = update.num_tgt_tokens, update.epochs
             by_epochs = self.config.training.max_epochs is not None and self.state.cooldown is None
             last = planned_end(self.config.training, 0.0, update.step, epochs)[0] if by_epochs else None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mtx import checks
-from mtx.config.schema import Config
+from mtx.config.schema import Config, TrainingConfig
 from mtx.data.text_figures import spread, text_figures
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from tests.unit.data.sentences import sentences
@@ -178,7 +178,9 @@ def test_two_sets_in_the_opposite_order_accuse_the_training_text(tmp_path: Path,
 
 def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:
     train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
-    assert checks.steps_per_epoch(train, 16) == 2 * 10 * 4 / 16
+    for copies in (0, 0.5):
+        training = TrainingConfig(batch_tokens=16, copies=copies)
+        assert checks.steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
 
 
 def test_words_pieces_and_what_has_none(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The micro-batch is what fits, and only its size depends on that."""
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import torch
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.packing import micro_batch_shape
-from mtx.data.sampler import BatchSampler
+from mtx.data.sampler import BatchSampler, SamplerState
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.errors import MtxError
 from mtx.training import runtime
 from mtx.training.runtime import RuntimeChoices
@@ -99,3 +102,21 @@ def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
     runtime.check_memory(config, torch.device("cuda"), 100)
     monkeypatch.setattr(runtime, "available_bytes", lambda device: None)
     runtime.check_memory(config, torch.device("cpu"), 100)
+
+
+@pytest.mark.parametrize("copies, num_pairs", [(0, 100), (0.5, 150), (1, 200)])
+def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: float, num_pairs: int) -> None:
+    ids = [[number, 0] for number in range(1, 101)]
+    with StoreWriter(tmp_path / "train.arrow", 200, [1.0]) as writer:
+        writer.add(store_batch(200, [[150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100))
+    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
+    config = config_of(f"training.copies={copies}", "training.batch_tokens=1000")
+    text = runtime.training_text(config, data)
+    sampler = runtime.new_sampler(config, text, data.tokenizer)
+    size = round(1 / sampler.epochs(SamplerState(0, 1)))
+    assert abs(size - num_pairs) <= (20 if copies == 0.5 else 0)
+    drawn = sampler.step(SamplerState()).pairs[:size]
+    sources, targets = (side.tokens[side.starts[drawn]] for side in (text.src, text.tgt))
+    is_copy = sources == targets
+    assert sorted(targets[~is_copy]) == list(range(1, 101)) and set(sources[~is_copy]) == {150}
+    assert len(set(targets[is_copy])) == is_copy.sum() == size - 100

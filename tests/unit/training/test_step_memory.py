@@ -114,7 +114,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 ) -> None:
     config = settings.load(prepared.config)
     data = load_prepared(prepared.data)
-    sampler = runtime.new_sampler(config, data)
+    sampler = runtime.new_sampler(config, data.train, data.tokenizer)
     held, seen = list[Any](), list[int]()
     zeros = torch.zeros
 
