@@ -65,6 +65,8 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
     if resolved.origins["model.preset"] == "command line":
         keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
+    if config.training.init_from is not None:  # a model that attends to its source already
+        keys = [key for key in keys if key != "training.copies"]
     if resolved.is_explicit("training.max_steps"):  # which ends the training then
         keys = [key for key in keys if key != "training.max_epochs"]
     elif "training.max_epochs" in keys:

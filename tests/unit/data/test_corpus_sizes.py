@@ -52,6 +52,11 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
 
 
+def test_a_model_that_translates_needs_no_copies(tmp_path: Path) -> None:
+    setting = text(tmp_path / "my.tsv", 5_000)
+    assert chosen(setting).config.training.copies > 0 == chosen(setting, "training.init_from=m").config.training.copies
+
+
 def test_one_of_steps_and_epochs_ends_the_training(tmp_path: Path) -> None:
     setting, epochs = text(tmp_path / "my.tsv", 5_000), sizes.value(5_000, "training.max_epochs")
     for given, expected in (
