@@ -65,14 +65,14 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
     if resolved.origins["model.preset"] == "command line":
         keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
-    if config.training.init_from is not None:  # a model that attends to its source already
-        keys = [key for key in keys if key != "training.copies"]
     if resolved.is_explicit("training.max_steps"):  # which ends the training then
         keys = [key for key in keys if key != "training.max_epochs"]
     elif "training.max_epochs" in keys:
         keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
         return settings.replace_values(resolved, _of_run(run, keys), str(run.config))
+    if config.training.init_from is not None:  # a model that attends to its source already
+        keys = [key for key in keys if key != "training.copies"]
     num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
     if config.data.train or config.data.hub or config.data.generator:
         text = measure(config.data)

@@ -137,6 +137,7 @@ class BatchSampler:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
         encode: encodes a chunk of an epoch anew (`mtx.data.subword_sampling`); None takes the pieces of the store.
+        ratio: source tokens per target token of an epoch; None: that of the pairs, each once.
 
     Attributes:
         ratio: source tokens per target token.
@@ -145,12 +146,12 @@ class BatchSampler:
 
     def __init__(
         self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int,
-        encode: Encode | None = None,
+        encode: Encode | None = None, ratio: float | None = None,
     ):  # fmt: skip
         assert len(src_lengths) > 0
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
         self._weights, self._seed = weights, seed
-        self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
+        self.ratio = ratio or src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
         self._tgt_budget = batch_tokens
         self._src_budget = src_budget(batch_tokens, self.ratio, int(src_lengths.max()))

@@ -331,7 +331,11 @@ def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer) -> Batch
     training, rate = config.training, config.training.subword_sampling
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     encode = SubwordSampler(text, tokenizer, config.seed, rate, config.data.max_tokens) if rate else None
-    return BatchSampler(text.src.lengths, text.tgt.lengths, weights, config.seed, training.batch_tokens, encode)
+    src, tgt = text.src.lengths, text.tgt.lengths
+    ratio = None  # with weights alone, runs of earlier versions go on with the steps that they have
+    if training.copies:
+        ratio = float(np.average(src, weights=weights) / np.average(tgt, weights=weights))
+    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, ratio)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:

@@ -55,6 +55,13 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
 def test_a_model_that_translates_needs_no_copies(tmp_path: Path) -> None:
     setting = text(tmp_path / "my.tsv", 5_000)
     assert chosen(setting).config.training.copies > 0 == chosen(setting, "training.init_from=m").config.training.copies
+    run = RunLayout(tmp_path / "run")
+    begun = [setting, "training.init_from=m", f"run_dir={run.root}"]
+    first = chosen(*begun, "training.copies=1")
+    run.root.mkdir()
+    durable.write_text(run.config, settings.dump(first.config))
+    durable.write_json(run.chosen, {})
+    assert chosen(*begun).config == first.config
 
 
 def test_one_of_steps_and_epochs_ends_the_training(tmp_path: Path) -> None:
