@@ -263,7 +263,7 @@ class TrainingConfig(Section):
     copies: Annotated[float, Field(ge=0, le=1)] = Field(
         0.0,
         description="share of the training pairs of which each epoch also has a copy, with the target text on both "
-        "sides, such as 1 for little text: copying teaches attention; 0: none",
+        "sides, such as 0.5 for little text, whose models otherwise make little use of the source; 0: none",
     )
     consistency: Annotated[float, Field(ge=0)] = Field(
         0.0,

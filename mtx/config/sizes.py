@@ -13,8 +13,8 @@ _NAMES = (
 )  # fmt: skip
 # For text of about so many pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs, and
 # pieces in short trainings only; pieces, dropout and R-Drop for 5,000, copies for 6,500 longer pairs. What else these
-# rows hold was not compared yet. 160,000 pairs have the preset small, larger text the base model of the
-# paper. The learning rate is that of the paper for the d_model and the warmup (Eq. 3).
+# rows hold was not compared yet. 160,000 pairs have the preset small, larger text the base model of the paper. The
+# learning rate is that of the paper for the d_model and the warmup (Eq. 3).
 _ROWS: dict[int, tuple[float, ...]] = {
     5_000: (4_000, 3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 120, 12, 2, 0.5),
     10_000: (4_000, 3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 80, 12, 2, 0.5),

@@ -71,7 +71,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
         return settings.replace_values(resolved, _of_run(run, keys), str(run.config))
-    if config.training.init_from is not None:  # a model that attends to its source already
+    if config.training.init_from is not None:  # a model that uses its source already
         keys = [key for key in keys if key != "training.copies"]
     num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
     if config.data.train or config.data.hub or config.data.generator:

@@ -175,17 +175,17 @@ class TokenStore:
         Args:
             weight: of a copy, relative to that of its pair; the copies of a corpus have a number of their own.
         """
-        starts, lengths = (
-            [np.concatenate([getattr(side, name), getattr(self.tgt, name)]) for side in (self.src, self.tgt)]
-            for name in ("starts", "lengths")
-        )
-        src, tgt = (Side(self.tgt.tokens, *arrays) for arrays in zip(starts, lengths, strict=True))
+        tgt = self.tgt
+        both = [
+            Side(tgt.tokens, np.concatenate([side.starts, tgt.starts]), np.concatenate([side.lengths, tgt.lengths]))
+            for side in (self.src, tgt)
+        ]
         corpus = np.concatenate([self.corpus, self.corpus + np.uint16(len(self.weights))])
         weights = np.concatenate([self.weights, weight * self.weights])
         copied = [name.replace("src_", "tgt_") for name in self._table.column_names]
         copies = pa.Table.from_arrays([self._table[name] for name in copied], schema=self._table.schema)
         return replace(
-            self, num_pairs=2 * self.num_pairs, weights=weights, corpus=corpus, src=src, tgt=tgt,
+            self, num_pairs=2 * self.num_pairs, weights=weights, corpus=corpus, src=both[0], tgt=both[1],
             _table=pa.concat_tables([self._table, copies]),
         )  # fmt: skip
 

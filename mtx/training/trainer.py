@@ -73,6 +73,7 @@ class Trainer:
     """Trains one model: `resume` restores the state, and `run` takes steps until there is a reason to stop.
 
     Attributes:
+        text: what it learns from.
         model, optimizer, micro_step, num_micro_steps, shape: exist after `resume` or `begin`.
         metrics: receives each step and validation; exists on rank 0 after `run` was called.
     """

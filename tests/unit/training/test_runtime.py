@@ -1,4 +1,4 @@
-"""The micro-batch is what fits, and only its size depends on that."""
+"""The micro-batch is what fits, and only its size depends on that; an epoch has the pairs and their copies."""
 
 from dataclasses import replace
 from pathlib import Path
