@@ -61,7 +61,7 @@ def batch_of(
 ) -> PackedBatch:
     """A batch of these sentences as tensors, with at least `tail` positions of dummies on each side."""
     num_src, num_tgt = sum(map(len, src)), sum(map(len, tgt))
-    longest = max(max_tokens, *map(len, src), *map(len, tgt))
+    longest = max([max_tokens, *map(len, src), *map(len, tgt)])
     shape = Shape(num_src + 2 * tail, num_tgt + tail, len(src) + tail, longest, 0)
     return to_tensors(pack(side(src), side(tgt), np.arange(len(src)), shape, num_ids))
 

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_CPU_CHUNK_ELEMENTS = 1 << 23  # logits held at once
+_CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT = 1 << 21  # blocks of many MB leave holes in the memory of a process
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
 _CHUNK_BYTES_WITHOUT_GRADIENT = 1 << 26  # in a validation, beside all that training keeps in memory
@@ -69,9 +69,9 @@ def _forward(
     real = targets < num_outputs  # pad is the id after the last output
     y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
     h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-    uniform = smoothing / num_outputs
+    uniform, gain = smoothing / num_outputs, _gain(consistency, h.device)
     if with_grad:
-        d_hidden, masked_h = torch.empty_like(h), h * mask
+        d_hidden, masked_h = torch.empty_like(h), h * (mask * gain).to(h.dtype)
         d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
         d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
     log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
@@ -92,7 +92,7 @@ def _forward(
             )
         log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # the nll of a token is at most 87
     if with_grad:
-        d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
+        d_hidden = (d_hidden - uniform / gain * weight.sum(0)) * (mask * gain * scale)
         d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact)).mul_(scale)
         if d_bias is not None:
             d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale
@@ -110,10 +110,11 @@ def _chunk(
     """Some positions of all passes.
 
     Args:
-        h, masked_h: [P, n, D]. y, mask: [n, 1].
+        h: [P, n, D]. masked_h: h times the mask and the gain. y, mask: [n, 1].
 
     Returns:
-        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h, w and the bias.
+        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h divided by
+        `_gain`, of w and of the bias.
         Gradients are empty without `masked_h`, and that of the bias without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
@@ -126,37 +127,47 @@ def _chunk(
     shape = (*h.shape[:2], 1)
     z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
     divergence = torch.zeros(shape[1:], dtype=exact, device=h.device)
-    d_logits, d_y = p, p_y
     if consistency:
-        divergence, d_logits = _divergence(logits, p, consistency / 2)
-        d_y = d_logits.gather(1, ys).to(exact)
+        divergence = _divergence(logits, p, consistency / 2)
     z_y, p_y = z_y.view(shape), p_y.view(shape)
     if masked_h is None or mask is None:
         return z_y, p_y, divergence, h.new_empty(0), h.new_empty(0), h.new_empty(0)
+    gain = _gain(consistency, h.device)
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
-    d_logits.view(-1).index_copy_(0, at_y, (d_y[:, 0] - (1 - smoothing)).to(h.dtype))
-    d_bias = h.new_empty(0) if bias is None else (d_logits * mask.repeat(len(h), 1)).sum(0, dtype=exact)
-    return z_y, p_y, divergence, (d_logits @ w).view(h.shape), d_logits.T @ masked_h.flatten(0, 1), d_bias
+    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / gain
+    p.view(-1).index_copy_(0, at_y, d_y.flatten().to(h.dtype))
+    d_logits = p.view(*shape[:2], -1)
+    d_bias = h.new_empty(0) if bias is None else (d_logits * (mask * gain).to(h.dtype)).sum((0, 1), dtype=exact)
+    return z_y, p_y, divergence, d_logits @ w, p.T @ masked_h.flatten(0, 1), d_bias
 
 
-def _divergence(logits: Tensor, p: Tensor, factor: float) -> tuple[Tensor, Tensor]:
-    """The divergence of two passes, [n, 1], and softmax(z) plus `factor` times its gradient; both arguments change.
+def _gain(consistency: float, device: torch.device) -> Tensor | float:
+    """What d loss / d z is divided by until its products are made, [2, 1, 1] for two passes; see `_divergence`."""
+    signs: Tensor = 1 - 2 * torch.arange(2, device=device)[:, None, None]
+    return signs * (consistency / 2) if consistency else 1.0
+
+
+def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
+    """The divergence of two passes, [n, 1]; d loss / d z without the term of the target takes the place of p.
+
+    It is divided by `factor` for the first pass and by -factor for the second, which saves two passes over it: it is
+    p - p' + p * (1 / factor + u - m) and p - p' - p' * (1 / factor - u + m').
 
     Args:
-        logits, p: [2n, V], the logits of one pass after those of the other, and their softmax.
+        logits, p: [2n, V], the logits of one pass after those of the other, and their softmax; both change.
     """
     exact = torch.promote_types(p.dtype, torch.float32)
-    u, other = logits.chunk(2)
+    difference, u = logits.chunk(2)
     p1, p2 = p.chunk(2)
-    u.sub_(other)
-    difference = torch.sub(p1, p2, out=other)
+    torch.sub(difference, u, out=u)
+    torch.sub(p1, p2, out=difference)
     # A sum in another type than that of the elements would copy all of them.
-    divergence, m1 = (torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1))
-    c1, c2 = ((1 + sign * factor * m).to(p.dtype) for sign, m in ((-1, m1), (1, m1 - divergence)))
-    difference.mul_(factor)
-    torch.addcmul(difference, p1, torch.add(c1, u, alpha=factor), out=p1)
-    torch.addcmul(difference.neg_(), p2, torch.add(c2, u, alpha=-factor), out=p2)
-    return divergence, p
+    sums: list[Tensor] = [torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1)]
+    divergence, m1 = sums
+    c1, c2 = ((1 / factor + m).to(p.dtype) for m in (-m1, m1 - divergence))
+    torch.addcmul(difference, p1, c1 + u, out=p1)
+    torch.addcmul(difference, p2, torch.sub(c2, u, out=u), value=-1, out=p2)
+    return divergence
 
 
 # A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
@@ -177,8 +188,11 @@ def _(
 
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
-    if weight.device.type == "cpu":
-        elements = _CPU_CHUNK_ELEMENTS if with_grad else _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
+    is_cpu = weight.device.type == "cpu"
+    if is_cpu and with_grad:
+        return _CPU_CHUNK
+    if is_cpu:
+        elements = _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
     else:
         elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
     return max(1, elements // len(weight))

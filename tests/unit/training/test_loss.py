@@ -43,7 +43,7 @@ def gradients(loss: Tensor, *leaves: Tensor | None) -> list[Tensor]:
 def test_loss_and_gradients_are_those_of_torch(
     monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
 ) -> None:
-    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", rows_a_chunk * V)
+    monkeypatch.setattr(loss, "_CPU_CHUNK", rows_a_chunk)
     *leaves, targets = inputs(dtype, bias)
     got = smoothed_loss(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
     expected = reference(leaves[0], leaves[1], leaves[2], targets, smoothing)  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def test_elsewhere_logits_are_bounded_in_bytes(dtype: torch.dtype, monkeypatch: 
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_compiled_loss_holds_the_logits_of_one_chunk_only(monkeypatch: pytest.MonkeyPatch, bias: bool) -> None:
     """The compiler sees no logits, which it would compute for all chunks before it uses any; the numbers are equal."""
-    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", 5 * 64)
+    monkeypatch.setattr(loss, "_CPU_CHUNK", 5)
     *leaves, targets = inputs(torch.float32, bias)
     graphs: list[torch.fx.GraphModule] = []
 
@@ -188,7 +188,7 @@ def two_passes(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor |
 def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
     monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
 ) -> None:
-    monkeypatch.setattr(loss, "_CPU_CHUNK_ELEMENTS", rows_a_chunk * V)
+    monkeypatch.setattr(loss, "_CPU_CHUNK", rows_a_chunk)
     *leaves, targets = two_passes(dtype, bias)
     hidden, weight, row = leaves
     got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, consistency=3.0)  # type: ignore[arg-type]

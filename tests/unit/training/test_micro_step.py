@@ -101,6 +101,20 @@ def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("src, tgt, tail", [(*LENGTHS[0], 4), (*LENGTHS[1], 0), ([], [], 4)])
+def test_two_passes_without_dropout_are_one(src: list[int], tgt: list[int], tail: int) -> None:
+    """Also beside dummies, and where there is nothing else, as on a rank that a step leaves without sentences."""
+    model, batch = tiny_model(NUM_IDS, dropout=0.0).train(), random_batch(src, tgt, NUM_IDS, tail=tail)
+    results = []
+    for consistency in (0.0, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
+        micro_step.start_step()
+        micro_step(batch, 0.5)
+        results.append([micro_step.sums, *(p.grad for p in model.parameters())])
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-6)
+
+
 def test_two_passes_have_masks_of_their_own() -> None:
     model, batch = tiny_model(NUM_IDS, dtype=torch.float32, dropout=0.3).train(), random_batch(*LENGTHS[0], NUM_IDS)
     losses = []
