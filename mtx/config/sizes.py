@@ -23,6 +23,7 @@ _ROWS: dict[int, tuple[float, ...]] = {
     1_000_000: (16_000, 6, 6, 512, 2_048, 8, 0.1, 0.1, 8_192, 4_000, 20, 8, 0, 0),
     5_000_000: (32_000, 6, 6, 512, 2_048, 8, 0.1, 0.1, 25_000, 4_000, 10, 8, 0, 0),
 }
+COPIES_FROM_BYTES = 100  # a side: captions of 65 need no copies to learn from their sources, news of 156 do
 # What does not depend on the amount of text, but must not change under a run that has begun with another version.
 _SAME: dict[str, float | None] = {
     "training.learning_rate": None,

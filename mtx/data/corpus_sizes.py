@@ -34,9 +34,14 @@ class TextSize:
         """The row of the table for so many pairs of the length that was measured as hold this text."""
         return sizes.nearest_row(self.num_bytes / _PAIR_BYTES)
 
+    @property
+    def bytes_a_side(self) -> float:
+        """The mean length of a source or a target."""
+        return self.num_bytes / max(1, 2 * self.num_pairs)
+
     def __str__(self) -> str:
         pairs = f"{self.num_pairs:,} pairs" + (" or more" if self.num_pairs >= _MOST_PAIRS else "")
-        return f"{pairs} of {self.num_bytes / max(1, 2 * self.num_pairs):.0f} bytes a side"
+        return f"{pairs} of {self.bytes_a_side:.0f} bytes a side"
 
 
 def measure(data: DataConfig) -> TextSize:
@@ -71,12 +76,14 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
         return settings.replace_values(resolved, _of_run(run, keys), str(run.config))
-    if config.training.init_from is not None:  # a model that uses its source already
-        keys = [key for key in keys if key != "training.copies"]
     num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
+    has_long_pairs = False
     if config.data.train or config.data.hub or config.data.generator:
         text = measure(config.data)
         num_pairs, row, why = text.num_pairs, text.row, str(text)
+        has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
+    if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
+        keys = [key for key in keys if key != "training.copies"]
     values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":

@@ -12,6 +12,7 @@ from mtx.files import durable
 from mtx.run.layout import RunLayout
 
 PAIR = f"{'s' * 30}\t{'ü' * 50}\n"  # 30 and 100 bytes, which is as long as the pairs that were measured
+LONG_PAIR = f"{'s' * 90}\t{'ü' * 55}\n"  # 90 and 110 bytes
 
 
 def text(path: Path, num_pairs: int, pair: str = PAIR) -> str:
@@ -52,8 +53,9 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
 
 
-def test_a_model_that_translates_needs_no_copies(tmp_path: Path) -> None:
-    setting = text(tmp_path / "my.tsv", 5_000)
+def test_a_model_that_translates_and_one_of_short_pairs_need_no_copies(tmp_path: Path) -> None:
+    setting = text(tmp_path / "my.tsv", 5_000, LONG_PAIR)
+    assert chosen(text(tmp_path / "short.tsv", 5_000, LONG_PAIR[1:])).config.training.copies == 0
     assert chosen(setting).config.training.copies > 0 == chosen(setting, "training.init_from=m").config.training.copies
     run = RunLayout(tmp_path / "run")
     begun = [setting, "training.init_from=m", f"run_dir={run.root}"]
