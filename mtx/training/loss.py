@@ -5,14 +5,18 @@ For one position with logits z, target y, V outputs and smoothing e, torch's def
     d loss / d z_j = softmax(z)[j] - e / V - (1 - e) [j = y]
 The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. The gradients of the
 hidden states and of the weights are products with the matrix d loss / d z. Only softmax(z) - (1 - e) [j = y] is
-multiplied as a matrix. The term e / V is the same for all outputs, so its part of each product is e / V times a sum of
-the weights or of the hidden states. So the softmax is the only pass over all logits.
+multiplied as a matrix, with consistency also the gradient of the divergence. The term e / V is the same for all
+outputs, so its part of each product is e / V times a sum of the weights or of the hidden states. So the softmax is the
+only pass over all logits.
 
 With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes
 that differ in their dropout, with p = softmax(z) and p' = softmax(z'):
     loss = (loss of z + loss of z') / 2 + a / 4 * (KL(p || p') + KL(p' || p))
 With u = z - z' and m = sum_j p_j u_j, m' = sum_j p'_j u_j, the sum of both divergences is m - m', and
     d (m - m') / d z_j = p_j * (1 + u_j - m) - p'_j,   d (m - m') / d z'_j = p'_j * (1 - u_j + m') - p_j
+With f = a / 2, what of 2 d loss / d z and 2 d loss / d z' has all outputs is therefore f and -f times
+    p_j - p'_j + p_j * (1 / f + u_j - m)   and   p_j - p'_j - p'_j * (1 / f - u_j + m')
+and the products are made of these; f and the sign multiply their results and the hidden states, which are smaller.
 """
 
 from dataclasses import dataclass
@@ -23,9 +27,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
+_CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
 _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT = 1 << 21  # blocks of many MB leave holes in the memory of a process
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
 _CHUNK_BYTES_WITHOUT_GRADIENT = 1 << 26  # in a validation, beside all that training keeps in memory
+_LEAST_FACTOR = 1e-6  # a weight of the divergence that makes no difference, and has an inverse
 _ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
 
 
@@ -69,9 +75,10 @@ def _forward(
     real = targets < num_outputs  # pad is the id after the last output
     y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
     h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-    uniform, gain = smoothing / num_outputs, _gain(consistency, h.device)
+    signs, factor = _signs_and_factor(num_passes, consistency, h.device)
+    uniform = smoothing / num_outputs / factor
     if with_grad:
-        d_hidden, masked_h = torch.empty_like(h), h * (mask * gain).to(h.dtype)
+        d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
         d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
         d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
     log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
@@ -92,10 +99,12 @@ def _forward(
             )
         log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # the nll of a token is at most 87
     if with_grad:
-        d_hidden = (d_hidden - uniform / gain * weight.sum(0)) * (mask * gain * scale)
-        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact)).mul_(scale)
+        scale_of_products = scale * factor
+        d_hidden = (d_hidden - uniform * signs * weight.sum(0)) * (mask * signs * scale_of_products)
+        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact))
+        d_weight.mul_(scale_of_products)
         if d_bias is not None:
-            d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale
+            d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale_of_products
         ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
     mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
     nll, spread = -log_p_y[..., 0] * real, (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
@@ -110,11 +119,11 @@ def _chunk(
     """Some positions of all passes.
 
     Args:
-        h: [P, n, D]. masked_h: h times the mask and the gain. y, mask: [n, 1].
+        h: [P, n, D]. masked_h: h times the mask and the signs. y, mask: [n, 1].
 
     Returns:
-        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h divided by
-        `_gain`, of w and of the bias.
+        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the products of the gradients of h
+        (times the signs), of w and of the bias, all divided by the factor.
         Gradients are empty without `masked_h`, and that of the bias without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
@@ -126,32 +135,31 @@ def _chunk(
     ys = y.repeat(len(h), 1)
     shape = (*h.shape[:2], 1)
     z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
+    signs, factor = _signs_and_factor(len(h), consistency, h.device)
     divergence = torch.zeros(shape[1:], dtype=exact, device=h.device)
     if consistency:
-        divergence = _divergence(logits, p, consistency / 2)
+        divergence = _divergence(logits, p, factor)
     z_y, p_y = z_y.view(shape), p_y.view(shape)
     if masked_h is None or mask is None:
         return z_y, p_y, divergence, h.new_empty(0), h.new_empty(0), h.new_empty(0)
-    gain = _gain(consistency, h.device)
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
-    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / gain
+    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / factor * signs
     p.view(-1).index_copy_(0, at_y, d_y.flatten().to(h.dtype))
     d_logits = p.view(*shape[:2], -1)
-    d_bias = h.new_empty(0) if bias is None else (d_logits * (mask * gain).to(h.dtype)).sum((0, 1), dtype=exact)
+    d_bias = h.new_empty(0) if bias is None else (d_logits * (mask * signs)).sum((0, 1), dtype=exact)
     return z_y, p_y, divergence, d_logits @ w, p.T @ masked_h.flatten(0, 1), d_bias
 
 
-def _gain(consistency: float, device: torch.device) -> Tensor | float:
-    """What d loss / d z is divided by until its products are made, [2, 1, 1] for two passes; see `_divergence`."""
-    signs: Tensor = 1 - 2 * torch.arange(2, device=device)[:, None, None]
-    return signs * (consistency / 2) if consistency else 1.0
+def _signs_and_factor(num_passes: int, consistency: float, device: torch.device) -> tuple[Tensor, float]:
+    """The signs of the passes, [P, 1, 1], and f: d loss / d z is divided by both until its products are made."""
+    numbers: Tensor = torch.arange(num_passes, device=device)[:, None, None]
+    return (1 - 2 * numbers, max(consistency / 2, _LEAST_FACTOR)) if consistency else (numbers * 0 + 1, 1.0)
 
 
 def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
-    """The divergence of two passes, [n, 1]; d loss / d z without the term of the target takes the place of p.
+    """The divergence of two passes, [n, 1]; the gradient over all outputs takes the place of p.
 
-    It is divided by `factor` for the first pass and by -factor for the second, which saves two passes over it: it is
-    p - p' + p * (1 / factor + u - m) and p - p' - p' * (1 / factor - u + m').
+    It is divided by `factor` and -factor as the module says, so that neither half is multiplied or negated on its own.
 
     Args:
         logits, p: [2n, V], the logits of one pass after those of the other, and their softmax; both change.
@@ -188,14 +196,13 @@ def _(
 
 def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
-    is_cpu = weight.device.type == "cpu"
-    if is_cpu and with_grad:
-        return _CPU_CHUNK
-    if is_cpu:
-        elements = _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
+    if weight.device.type == "cpu":
+        elements = _CPU_CHUNK_ELEMENTS if with_grad else _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
+        most = _CPU_CHUNK if with_grad else elements
     else:
         elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
-    return max(1, elements // len(weight))
+        most = elements
+    return max(1, min(most, elements // len(weight)))
 
 
 def smoothed_loss(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.packing import PackedBatch
+from mtx.data.packing import SLICES, PackedBatch
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device
@@ -131,11 +131,11 @@ class MicroStep:
         return sums.loss, sums.nll
 
     def _two_passes(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """The hidden states of two passes, [2, N, D], and their targets; without dummies where shapes may vary."""
-        if self.model.kernel == "varlen":
+        """The hidden states of two passes, [2, N, D], and their targets; those of dummies only with `varlen`."""
+        if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
             return torch.stack([self._hidden(batch), self._hidden(batch)]), batch.tgt_out_ids
         num_tgt = batch.num_tgt_tokens
-        hidden = self._hidden(_twice(batch))  # one pass of twice the size takes less time
+        hidden = self._hidden(_twice(batch))  # one batch of twice the size takes less time
         return hidden[: 2 * num_tgt].view(2, num_tgt, hidden.shape[-1]), batch.tgt_out_ids[:num_tgt]
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
@@ -171,15 +171,17 @@ class MicroStep:
 
 
 def _twice(batch: PackedBatch) -> PackedBatch:
-    """A batch with its sentences twice: all of them, and then the batch itself with its dummies at the end."""
+    """A batch with its sentences twice: all of them, and then the batch itself with its dummies; without a buffer."""
     num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
-    sizes = {"src_ids": num_src, "src_positions": num_src, "tgt_in_ids": num_tgt, "tgt_positions": num_tgt}
-    fields = {name: getattr(batch, name) for name in sizes}
-    doubled: dict[str, Any] = {name: torch.cat([fields[name][:size], fields[name]]) for name, size in sizes.items()}
-    for name, size in (("src_offsets", num_src), ("tgt_offsets", num_tgt)):
-        offsets = getattr(batch, name)
-        doubled[name] = torch.cat([offsets[:num], offsets + size])
-    return replace(batch, **doubled, num_sentences=2 * num)
+    twice: dict[str, Any] = {}
+    for side, size in (("src", num_src), ("tgt", num_tgt)):
+        offsets = getattr(batch, f"{side}_offsets")
+        twice[f"{side}_offsets"] = torch.cat([offsets[:num], offsets + size])
+        for name in (name for name in SLICES[:5] if name.startswith(side)):
+            field = getattr(batch, name)
+            twice[name] = torch.cat([field[:size], field])
+    counts = {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
+    return replace(batch, **twice, **counts, buffer=None)
 
 
 def flat_gradients(model: torch.nn.Module) -> Tensor:

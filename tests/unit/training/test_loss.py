@@ -184,24 +184,31 @@ def two_passes(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor |
 
 @pytest.mark.parametrize("rows_a_chunk", [1, 10, 1000])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("consistency", [0.0, 1e-300, 3.0])
 @pytest.mark.parametrize("dtype, bias", [(torch.float64, True), (torch.float32, False)])
 def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
-    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, dtype: torch.dtype, bias: bool
-) -> None:
+    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, consistency: float, dtype: torch.dtype,
+    bias: bool,
+) -> None:  # fmt: skip
     monkeypatch.setattr(loss, "_CPU_CHUNK", rows_a_chunk)
     *leaves, targets = two_passes(dtype, bias)
     hidden, weight, row = leaves
-    got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, consistency=3.0)  # type: ignore[arg-type]
+    got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, consistency)  # type: ignore[arg-type]
     means = [reference(h, weight, row, targets, smoothing) for h in hidden]  # type: ignore[arg-type, union-attr]
     logs = [F.linear(h, weight, row)[targets != PAD].log_softmax(-1) for h in hidden]  # type: ignore[arg-type, union-attr]
     both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in (logs, logs[::-1]))
-    expected = 0.5 * (sum(means) / 2 + 3 / 4 * both)
+    expected = 0.5 * (sum(means) / 2 + consistency / 4 * both)
     close: Any = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
     torch.testing.assert_close(got.loss, expected, **close)
     nlls = [reference(h, weight, row, targets, 0.0) for h in hidden]  # type: ignore[arg-type, union-attr]
     torch.testing.assert_close(got.nll, sum(nlls) / 2, **close)
     for a, b in zip(gradients(got.loss, *leaves), gradients(expected, *leaves), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_a_chunk_of_a_large_vocabulary_has_fewer_positions() -> None:
+    weight = torch.empty(1 << 17, 1, device="cpu")
+    assert loss._rows_at_once(weight, True) * len(weight) == 1 << 24 and loss._rows_at_once(weight[:1000], True) == 512
 
 
 def test_two_passes_in_bf16_are_near_those_in_fp32() -> None:
