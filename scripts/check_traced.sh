@@ -23,8 +23,7 @@ if ! torch_version > /dev/null; then
     [ -x "$python" ] || python3 -m venv "$venv"
     refuse_cpu_build "$("$python" -m pip install --quiet --disable-pip-version-check --dry-run --no-deps --report - \
         "torch==$version" | "$python" -c 'import json, sys; print(json.load(sys.stdin)["install"][0]["metadata"]["version"])')"
-    "$python" -m pip install --quiet --disable-pip-version-check "torch==$version" numpy pyarrow pydantic PyYAML filelock \
-        sentencepiece sacrebleu safetensors tqdm jinja2 typer pytest
+    "$python" -m pip install --quiet --disable-pip-version-check "torch==$version" pytest .
 fi
 installed=$(torch_version)
 refuse_cpu_build "$installed"

@@ -75,7 +75,7 @@ def _forward(
     real = targets < num_outputs  # pad is the id after the last output
     y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
     h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-    signs, factor = _signs_and_factor(num_passes, consistency, h.device)
+    signs, factor = _signs_and_factor(consistency, h.device)
     uniform = smoothing / num_outputs / factor
     if with_grad:
         d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
@@ -135,7 +135,7 @@ def _chunk(
     ys = y.repeat(len(h), 1)
     shape = (*h.shape[:2], 1)
     z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
-    signs, factor = _signs_and_factor(len(h), consistency, h.device)
+    signs, factor = _signs_and_factor(consistency, h.device)
     divergence = torch.zeros(shape[1:], dtype=exact, device=h.device)
     if consistency:
         divergence = _divergence(logits, p, factor)
@@ -150,10 +150,11 @@ def _chunk(
     return z_y, p_y, divergence, d_logits @ w, p.T @ masked_h.flatten(0, 1), d_bias
 
 
-def _signs_and_factor(num_passes: int, consistency: float, device: torch.device) -> tuple[Tensor, float]:
-    """The signs of the passes, [P, 1, 1], and f: d loss / d z is divided by both until its products are made."""
-    numbers: Tensor = torch.arange(num_passes, device=device)[:, None, None]
-    return (1 - 2 * numbers, max(consistency / 2, _LEAST_FACTOR)) if consistency else (numbers * 0 + 1, 1.0)
+def _signs_and_factor(consistency: float, device: torch.device) -> tuple[Tensor | int, float]:
+    """The signs of two passes, [2, 1, 1], and f: d loss / d z is divided by both until its products are made."""
+    if not consistency:
+        return 1, 1.0
+    return 1 - 2 * torch.arange(2, device=device)[:, None, None], max(consistency / 2, _LEAST_FACTOR)
 
 
 def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
