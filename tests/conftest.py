@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mtx import cli
 from mtx.errors import STOPPING_SIGNALS
@@ -19,9 +20,11 @@ SHARED_RUNS: list[Path] = []
 def nothing_is_left() -> Iterator[None]:
     """No test changes what later ones meet: the signals of the process, which new processes inherit, and shared runs.
 
+    Another number of threads than the one of `ENVIRONMENT`, which `mtx translate --threads` leaves, gives other bits.
     Translation with CTranslate2 keeps a converted copy beside the model.
     """
     numbers = [*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
+    torch.set_num_threads(1)
     handlers = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in handlers.items():
