@@ -61,6 +61,20 @@ def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
     return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
 
 
+def twice(batch: PackedBatch) -> PackedBatch:
+    """Returns a batch with its sentences twice: all of them, then the batch itself with its dummies; it has no buffer."""
+    num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
+    fields: dict[str, Any] = {}
+    for side, size in (("src", num_src), ("tgt", num_tgt)):
+        offsets = getattr(batch, f"{side}_offsets")
+        fields[f"{side}_offsets"] = torch.cat([offsets[:num], offsets + size])
+        for name in (name for name in SLICES[:5] if name.startswith(side)):
+            field = getattr(batch, name)
+            fields[name] = torch.cat([field[:size], field])
+    counts = {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
+    return replace(batch, **fields, **counts, buffer=None)
+
+
 def _with_buffer(batch: PackedBatch, buffer: torch.Tensor) -> PackedBatch:
     sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
     return replace(batch, **slices(buffer, *sizes, torch.int32), buffer=buffer)

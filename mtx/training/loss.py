@@ -6,8 +6,8 @@ For one position with logits z, target y, V outputs and smoothing e, torch's def
 The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. The gradients of the
 hidden states and of the weights are products with the matrix d loss / d z. Only softmax(z) - (1 - e) [j = y] is
 multiplied as a matrix, with consistency also the gradient of the divergence. The term e / V is the same for all
-outputs, so its part of each product is e / V times a sum of the weights or of the hidden states. So the softmax is the
-only pass over all logits.
+outputs, so its part of each product is e / V times a sum of the weights or of the hidden states. Without
+consistency the softmax is the only pass over all logits.
 
 With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes
 that differ in their dropout, with p = softmax(z) and p' = softmax(z'):
@@ -199,11 +199,10 @@ def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
     if weight.device.type == "cpu":
         elements = _CPU_CHUNK_ELEMENTS if with_grad else _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
-        most = _CPU_CHUNK if with_grad else elements
     else:
         elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
-        most = elements
-    return max(1, min(most, elements // len(weight)))
+    rows = max(1, elements // len(weight))
+    return min(_CPU_CHUNK, rows) if with_grad and weight.device.type == "cpu" else rows
 
 
 def smoothed_loss(

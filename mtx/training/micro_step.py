@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.packing import SLICES, PackedBatch
+from mtx.data.packing import PackedBatch
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore
-from mtx.decoding.batches import to_device
+from mtx.decoding.batches import to_device, twice
 from mtx.errors import MtxError
 from mtx.files import durable
 from mtx.model.fused import hidden_states
@@ -135,7 +135,7 @@ class MicroStep:
         if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
             return torch.stack([self._hidden(batch), self._hidden(batch)]), batch.tgt_out_ids
         num_tgt = batch.num_tgt_tokens
-        hidden = self._hidden(_twice(batch))  # one batch of twice the size takes less time
+        hidden = self._hidden(twice(batch))  # one batch of twice the size takes less time
         return hidden[: 2 * num_tgt].view(2, num_tgt, hidden.shape[-1]), batch.tgt_out_ids[:num_tgt]
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
@@ -168,20 +168,6 @@ class MicroStep:
         self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
-
-
-def _twice(batch: PackedBatch) -> PackedBatch:
-    """A batch with its sentences twice: all of them, and then the batch itself with its dummies; without a buffer."""
-    num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
-    twice: dict[str, Any] = {}
-    for side, size in (("src", num_src), ("tgt", num_tgt)):
-        offsets = getattr(batch, f"{side}_offsets")
-        twice[f"{side}_offsets"] = torch.cat([offsets[:num], offsets + size])
-        for name in (name for name in SLICES[:5] if name.startswith(side)):
-            field = getattr(batch, name)
-            twice[name] = torch.cat([field[:size], field])
-    counts = {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
-    return replace(batch, **twice, **counts, buffer=None)
 
 
 def flat_gradients(model: torch.nn.Module) -> Tensor:
