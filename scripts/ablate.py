@@ -12,6 +12,7 @@ The table has the mean and the sample standard deviation over the seeds, the p-v
 """
 
 import argparse
+import json
 import os
 import shlex
 import subprocess
@@ -47,7 +48,7 @@ def main() -> None:
         jobs = [(rows[name], seed, run) for seed in seeds for name in rows for run in [runs[name][seed - 1]]]
         codes = list(pool.map(lambda job: _train(arguments, *job), jobs))
     if failed := [str(run) for (_, _, run), code in zip(jobs, codes, strict=True) if code]:
-        sys.exit(f"error: not trained: {', '.join(failed)}; see the .log beside each")
+        sys.exit(f"error: not trained: {', '.join(failed)}; see above, or the .log beside each")
     result = _compare(runs, arguments.test)
     lines = _table(result, rows, runs, "markdown")
     command = shlex.join(["python", "scripts/ablate.py", *sys.argv[1:]])
@@ -84,8 +85,14 @@ def _read_rows(path: Path) -> dict[str, list[str]]:
 
 
 def _train(arguments: argparse.Namespace, settings: list[str], seed: int, run: Path) -> int:
-    """Train one run, which does nothing if it is finished, and refuses other settings; returns the exit code."""
+    """Train one run, which does nothing if it is finished, and refuse other settings; returns the exit code."""
     run.parent.mkdir(parents=True, exist_ok=True)
+    wanted, stored = [*arguments.settings, *settings], run.with_suffix(".json")
+    if not stored.exists():
+        stored.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
+    if (before := json.loads(stored.read_text(encoding="utf-8"))) != wanted:
+        print(f"error: {run} has other settings: {shlex.join(before)}; another --dir starts anew", file=sys.stderr)
+        return 2
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, f"seed={seed}", f"run_dir={run}"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
     with run.with_suffix(".log").open("ab") as log:

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -50,7 +51,7 @@ def main() -> None:
     arguments.dir.mkdir(parents=True, exist_ok=True)
     tasks = [(system, minutes) for minutes in arguments.minutes for system in _systems(arguments)]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        rows = list(pool.map(lambda task: _result(arguments, *task), tasks))
+        rows = list(pool.map(partial(_result_or_end, pool, arguments), tasks))
     for minutes in arguments.minutes:
         peers = [row for row in rows if row["minutes"] == minutes and "dropout" in row]
         for row in peers:
@@ -95,6 +96,15 @@ def _systems(arguments: argparse.Namespace) -> dict[str, Task]:
     return systems
 
 
+def _result_or_end(pool: ThreadPoolExecutor, arguments: argparse.Namespace, task: tuple[str, float]) -> Row:
+    """`_result`; after an error nothing more begins."""
+    try:
+        return _result(arguments, *task)
+    except SystemExit:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
 def _result(arguments: argparse.Namespace, system: str, minutes: float) -> Row:
     """The figures of one system after so many minutes; of an earlier call if it was finished then."""
     place = arguments.dir / f"{system.replace(' ', '-').replace('.', '_')}-{minutes * 60:.0f}s"
@@ -122,6 +132,7 @@ def _process(command: list[str], threads: int, log: Path) -> str:
 
 
 def _mtx(arguments: argparse.Namespace, place: Path, minutes: float, name: str, settings: list[str]) -> Row:
+    shutil.rmtree(place, ignore_errors=True)  # of an interrupted call, whose time nobody knows
     limit, started = f"training.time_limit={60 * minutes:.0f}s", time.monotonic()
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, limit, f"run_dir={place}"]
     _process(command, arguments.threads, place.with_suffix(".log"))

@@ -289,7 +289,10 @@ class TrainingConfig(Section):
     validate_every: PositiveInt = Field(1000, description="steps between validations")
     checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
     average_last: PositiveInt = Field(
-        5, description="checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps"
+        5,
+        description="checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps. "
+        "The model is this mean, that of their later half, the last or the best checkpoint: what translates the "
+        "validation set best",
     )
     patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
     tensorboard: Bool = Field(False, description="write metrics for TensorBoard (needs the package tensorboard)")
@@ -300,6 +303,11 @@ class TrainingConfig(Section):
         """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
         has_epochs = isinstance(values, Mapping) and values.get("max_epochs") not in (None, *NULL)
         return {"max_steps": None, **values} if has_epochs else values
+
+    @property
+    def num_passes(self) -> int:
+        """The times that a step computes each sentence."""
+        return 2 if self.consistency else 1
 
 
 class DecodingConfig(Section):

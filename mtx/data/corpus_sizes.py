@@ -68,14 +68,15 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     """
     config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
     keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
-    if resolved.origins["model.preset"] == "command line":
+    if resolved.is_explicit("model.preset"):
         keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
     if resolved.is_explicit("training.max_steps"):  # which ends the training then
         keys = [key for key in keys if key != "training.max_epochs"]
     elif "training.max_epochs" in keys:
         keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
-        return settings.replace_values(resolved, _of_run(run, keys), str(run.config))
+        kept = keys if resolved.is_explicit("model.preset") else [*keys, "model.preset"]
+        return settings.replace_values(resolved, _of_run(run, kept), str(run.config))
     num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
     has_long_pairs = False
     if config.data.train or config.data.hub or config.data.generator:
@@ -85,6 +86,8 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
         keys = [key for key in keys if key != "training.copies"]
     values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
+    if tokens := values.get("training.batch_tokens"):
+        values["training.batch_tokens"] = max(tokens, config.data.max_tokens)
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
         pieces = sizes.num_pieces(sizes.nearest_row(num_pairs))
@@ -95,7 +98,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
 def with_sizes_of(other: Config, config: Config) -> Config:
     """A configuration with what was chosen in another: only rank 0 reads the text and chooses."""
     own = dict(leaves(other.model_dump()))
-    values = {key: own[key] for key in (*sizes.KEYS, "training.max_steps")}
+    values = {key: own[key] for key in (*sizes.KEYS, "training.max_steps", "model.preset")}
     return settings.replace_values(Resolved(config, {}), values, "rank 0").config
 
 

@@ -37,7 +37,7 @@ class PackedLinear:
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
         self.bias = None if bias is None else bias.detach().to(dtype)
         weight = weight.detach().to(dtype)
-        self._ops: Any = _onednn() if weight.device.type == "cpu" and dtype in _ONEDNN_TYPES else None
+        self._ops: Any = _onednn(dtype) if weight.device.type == "cpu" and dtype in _ONEDNN_TYPES else None
         self._weight = weight.T.contiguous() if self._ops is None else self._ops._reorder_linear_weight(weight)
 
     @classmethod
@@ -63,12 +63,14 @@ class PackedLinear:
         return self(x).add_(residual)
 
 
-def _onednn() -> Any:
-    """Returns torch's oneDNN operations, or None if this torch has none."""
+def _onednn(dtype: torch.dtype) -> Any:
+    """Returns torch's oneDNN operations, or None if this torch has none, or none for this type on this processor."""
     ops = torch.ops.mkldnn
     names = "_reorder_linear_weight", "_linear_pointwise"
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return ops if has_onednn and all(hasattr(ops, name) for name in names) else None
+    if not has_onednn or not all(hasattr(ops, name) for name in names):
+        return None
+    return None if dtype == torch.bfloat16 and not ops._is_mkldnn_bf16_supported() else ops
 
 
 def _layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:

@@ -138,8 +138,9 @@ def _facts(run: RunSummary, is_brief: bool) -> Iterable[tuple[str, str]]:
     last = math.inf if training.max_steps is None else training.max_steps  # training.max_epochs may end it
     passed = f", beyond training.max_steps={training.max_steps}" if run.step > last else ""
     out_of = "" if passed or last == math.inf else f" of {last:,}"
-    epochs = run.history.curve("train", "epochs").values[-1:] if training.max_epochs else []
-    out_of, of_epochs = ("", f" ({epochs[0]:.1f} of {training.max_epochs} epochs)") if epochs else (out_of, "")
+    epochs, of_epochs = run.history.epochs, ""
+    if training.max_epochs and epochs:
+        out_of, of_epochs = "", f" ({epochs:.1f} of {training.max_epochs} epochs)"
     steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{of_epochs}{passed}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"

@@ -49,6 +49,12 @@ class TrainingHistory:
         """Hours of training so far."""
         return self.events[-1][1] if self.events else 0.0
 
+    @property
+    def epochs(self) -> float:
+        """Passes over the training pairs so far; 0 if no event says it."""
+        done = [event["epochs"] for event in self.of("train") if _is_number(event.get("epochs"))]
+        return float(done[-1]) if done else 0.0
+
     def curve(self, kind: str, key: str, largest: bool = False, max_points: int = MAX_POINTS) -> Curve:
         """The values of `key` in the events of one kind.
 

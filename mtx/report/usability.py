@@ -151,7 +151,7 @@ def _more_training(run: RunSummary, level: int, goal: float) -> tuple[str, list[
     if reason not in ("max_steps", "max_epochs", "time_limit") or not run.step:
         return None
     is_rising = gained is not None and gained.gain > MIN_GAIN[gained.key] and gained.since == 0
-    epochs = run.step * training.batch_tokens / run.data_report.get("tgt_tokens", math.inf)
+    epochs = run.history.epochs
     is_young = level >= _POOR and (improvement(run.history) is None or epochs < _FEW_EPOCHS)
     if not (is_rising or is_young):
         return None

@@ -79,6 +79,6 @@ def _candidates(paths: RunLayout, state: State, checkpoint_every: int, average_l
     if state.best_step in whole:
         options[(state.best_step,)] = None
     known: dict[tuple[int, ...], float] = {(state.best_step,): state.best_bleu}
-    if len(options) > 1 and state.best_step != state.validated_step:
+    if state.best_step in whole and state.best_step != state.validated_step:
         options.pop((state.validated_step,), None)
     return [FinalWeights(steps, known.get(steps)) for steps in options if steps]

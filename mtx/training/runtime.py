@@ -233,7 +233,8 @@ def _repays_compiling(config: Config, data: PreparedData) -> bool:
     """Whether the run is long enough that compiling its step saves time."""
     training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
-    return repays_compiling(last * training.batch_tokens * training_flops(config.model, num_ids, ratio))
+    num_tokens = training.num_passes * last * training.batch_tokens
+    return repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
 
 
 def record_micro_batch(path: Path, size: int) -> None:

@@ -233,7 +233,7 @@ class Trainer:
     def _new_metrics(self) -> MetricsLogger:
         training, state = self.config.training, self.state
         peak = peak_flops(self.device, self.runtime.precision)
-        flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio)
+        flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio) * training.num_passes
         return MetricsLogger(
             self.paths.metrics, state.step, self.planned_end()[0], self.deferred_errors, self._stopping.ends_at(state),
             None if peak is None else flops / (peak * self.ranks.size),

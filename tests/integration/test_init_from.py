@@ -68,8 +68,10 @@ def validation_nll(run: Path) -> dict[int, float]:
 def test_training_starts_from_the_weights_and_keeps_the_pieces(source: Path, corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = [f"training.init_from={source}", f"data.train={corpus}", *QUICK, "training.learning_rate=1e-9"]
-    err = train("own-text", *settings, f"run_dir={run}")
-    assert "recipe own-text says of model.preset gives way" in err
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("sizes: corpus\nmodel: {preset: small}\n", encoding="utf-8")
+    err = train(str(recipe), *settings, f"run_dir={run}")
+    assert f"{recipe} says of model.preset gives way" in err
     assert f"starting from the weights of {source}" in err
     for name in ("tokenizer.model", "tokenizer.json"):
         assert (run / "data" / name).read_bytes() == (source / name).read_bytes()

@@ -115,15 +115,15 @@ def log_tokens(log: Path) -> None:
     pytest.MonkeyPatch().setattr(MetricsLogger, "step", step)
 
 
-def test_metrics_count_the_tokens_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_metrics_count_tokens_passes_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     shares, tokens = [], []
-    for size in (1, 2):
-        run, log = tmp_path / f"run-{size}", tmp_path / f"log-{size}"
-        values = [*alone[1], "training.max_steps=8", f"run_dir={run}"]
+    for size, consistency in ((1, 0), (2, 0), (1, 1)):
+        run, log = tmp_path / f"run-{size}-{consistency}", tmp_path / f"log-{size}-{consistency}"
+        values = [*alone[1], "training.max_steps=8", f"training.consistency={consistency}", f"run_dir={run}"]
         team = start_ranks(size, *values, first=lambda _, log=log: partial(log_tokens, log))  # type: ignore[misc]
         assert team.wait() == [0] * size, team.err()
         last = [event for event in events(run) if event["event"] == "train"][-1]
         shares.append(last["utilisation"] / last["tgt_tokens_per_s"])
         tokens.append(log.read_text())
-    assert tokens[0] == tokens[1] and tokens[0].count("\n") == 8
-    assert shares[0] / shares[1] == pytest.approx(2, rel=0.2)
+    assert tokens[0] == tokens[1] == tokens[2] and tokens[0].count("\n") == 8
+    assert [shares[0] / shares[1], shares[2] / shares[0]] == pytest.approx([2, 2], rel=0.2)

@@ -53,6 +53,20 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
 
 
+def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("sizes: corpus\nmodel: {preset: base}\n", encoding="utf-8")
+    setting = text(tmp_path / "my.tsv", 5_000)
+    values = choose_sizes(settings.resolve(str(recipe), [setting, "data.src=en", "data.tgt=de"])).config
+    assert (values.model.d_model, values.model.num_encoder_layers) == (512, 6)
+    assert values.training.patience == sizes.value(5_000, "training.patience")
+
+
+def test_a_step_holds_the_longest_sentence(tmp_path: Path) -> None:
+    setting = text(tmp_path / "my.tsv", 5_000)
+    assert chosen(setting, "data.max_tokens=1500").config.training.batch_tokens == 1500
+
+
 def test_a_model_that_translates_and_one_of_short_pairs_need_no_copies(tmp_path: Path) -> None:
     setting = text(tmp_path / "my.tsv", 5_000, LONG_PAIR)
     assert chosen(text(tmp_path / "short.tsv", 5_000, LONG_PAIR[1:])).config.training.copies == 0
@@ -85,6 +99,10 @@ def test_a_run_that_has_begun_keeps_its_sizes(tmp_path: Path) -> None:
     durable.write_json(run.chosen, {})
     later = chosen(text(tmp_path / "my.tsv", 100_000, "a\tb\n"), f"run_dir={run.root}")
     assert later.config == first.config
+    earlier = settings.replace_values(first, {"model.preset": "small"}, "recipe own-text")  # which set it once
+    durable.write_text(run.config, settings.dump(earlier.config))
+    assert chosen(text(tmp_path / "my.tsv", 5_000), f"run_dir={run.root}").config == earlier.config
+    durable.write_text(run.config, settings.dump(first.config))
     (tmp_path / "my.tsv").unlink()  # the text of a finished run may be gone
     assert chosen(f"data.train={tmp_path / 'my.tsv'}", f"run_dir={run.root}").config.model == first.config.model
 
@@ -94,6 +112,8 @@ def test_other_ranks_take_what_rank_0_has_chosen(tmp_path: Path) -> None:
     first = chosen(setting, "model.d_ff=96").config
     other = settings.resolve("own-text", [setting, "model.d_ff=96", "data.src=en", "data.tgt=de"]).config
     assert other != first and with_sizes_of(first, other) == first
+    earlier = settings.replace_values(Resolved(first, {}), {"model.preset": "small"}, "recipe own-text").config
+    assert with_sizes_of(earlier, other) == earlier
 
 
 def test_without_text_the_table_is_shown_and_missing_text_is_an_error(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def _judged(
         events.append(
             {"event": "validation", "step": round(steps * at), "time": 3600.0 * at, "bleu": score, "nll": loss}
         )
+    events.append({"event": "train", "step": steps, "time": 3600.0, "epochs": epochs})
     events.append({"event": "end", "step": steps, "time": 3600.0, "reason": reason})
     config = Config.model_validate(
         {
@@ -47,7 +48,7 @@ def _judged(
             "data": {"generator": generator},
         }
     )
-    report = {"kept": pairs, "tgt_tokens": round(steps * 1000 / epochs)}
+    report = {"kept": pairs}
     judgement = usability(RunSummary(str(root), config, training_history(events), report, {}, True, "finished"))
     assert judgement is not None
     return judgement
