@@ -227,6 +227,8 @@ def load_translator(
         from mtx.interop.export_cache import cached_export
 
         path = cached_export(Path(model), precision_name)
+        if path == Path(model):  # an export, which can be computed in another precision than its own
+            options["precision"] = precision
         translator: TextTranslator = CTranslate2Translator.load(
             path, device=device, threads=threads, split_sentences=split_sentences, **options
         )

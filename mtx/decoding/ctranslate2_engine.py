@@ -68,8 +68,9 @@ class _Hypothesis:
 class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
-    A sample depends on all samples that the same worker of CTranslate2 drew before. So one worker draws them all, and
-    the same seed gives the same samples for the same calls in the same order, with any number of threads.
+    A sample depends on all samples that the same worker of CTranslate2 drew before, and its last bits on the worker's
+    number of threads. So one worker of one thread draws them all, and the same seed gives the same samples for the same
+    calls in the same order, with any number of threads.
 
     Args:
         runtime: the `ctranslate2.Translator`.
@@ -130,7 +131,7 @@ class CTranslate2Translator(TextTranslator):
         workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
         if sampling is not None:
             library().set_random_seed(sampling.seed % _NUM_SEEDS)
-        runtime = _open(path, kind, index, precision, workers, threads // workers)
+        runtime = _open(path, kind, index, precision, workers)
         translator = cls(
             runtime, described.tokenizer, int(info["max_tokens"]), options, threads=workers,
             num_positions=int(info["num_positions"]), batch_tokens=_BATCH_TOKENS[kind],
@@ -279,8 +280,8 @@ def _find_device(name: str) -> tuple[str, int]:
     return kind, int(number or 0)
 
 
-def _open(path: Path, kind: str, index: int, precision: str | None, workers: int, threads: int) -> Any:
-    """Opens the model in CTranslate2, on a CPU with `threads` for each worker."""
+def _open(path: Path, kind: str, index: int, precision: str | None, workers: int) -> Any:
+    """Opens the model in CTranslate2, on a CPU with one thread for each worker."""
     if precision is not None and precision not in COMPUTE_TYPES:
         raise UsageError(f"precision {precision}: the engine ctranslate2 has {', '.join(COMPUTE_TYPES)}")
     runtime = library()
@@ -288,7 +289,7 @@ def _open(path: Path, kind: str, index: int, precision: str | None, workers: int
         return runtime.Translator(
             os.fsencode(path), kind, device_index=index,
             compute_type="default" if precision is None else COMPUTE_TYPES[precision],
-            inter_threads=workers, intra_threads=threads,
+            inter_threads=workers, intra_threads=1,
         )  # fmt: skip
     except ValueError as error:
         raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None

@@ -104,6 +104,17 @@ def test_a_split_line_has_an_n_best_list_and_a_test_set_is_never_split(trained: 
     assert scored.stdout.partition(b" ")[2] == by_hand.stdout.partition(b" ")[2] != b"" == scored.stderr
 
 
+def test_an_export_computes_in_the_precision_that_is_asked_for(trained: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    export = tmp_path / "export"
+    assert mtx("export", trained, "--to", "ctranslate2", "--precision", "fp32", "-o", export).returncode == 0
+    arguments = ["translate", export, "--engine", "ctranslate2", "--n-best", 2]
+    precisions: list[list[str]] = [[], ["--precision", "fp32"], ["--precision", "int8"]]
+    default, fp32, int8 = (mtx(*arguments, *precision, stdin=TEXT).stdout for precision in precisions)
+    assert default == fp32 != int8
+    assert len(rows(int8)) == len(rows(fp32)) == 4
+
+
 @pytest.mark.parametrize("precision, threads", [("fp32", 1), ("bf16", 2)])
 def test_precision_and_threads(trained: Path, precision: str, threads: int) -> None:
     result = mtx("translate", trained, "--precision", precision, "--threads", threads, stdin=TEXT)
