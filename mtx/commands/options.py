@@ -67,6 +67,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = [argument for argument in words if settings.is_override(argument)]
     names = [argument for argument in words if argument not in overrides]
     _require_quotes(words, overrides)
+    if names and all(map(_is_bilingual, names)):
+        names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
@@ -96,6 +98,30 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         resolved = choose_sizes(resolved)
     return resolved
+
+
+def _is_bilingual(name: str) -> bool:
+    """Whether the argument that stands for a configuration is a translation memory or a bilingual file instead."""
+    from mtx.config.settings import exists, recipe_names
+    from mtx.files.text_files import bilingual_form
+
+    path = Path(name)
+    return name not in recipe_names() and exists(path) and path.is_file() and bilingual_form(path) is not None
+
+
+def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
+    """The settings with which `own-text` trains on such files: the files, and their languages if none are given."""
+    from mtx.data.sources import two_languages
+
+    given = {override.partition("=")[0] for override in overrides}
+    if "data.train" in given:
+        raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
+    settings = [f"data.train={','.join(files)}"]
+    if not given & {"data.src", "data.tgt"}:
+        src, tgt = two_languages(Path(files[0]))
+        settings += [f"data.src={src}", f"data.tgt={tgt}"]
+    logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
+    return settings
 
 
 def _require_quotes(words: list[str], overrides: list[str]) -> None:

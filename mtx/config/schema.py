@@ -110,6 +110,11 @@ class DataConfig(Section):
         description="the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by "
         "name in .jsonl and .parquet; none: found by a header or the names of the languages",
     )
+    duplicates: Auto | Literal["newest", "all"] = Field(
+        "auto",
+        description="newest: of the training pairs with one source, the one that was changed last; all: every pair; "
+        "auto: newest in translation memories and bilingual files, all in other text",
+    )
     max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )

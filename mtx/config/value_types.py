@@ -13,7 +13,9 @@ from mtx.config import limits
 
 NULL = ("null", "~", "")  # text that means null
 # A local name with such an ending is one file; any other name means two files, one for each language.
-FILE_ENDING = re.compile(r"\.(tsv|csv|jsonl|parquet)(\.gz)?$", re.IGNORECASE)
+FILE_ENDING = re.compile(
+    r"\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff|sdlxliff|mqxliff|mxliff|po|pot)(\.gz)?$", re.IGNORECASE
+)
 
 
 def _read_bool(value: object) -> object:

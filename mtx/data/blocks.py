@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mtx.data.cleaning import Limits, clean_pair, pair_hashes, text_hashes
-from mtx.data.corpora import PairBlock
+from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.token_store import store_batch
 from mtx.data.tokenizer import Tokenizer
-from mtx.files.text_files import printable, replace_invalid
 
-_EXAMPLE_CHARS = 80
 # A pair with its line and the number of its corpus. Large strings, because a batch may hold more than 2 GiB.
 TEXT = pa.schema(
     [("line", pa.int64()), ("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.uint16())]
@@ -47,30 +45,19 @@ def progress_bar(description: str, total: int | None = None) -> Any:
     return tqdm(desc=description, total=total, unit=" pairs", unit_scale=True, disable=None, leave=False)
 
 
-@dataclass
-class PairGroup:
-    """The number of pairs with something in common, such as a reason to drop them, and the first as an example."""
-
-    count: int
-    line: int
-    src: str
-    tgt: str
-
-    @classmethod
-    def of_rows(cls, text: Any, rows: NDArray[np.int64]) -> "PairGroup":
-        """The pairs at `rows` (at least one) of a batch of `TEXT`."""
-        line, src, tgt, _ = (column[rows[0]].as_py() for column in text.columns)
-        return cls(rows.size, line, src, tgt)
-
-    def example(self, corpus: str) -> dict[str, Any]:
-        """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
-        src, tgt = (printable(replace_invalid(text)[:_EXAMPLE_CHARS]) for text in (self.src, self.tgt))
-        return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
+def group_of(text: Any, rows: NDArray[np.int64]) -> PairGroup:
+    """The group of the pairs at `rows` (at least one) of a batch of `TEXT`."""
+    line, src, tgt, _ = (column[rows[0]].as_py() for column in text.columns)
+    return PairGroup(rows.size, line, src, tgt)
 
 
 @dataclass(frozen=True)
 class CleanBlock:
-    """The pairs of a block that pass every filter; `text` and both arrays of hashes have one item a pair."""
+    """The pairs of a block that pass every filter; `text` and both arrays of hashes have one item a pair.
+
+    Attributes:
+        num_read: pairs of the block, with those that the reader left out.
+    """
 
     corpus: int
     num_read: int
@@ -84,8 +71,8 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
     """Clean a block of pairs, which comes with the number of its corpus."""
     corpus, pairs = block
     lines, src, tgt = [], [], []
-    dropped: dict[str, PairGroup] = {}
-    for line, (src_text, tgt_text) in enumerate(zip(pairs.src, pairs.tgt, strict=True), pairs.first_line):
+    dropped = dict(pairs.left_out)
+    for line, src_text, tgt_text in zip(pairs.lines, pairs.src, pairs.tgt, strict=True):
         cleaned = clean_pair(src_text, tgt_text, limits)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src_text, tgt_text)).count += 1
@@ -94,7 +81,8 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
             src.append(cleaned[0])
             tgt.append(cleaned[1])
     text = text_batch(lines, src, tgt, corpus)
-    return CleanBlock(corpus, len(pairs.src), text, pair_hashes(src, tgt), text_hashes(src), dropped)
+    num_read = len(pairs.src) + sum(group.count for group in pairs.left_out.values())
+    return CleanBlock(corpus, num_read, text, pair_hashes(src, tgt), text_hashes(src), dropped)
 
 
 def source_hashes(block: PairBlock, limits: Limits) -> tuple[int, NDArray[np.uint64]]:
@@ -133,5 +121,5 @@ def encode_block(
     pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, *(text[name] for name in ("line", "corpus", "src", "tgt")))
     too_long = None
     if not fits.all():
-        pairs, too_long = pairs.filter(pa.array(fits)), PairGroup.of_rows(text, np.flatnonzero(~fits))
+        pairs, too_long = pairs.filter(pa.array(fits)), group_of(text, np.flatnonzero(~fits))
     return EncodedBlock(corpus, text.num_rows, pairs, too_long, *lengths[:, fits].sum(axis=1).tolist())

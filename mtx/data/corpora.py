@@ -5,27 +5,53 @@ surrogateescape); training drops such pairs, and validation and test text is ref
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from mtx.config.value_types import FILE_ENDING
 from mtx.errors import DataError
-from mtx.files.text_files import is_utf8, read_lines
+from mtx.files.text_files import is_utf8, printable, read_lines, replace_invalid
+
+_EXAMPLE_CHARS = 80
+
+
+@dataclass
+class PairGroup:
+    """The number of pairs with something in common, such as a reason to drop them, and the first as an example."""
+
+    count: int
+    line: int
+    src: str
+    tgt: str
+
+    def example(self, corpus: str) -> dict[str, Any]:
+        """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
+        src, tgt = (printable(replace_invalid(text)[:_EXAMPLE_CHARS]) for text in (self.src, self.tgt))
+        return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
 
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Consecutive pairs of one corpus; `first_line` is the 1-based line or record of the first."""
+    """Some pairs of one corpus, in its order.
 
-    first_line: int
+    Attributes:
+        lines: the 1-based line or record of each pair.
+        dates: when each pair was changed last, as a number that grows with time; empty if the corpus has no dates.
+        left_out: what the reader found beside these pairs and left out, by reason.
+    """
+
+    lines: Sequence[int]
     src: list[str]
     tgt: list[str]
+    dates: Sequence[int] = ()
+    left_out: Mapping[str, PairGroup] = field(default_factory=dict)
 
     def first_not_utf8(self) -> int | None:
         """The line of the first pair that is not UTF-8; None if there is none."""
-        pairs = enumerate(zip(self.src, self.tgt, strict=True), self.first_line)
-        return next((line for line, pair in pairs if not all(map(is_utf8, pair))), None)
+        pairs = zip(self.lines, self.src, self.tgt, strict=True)
+        return next((line for line, src, tgt in pairs if not (is_utf8(src) and is_utf8(tgt))), None)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id",
 def code_of(language: str) -> str:
     """The shortest code of a language, without script and region: de for `deu`, `de-AT`, `German`; else the given."""
     try:
-        return Language.get(_tag_of(language)).language or language
+        return Language.get(tag_of(language)).language or language
     except LanguageTagError:
         return language
 
@@ -81,12 +81,12 @@ def code_of(language: str) -> str:
 def script_of(language: str) -> str:
     """The ISO 15924 code of the script that a language is usually written in; empty if nothing is known of it."""
     try:
-        return Language.get(_tag_of(language)).maximize().script or ""
+        return Language.get(tag_of(language)).maximize().script or ""
     except LanguageTagError:
         return ""
 
 
-def _tag_of(language: str) -> str:
+def tag_of(language: str) -> str:
     """The code of a language that is given by its name; a code itself, and a name that is unknown, stay."""
     named = languages_named(language)
     return next(iter(named)) if len(named) == 1 else language

@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, TokenizerConfig
-from mtx.data.blocks import TEXT, CleanBlock, PairGroup, clean_block, encode_block, progress_bar, read_batches
+from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
-from mtx.data.corpora import Corpus
+from mtx.data.corpora import Corpus, PairGroup
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
@@ -208,7 +208,7 @@ def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], ta
         tally.drop(reason, pairs)
     is_new = seen.add(block.pair_hashes)
     if not is_new.all():
-        tally.drop(DUPLICATE, PairGroup.of_rows(block.text, np.flatnonzero(~is_new)))
+        tally.drop(DUPLICATE, group_of(block.text, np.flatnonzero(~is_new)))
     new = block.text.filter(pa.array(is_new))
     batch = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
     tally.held_out += new.num_rows - batch.num_rows

@@ -48,7 +48,7 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
             )
         if not src:
             return
-        yield PairBlock(first_line, src, tgt)
+        yield PairBlock(range(first_line, first_line + len(src)), src, tgt)
         first_line += len(src)
 
 
@@ -126,8 +126,9 @@ def _json_text(where: str, key: str, value: object) -> str:
 def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:
     """Group pairs into blocks of BLOCK_PAIRS; the last may be smaller."""
     while block := list(islice(pairs, BLOCK_PAIRS)):
-        yield PairBlock(first_line, [src for src, _ in block], [tgt for _, tgt in block])
-        first_line += len(block)
+        lines = range(first_line, first_line + len(block))
+        yield PairBlock(lines, [src for src, _ in block], [tgt for _, tgt in block])
+        first_line = lines.stop
 
 
 def _one_line(text: str) -> str:
@@ -189,7 +190,7 @@ def column_blocks(where: str, tables: Iterable[Any], columns: list[list[str]]) -
     for table in tables:
         src, tgt = (_column_texts(where, table, column) for column in columns)
         if src:
-            yield PairBlock(first_line, src, tgt)
+            yield PairBlock(range(first_line, first_line + len(src)), src, tgt)
         first_line += len(src)
 
 

@@ -12,16 +12,23 @@ from typing import NoReturn
 
 from mtx.config.schema import DataConfig, TrainText
 from mtx.config.value_types import FILE_ENDING
+from mtx.data import bilingual
+from mtx.data.bilingual import Reader, read_bilingual
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
+from mtx.data.newest import Newest
+from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
+from mtx.data.tmx import read_tmx
+from mtx.data.xliff import read_xliff
 from mtx.errors import UsageError
-from mtx.files.text_files import open_binary, read_lines
+from mtx.files.text_files import bilingual_form, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 _READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
+BILINGUAL: dict[str, Reader] = {"tmx": read_tmx, "xliff": read_xliff, "po": read_po}
 
 
 def find_corpora(data: DataConfig) -> Corpora:
@@ -47,13 +54,43 @@ def find_corpora(data: DataConfig) -> Corpora:
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
     corpora = Corpora(
-        train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
+        train=_newest(
+            data, [Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts]
+        ),
         valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
         tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
-    if data.columns and all(len(corpus.files) == 2 for corpus in corpora.all()):
-        raise UsageError("data.columns: each language is a file of its own here, and these have no columns")
+    if data.columns and not any(map(_is_table, corpora.all())):
+        raise UsageError("data.columns: none of these files is a table, so they have no columns")
     return corpora
+
+
+def two_languages(path: Path) -> tuple[str, str]:
+    """The codes of the two languages that a translation memory or a bilingual file has.
+
+    Raises:
+        DataError: if it has fewer or more, or is damaged.
+    """
+    return bilingual.two_languages(path, BILINGUAL[bilingual_form(path) or ""])
+
+
+def _newest(data: DataConfig, corpora: list[Corpus]) -> list[Corpus]:
+    """Training text of which those corpora that data.duplicates says keep the newest translation of each source."""
+    is_chosen = [data.duplicates == "newest" or (data.duplicates == "auto" and _is_bilingual(c)) for c in corpora]
+    newest = iter(Newest([corpus for corpus, chosen in zip(corpora, is_chosen, strict=True) if chosen]).apply())
+    return [next(newest) if chosen else corpus for corpus, chosen in zip(corpora, is_chosen, strict=True)]
+
+
+def _is_bilingual(corpus: Corpus) -> bool:
+    return len(corpus.files) == 1 and not _is_parquet(corpus.files[0]) and bilingual_form(corpus.files[0]) is not None
+
+
+def _is_table(corpus: Corpus) -> bool:
+    return len(corpus.files) == 1 and not _is_bilingual(corpus)
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.name.lower().endswith(".parquet")  # no text; its reader says what is wrong with it
 
 
 def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
@@ -75,7 +112,13 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path) or 0)]
     path = next((path for path in candidates if _is_file(path)), None)
     path = path or _refuse(key, name, missing or " or ".join(map(str, candidates)))
+    held = None if _is_parquet(path) else bilingual_form(path)  # what it holds, whatever its name ends in
+    if held:
+        return partial(read_bilingual, path, (data.src, data.tgt), reader=BILINGUAL[held]), (path,)
     form = ending[1].lower() if ending else _form_of(path, data)
+    if form not in _READERS:
+        help = "the name of a table ends in .tsv, .csv or .jsonl"
+        raise UsageError(f"{path}: its name ends in .{form}, but it does not begin as such a file", help)
     if form != "parquet":
         _check_beginnings((path,))
     return partial(_READERS[form], path, (data.src, data.tgt), data.columns), (path,)
@@ -139,15 +182,15 @@ def _is_file(path: Path) -> bool:
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device (a corpus is read more than once)"
         raise UsageError(f"{path}: expected a file, this is {kind}")
-    if not path.name.lower().endswith(".parquet"):  # no text; its reader says what is wrong with it
-        open_binary(path).close()
+    if not _is_parquet(path):
+        bilingual_form(path)
     return True
 
 
 def _refuse(key: str, name: str, missing: str) -> NoReturn:
     help = (
         "a name means DIR/NAME.LANG[.gz] of data.dir, data.src, data.tgt; "
-        "a single file ends in .tsv, .csv, .jsonl, .parquet"
+        "a single file ends in .tsv, .csv, .jsonl, .parquet, .tmx, .xliff, .po"
     )
     if key != "train":
         help = f"without data.{key} a part of the training text is held out (data.valid=null); {help}"

@@ -18,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mtx.data.blocks import PairGroup, progress_bar, source_hashes, text_batch
+from mtx.data.blocks import group_of, progress_bar, source_hashes, text_batch
 from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, text_hashes
 from mtx.data.corpora import Corpora, Corpus, PairBlock
 from mtx.data.workers import Workers
 from mtx.errors import DataError
+from mtx.files.sizes import counted
 from mtx.run.layout import VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
@@ -75,13 +76,16 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
     sets = [("validation", EvalSet("valid", VALID_STORE), corpora.valid)] if corpora.valid else []
     sets += [("test", EvalSet(name, test_store(name)), corpus) for name, corpus in corpora.tests.items()]
     for kind, eval_set, corpus in sets:
-        hashes = [eval_set.src_hashes]
+        hashes, left_out = [eval_set.src_hashes], Counter[str]()
         for block in corpus.blocks():
+            left_out.update({reason: group.count for reason, group in block.left_out.items()})
             _refuse_not_utf8(corpus, block)
-            eval_set.batches.append(text_batch(np.arange(len(block.src)) + block.first_line, block.src, block.tgt, 0))
+            eval_set.batches.append(text_batch(block.lines, block.src, block.tgt, 0))
             hashes.append(text_hashes(map(clean_text, block.src)))
             outcomes = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
             eval_set.would_drop.update(outcome for outcome in outcomes if isinstance(outcome, str))
+        for reason, count in left_out.items():
+            log.info("the %s set %s: %s left out, %s", kind, corpus.name, counted(count, "unit"), reason)
         eval_set.src_hashes = np.unique(np.concatenate(hashes))
         if not eval_set.src_hashes.size:
             raise DataError(f"the {kind} set {corpus.name!r} holds no pairs")
@@ -149,5 +153,5 @@ def hold_out(batch: Any, hashes: NDArray[np.uint64], sets: list[EvalSet], corpus
             for_training &= ~in_bounds
         elif (leaks := np.flatnonzero(np.isin(hashes, eval_set.src_hashes))).size:
             eval_set.num_leaks += leaks.size
-            eval_set.leak = eval_set.leak or PairGroup.of_rows(batch, leaks).example(corpus)
+            eval_set.leak = eval_set.leak or group_of(batch, leaks).example(corpus)
     return batch.filter(pa.array(for_training))

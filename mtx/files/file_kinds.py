@@ -17,21 +17,26 @@ _EXPORT = (
     "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet and save that as "
     '"CSV UTF-8" (.csv)'
 )
-_PLANNED = f"reading it is planned; until then {_EXPORT}"
+_PAIRS = "mtx train reads its pairs: data.train=FILE, or data.valid or data.test"
 _PACKED = "unpack it; text may be compressed by gzip"
 _PLAIN = "text is plain UTF-8, one sentence a line; it may be compressed by gzip"
 _PART = rb"(?=PK\x03\x04).*?PK\x03\x04.{26}"  # of a zip file: up to the name of some part of it
 _OPEN_DOCUMENT = _PART + rb"mimetypeapplication/vnd\.oasis\.opendocument\."
 # Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
-_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>]*>)\s*)*+"
+_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file that is not plain text: its name with an article, and what to do with the file."""
+    """A kind of file that is not plain text: its name with an article, and what to do with the file.
+
+    Attributes:
+        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
+    """
 
     name: str
     help: str
+    form: str | None = None
 
 
 # The first bytes of files that are not plain text; no sentence begins with them. The first that matches counts.
@@ -47,14 +52,13 @@ _SIGNATURES = [
      f"a spreadsheet: {_TABLE}; a text: {_DOCUMENT}"),
     (rb"\{\\rtf\d", "a text in RTF", _DOCUMENT),
     (rb"%PDF-\d", "a PDF", _DOCUMENT),
-    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PLANNED),
-    (_PROLOG + rb"<xliff\b[^>]*SdlXliff", "a bilingual file of Trados (SDLXLIFF)", _PLANNED),
-    (_PROLOG + rb"<xliff\b", "a bilingual file (XLIFF)", _PLANNED),
+    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PAIRS),
+    (_PROLOG + rb"<xliff\b[^>]*SdlXliff", "a bilingual file of Trados (SDLXLIFF)", _PAIRS),
+    (_PROLOG + rb"<xliff\b", "a bilingual file (XLIFF)", _PAIRS),
     (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
     (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
     (rb"\s*<\?xml\s", "XML", _DOCUMENT),
-    (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)",
-     "po2csv of the Translate Toolkit makes a CSV of it: data.columns=source,target"),
+    (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)", _PAIRS),
     (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
     (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
     (rb".{257}ustar(\0|  \0)", "a tar archive", _PACKED),
@@ -70,6 +74,10 @@ _SIGNATURES = [
     (rb"II[*+]\0|MM\0[*+]", "a TIFF image", _PLAIN),
     (rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}", "a BMP image", _PLAIN),
 ]  # fmt: skip
+_FORMS = {  # of the kinds that hold pairs
+    "a translation memory (TMX)": "tmx", "a bilingual file of Trados (SDLXLIFF)": "xliff",
+    "a bilingual file (XLIFF)": "xliff", "a catalogue of messages (PO)": "po",
+}  # fmt: skip
 _OFFICE = ("a zip archive or an office document", "an office document of the old format")
 _SPREADSHEET_ENDING = re.compile(r"\.(xls|xlsx|xlsm|xlsb|ods|numbers)(\.gz)?$", re.IGNORECASE)
 
@@ -82,5 +90,5 @@ def kind_of(beginning: bytes, file_name: str) -> FileKind | None:
     for signature, name, help in _SIGNATURES:
         if re.match(signature, beginning, re.DOTALL):
             is_spreadsheet = name in _OFFICE and _SPREADSHEET_ENDING.search(file_name)
-            return FileKind("a spreadsheet", _TABLE) if is_spreadsheet else FileKind(name, help)
+            return FileKind("a spreadsheet", _TABLE) if is_spreadsheet else FileKind(name, help, _FORMS.get(name))
     return None

@@ -24,10 +24,39 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 
 
 def open_binary(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file or pipe for reading bytes; gzip is recognised by the first two bytes.
+    """Open a plain or gzip file or pipe of plain text for reading bytes, see `open_bytes`.
 
     Raises:
         UsageError: if the file is missing or not plain text, see `file_kinds`.
+        DataError: if the beginning of a gzip file is damaged.
+    """
+    with contextlib.ExitStack() as on_error:
+        stream: Any = on_error.enter_context(open_bytes(path))
+        with errors_named(path):
+            refuse_other_formats(path, stream.peek(BEGINNING_BYTES))
+        on_error.pop_all()
+    return stream  # type: ignore[no-any-return]
+
+
+def bilingual_form(path: Path) -> str | None:
+    """The form of a file that is no plain text but holds pairs, see `FileKind.form`; None for plain text.
+
+    Raises:
+        UsageError: if the file is missing, or neither.
+        DataError: if the beginning of a gzip file is damaged.
+    """
+    with open_bytes(path) as file, errors_named(path):
+        kind = kind_of(file.peek(BEGINNING_BYTES), path.name)  # type: ignore[attr-defined]
+    if kind and not kind.form:
+        raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
+    return kind.form if kind else None
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file or pipe, plain or gzip, for reading bytes; gzip is recognised by the first two bytes.
+
+    Raises:
+        UsageError: if the file is missing.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -36,10 +65,10 @@ def open_binary(path: Path) -> IO[bytes]:
         raise UsageError(f"{path}: no such file") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    with contextlib.ExitStack() as on_error, _errors_named(path):
+    with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        refuse_other_formats(path, stream.peek(BEGINNING_BYTES))
+        stream.peek(BEGINNING_BYTES)
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
 
@@ -51,7 +80,7 @@ def refuse_other_formats(path: Path, beginning: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _errors_named(name: Path) -> Iterator[None]:
+def errors_named(name: Path) -> Iterator[None]:
     """Turn errors of reading in the block into a DataError that names the file."""
     try:
         yield
@@ -76,7 +105,7 @@ Invalid = Literal["replace", "surrogateescape", "strict"]
 
 def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> Iterator[str]:
     """The lines of an open UTF-8 stream, as in `read_lines`; error messages use `name`."""
-    with _errors_named(name):
+    with errors_named(name):
         lines = byte_lines(_checked_lines(file, name))
         for number, line in enumerate(lines, 1):
             try:

@@ -240,7 +240,11 @@ def test_more_than_there_is_memory_for(  # type: ignore[no-untyped-def]
     "name, kind, help",
     [
         ("letter.docx", "a Word document", "save it as plain text in UTF-8, one sentence a line"),
-        ("memory.tmx", "a translation memory (TMX)", "reading it is planned; until then export"),
+        (
+            "memory.tmx",
+            "a translation memory (TMX)",
+            "mtx train reads its pairs: data.train=FILE, or data.valid or data.test",
+        ),
     ],
 )
 def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: str, kind: str, help: str) -> None:  # type: ignore[no-untyped-def]

@@ -23,10 +23,10 @@ def find(directory: Path | None = None, **keys: Any) -> Corpora:
 
 def pairs_of(corpus: Corpus | None) -> Pairs:
     assert corpus is not None
-    pairs, line = [], None
+    pairs, line = Pairs(), None
     for block in corpus.blocks():
-        assert line is None or block.first_line == line
-        line = block.first_line + len(block.src)
+        assert line is None or block.lines == range(line, line + len(block.src))
+        line = block.lines[-1] + 1
         pairs += zip(block.src, block.tgt, strict=True)
     return pairs
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from mtx.data.corpora import Corpus
 from mtx.errors import UsageError
-from tests.unit.data.corpus_files import PAIRS, find, pairs_of, write, write_sides
+from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -114,13 +115,10 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name, text, problem, help",
     [
-        (
-            "memory.tmx",
-            '<?xml version="1.0"?><tmx>',
-            "is a translation memory",
-            "reading it is planned",
-        ),
-        ("m.tsv", '<?xml version="1.0"?><tmx>', "is a translation memory", "reading it is planned"),
+        ("page.tsv", "<!DOCTYPE html><html>", "is a web page (HTML)", "save it as plain text"),
+        ("terms.tmx", "<martif>", "is a term base (TBX)", "export the pairs"),
+        ("memory.tmx", "a\tb\n", "its name ends in .tmx, but it does not begin as such a file", "the name of"),
+        ("memory.xlf.gz", "a\tb\n", "its name ends in .xlf, but it does not begin", "the name of"),
         ("pairs.xlsx", "PK\x03\x04", "is a spreadsheet", 'save it as "CSV UTF-8" (.csv)'),
         ("pairs.txt", "a,b\n", "its first line is no pair: it has no TAB", "pairs are source TAB target"),
         ("pairs.json", "[{}]", "its first line is no pair", "JSON is read with one object a line (.jsonl)"),
@@ -188,4 +186,42 @@ def test_the_demo_s_text_is_in_the_package() -> None:
         "Where has the young actress lost the beautiful key?",
         "Wo hat die junge Schauspielerin den schönen Schlüssel verloren?",
     )
-    assert [next(corpus.blocks()).first_line for corpus in (corpora.train[0], *corpora.tests.values())] == [1, 1]
+    assert [next(corpus.blocks()).lines[0] for corpus in (corpora.train[0], *corpora.tests.values())] == [1, 1]
+
+
+MEMORY = """<tmx version="1.4"><header/><body>
+<tu changedate="20250101T000000Z"><tuv xml:lang="en"><seg>a dog</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>
+<tu><tuv xml:lang="en"><seg>a cat</seg></tuv></tu>
+</body></tmx>"""
+
+
+def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
+    for name in ("memory.tmx", "memory.xml", "memory.tsv", "memory", "MEMORY.TMX.gz"):
+        write(tmp_path / name.replace("GZ", "gz"), MEMORY.format("ein Hund"))
+        assert pairs_of_memory(find(tmp_path, train=(name,)).train[0]) == [("a dog", "ein Hund")]
+        corpora = find(tmp_path, train=(name,), valid=name, test=(name,))
+        assert pairs_of_memory(corpora.valid) == [("a dog", "ein Hund")] == pairs_of_memory(*corpora.tests.values())
+
+
+def pairs_of_memory(corpus: Corpus | None) -> Pairs:
+    assert corpus is not None
+    return [pair for block in corpus.blocks() for pair in zip(block.src, block.tgt, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "duplicates, targets",
+    [("auto", ["new", "x", "y"]), ("newest", ["new", "y"]), ("all", ["old", "new", "x", "y"])],
+)
+def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: str, targets: list[str]) -> None:
+    write(tmp_path / "old.tmx", MEMORY.format("old").replace("2025", "2024"))
+    write(tmp_path / "new.tmx", MEMORY.format("new"))
+    write(tmp_path / "t.tsv", "a cat\tx\na cat\ty\n")
+    corpora = find(tmp_path, train=("new.tmx", "t.tsv", "old.tmx"), duplicates=duplicates)
+    found = [tgt for corpus in corpora.train for _, tgt in pairs_of_memory(corpus)]
+    assert sorted(found) == sorted(targets)
+
+
+def test_a_memory_has_no_columns(tmp_path: Path) -> None:
+    write(tmp_path / "m.tmx", MEMORY)
+    with pytest.raises(UsageError, match="data.columns: "):
+        find(tmp_path, train=("m.tmx",), columns=("en", "de"))

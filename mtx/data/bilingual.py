@@ -1,0 +1,175 @@
+"""Pairs of a file whose units name their languages: a translation memory, a bilingual file, a catalogue of messages.
+
+The readers of the formats (`tmx`, `xliff`, `po`) give units, each with a text in some languages. This module finds in
+each the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left
+out and counted. Flow: `Unit` -> `PairBlock`.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from langcodes import Language
+from langcodes.tag_parser import LanguageTagError
+
+from mtx.data.corpora import PairBlock, PairGroup
+from mtx.data.languages import code_of, tag_of
+from mtx.errors import DataError
+from mtx.files.text_files import printable
+
+BLOCK_UNITS = 16_384
+NO_TRANSLATION = "not translated"
+UNKNOWN = ""  # the language of a side that the file does not name
+_SAMPLE_UNITS = 10_000
+_MOST_LANGUAGES = 8
+_LINE_BREAK = re.compile(r"\s*\n\s*")
+_NOT_DIGITS = re.compile(r"\D")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The text of a unit in one language; `date` grows with the time of its last change, and is 0 if unknown."""
+
+    language: str
+    text: str
+    date: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A sentence in several languages, and the line of the file at which it begins."""
+
+    line: int
+    variants: list[Variant]
+
+
+Reader = Callable[[Path], Iterator[Unit]]
+
+
+def read_bilingual(
+    path: Path, languages: tuple[str, str], columns: tuple[str, ...] = (), *, reader: Reader
+) -> Iterator[PairBlock]:
+    """The pairs of a file in two languages. A unit with several translations gives several pairs.
+
+    Args:
+        columns: such a file has none.
+
+    Raises:
+        DataError: if no unit has both languages, or one has two regional forms of one of them that differ.
+    """
+    present, num_pairs, units = Counter[str](), 0, reader(path)
+    while some := list(itertools.islice(units, BLOCK_UNITS)):
+        pairs, untranslated = list[tuple[int, Variant, Variant]](), None
+        for unit in some:
+            present.update({variant.language for variant in unit.variants})
+            src, tgt = _sides(path, unit, languages)
+            pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
+            if not (src and tgt):
+                texts = (side[0].text if side else "" for side in (src, tgt))
+                untranslated = untranslated or PairGroup(0, unit.line, *texts)
+                untranslated.count += 1
+        num_pairs += len(pairs)
+        yield PairBlock(
+            [line for line, _, _ in pairs], [src.text for _, src, _ in pairs], [tgt.text for _, _, tgt in pairs],
+            [max(src.date, tgt.date) for _, src, tgt in pairs], {NO_TRANSLATION: untranslated} if untranslated else {},
+        )  # fmt: skip
+    if not num_pairs:
+        raise _no_pairs(path, present, languages)
+
+
+def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
+    """The languages of a file that has two, in the order of its first units: without regions, if they differ so.
+
+    Raises:
+        DataError: if it has fewer or more.
+    """
+    present = Counter[str]()
+    for unit in itertools.islice(reader(path), _SAMPLE_UNITS):
+        present.update(dict.fromkeys((variant.language for variant in unit.variants), 1))
+    codes = dict.fromkeys(code_of(language) if language else UNKNOWN for language in present)
+    if len(codes) == 1:
+        codes = dict.fromkeys(present)
+    if len(codes) != 2 or UNKNOWN in codes:
+        listed = _listed(present)
+        raise DataError(f"{path}: which languages? It has {listed}", "data.src=CODE data.tgt=CODE says which two")
+    src, tgt = codes
+    return src, tgt
+
+
+def one_line(text: str) -> str:
+    """A text without its line breaks, and the indentation around them."""
+    return _LINE_BREAK.sub(" ", text) if "\n" in text else text
+
+
+@lru_cache(maxsize=1 << 16)
+def date_of(text: str) -> int:
+    """A date such as 20250131T093000Z as a number that grows with time; 0 for none."""
+    digits = _NOT_DIGITS.sub("", text)[:14]
+    return int(digits.ljust(14, "0")) if digits else 0
+
+
+def _sides(path: Path, unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
+    """The variants of a unit that serve as source and as target; several if the unit has several translations."""
+    src, tgt = (_serving(path, unit, language) for language in languages)
+    unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN]
+    if not src and not tgt:
+        return unnamed[:1], unnamed[1:]
+    return src or unnamed, tgt or unnamed
+
+
+def _serving(path: Path, unit: Unit, asked: str) -> list[Variant]:
+    ranked = [(rank, variant) for variant in unit.variants if (rank := match_rank(variant.language, asked)) is not None]
+    if not ranked:
+        return []
+    best = min(rank for rank, _ in ranked)
+    serving = [variant for rank, variant in ranked if rank == best and variant.text]
+    names = {variant.language.casefold() for variant in serving}
+    if len(names) > 1 and len({variant.text for variant in serving}) > 1:
+        first, second = (printable(name) for name in sorted({variant.language for variant in serving})[:2])
+        raise DataError(
+            f"{path}:{unit.line}: has {first} and {second}, and they differ; expected one {asked}",
+            f"{first} or {second} instead of {asked} says which",
+        )
+    return serving if len(names) == 1 else serving[:1]
+
+
+@lru_cache
+def match_rank(tag: str, asked: str) -> int | None:
+    """How well a language tag of a file serves a language that is asked for; the lower the better, None for not at all.
+
+    0: the same. 1: it is more special, en-GB for en. 2: it is more general, en for en-GB.
+    """
+    tag, asked = tag.replace("_", "-"), tag_of(asked).replace("_", "-")
+    if tag.casefold() == asked.casefold():
+        return 0
+    try:
+        has, wants = Language.get(tag), Language.get(asked)
+    except LanguageTagError:
+        return None
+    if has.language != wants.language:
+        return None
+    whole, wanted = has.maximize(), wants.maximize()
+    if all(want in (None, got) for want, got in ((wants.script, whole.script), (wants.territory, whole.territory))):
+        return 0 if (has.script, has.territory) == (wants.script, wants.territory) else 1
+    is_general = all(
+        got in (None, want) for got, want in ((has.script, wanted.script), (has.territory, wanted.territory))
+    )
+    return 2 if is_general else None
+
+
+def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> DataError:
+    if not present:
+        return DataError(f"{path}: holds no units")
+    src, tgt = languages
+    named = [language for language, _ in present.most_common(2)]
+    help = f"data.src={printable(named[0])} data.tgt={printable(named[1])}" if len(named) == 2 and all(named) else None
+    return DataError(f"{path}: no unit is in both {src} and {tgt}; it has {_listed(present)}", help)
+
+
+def _listed(present: Counter[str]) -> str:
+    shown = [f"{printable(name[:40]) or 'unnamed'} ({count:,})" for name, count in present.most_common(_MOST_LANGUAGES)]
+    return ", ".join(shown) + (", ..." if len(present) > _MOST_LANGUAGES else "") or "none"

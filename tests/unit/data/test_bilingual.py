@@ -1,0 +1,110 @@
+"""Languages of a file's units serve those that are asked for; units without both are counted."""
+
+from pathlib import Path
+
+import pytest
+
+from mtx.data.bilingual import (
+    NO_TRANSLATION,
+    UNKNOWN,
+    Unit,
+    Variant,
+    date_of,
+    match_rank,
+    read_bilingual,
+    two_languages,
+)
+from mtx.data.corpora import PairBlock, PairGroup
+from mtx.errors import DataError
+
+FILE = Path("memory")
+
+
+def units(*texts: dict[str, str]) -> list[Unit]:
+    return [Unit(number, [Variant(*item) for item in text.items()]) for number, text in enumerate(texts, 1)]
+
+
+def blocks(languages: tuple[str, str], *texts: dict[str, str]) -> list[PairBlock]:
+    return list(read_bilingual(FILE, languages, reader=lambda _: iter(units(*texts))))
+
+
+@pytest.mark.parametrize(
+    "tag, asked, rank",
+    [
+        ("en", "en", 0), ("EN", "en", 0), ("en_GB", "en-gb", 0), ("eng", "en", 0), ("en", "English", 0),
+        ("??", "??", 0),
+        ("en-GB", "en", 1), ("zh-CN", "zh-Hans", 1), ("zh-TW", "zh-Hans", None), ("zh-TW", "zh", 1), ("de-DE", "de", 1),
+        ("en", "en-GB", 2), ("en-US", "en-GB", None), ("de", "en", None), ("", "en", None), ("??", "en", None),
+    ],
+)  # fmt: skip
+def test_how_well_a_language_serves(tag: str, asked: str, rank: int | None) -> None:
+    assert match_rank(tag, asked) == rank
+
+
+def test_either_direction_and_any_two_of_several_languages() -> None:
+    text = {"de-DE": "Hund", "en-US": "dog", "fr": "chien"}
+    for languages, pair in ((("en", "de"), ("dog", "Hund")), (("fr", "en-US"), ("chien", "dog"))):
+        (block,) = blocks(languages, text)
+        assert (block.src, block.tgt) == ([pair[0]], [pair[1]]) and block.left_out == {}
+
+
+def test_the_region_that_was_asked_for_goes_before_the_others() -> None:
+    text = {"en-US": "color", "en-GB": "colour", "en": "?", "de": "Farbe"}
+    assert [blocks((asked, "de"), text)[0].src[0] for asked in ("en-US", "en-GB", "en")] == ["color", "colour", "?"]
+    (block,) = blocks(("en", "de"), {"en-US": "dog", "en-GB": "dog", "de": "Hund"})
+    assert block.src == ["dog"], "equal texts are one"
+    with pytest.raises(DataError, match="memory:2: has en-GB and en-US, and they differ; expected one en") as error:
+        blocks(("en", "de"), {"en": "dog", "de": "Hund"}, {"en-US": "color", "en-GB": "colour", "de": "Farbe"})
+    assert error.value.help == "en-GB or en-US instead of en says which"
+
+
+def test_units_without_one_side_are_counted() -> None:
+    (block,) = blocks(
+        ("en", "de"), {"en": "dog"}, {"en": "cat", "de": "Katze"}, {"fr": "chien", "de": "Hund"}, {"en": "a", "de": ""}
+    )
+    assert (list(block.lines), block.src, block.tgt) == ([2], ["cat"], ["Katze"])
+    assert block.left_out == {NO_TRANSLATION: PairGroup(3, 1, "dog", "")}
+
+
+def test_a_side_that_the_file_does_not_name_is_the_other_one() -> None:
+    assert blocks(("de", "en"), {UNKNOWN: "dog", "de": "Hund"})[0].tgt == ["dog"]
+    assert blocks(("en", "de"), {"en": "dog", UNKNOWN: "Hund"})[0].tgt == ["Hund"]
+    unnamed = Unit(1, [Variant(UNKNOWN, "dog"), Variant(UNKNOWN, "Hund")])
+    (block,) = read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([unnamed]))
+    assert (block.src, block.tgt) == (["dog"], ["Hund"])
+
+
+def test_several_translations_are_several_pairs() -> None:
+    unit = Unit(7, [Variant("en", "dog", 5), Variant("de", "Hund", 9), Variant("de", "Köter", 3)])
+    (block,) = read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([unit]))
+    assert (block.lines, block.tgt, block.dates) == ([7, 7], ["Hund", "Köter"], [9, 5])
+
+
+def test_a_file_in_other_languages_says_which() -> None:
+    with pytest.raises(DataError, match=r"no unit is in both en and it; it has en-US \(2\), de \(1\)$") as error:
+        blocks(("en", "it"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
+    assert error.value.help == "data.src=en-US data.tgt=de"
+    with pytest.raises(DataError, match="memory: holds no units"):
+        blocks(("en", "it"))
+
+
+@pytest.mark.parametrize(
+    "tags, languages",
+    [
+        (["en-US", "de-DE"], ("en", "de")), (["de", "en", "EN-gb"], ("de", "en")),
+        (["en-US", "en-GB"], ("en-US", "en-GB")),
+        (["en", "de", "fr"], None), (["en"], None), (["en", UNKNOWN], None), ([], None),
+    ],
+)  # fmt: skip
+def test_the_two_languages_of_a_file(tags: list[str], languages: tuple[str, str] | None) -> None:
+    text = units(*({tag: "x"} for tag in tags))
+    if languages:
+        assert two_languages(FILE, lambda _: iter(text)) == languages
+    else:
+        with pytest.raises(DataError, match="memory: which languages. It has "):
+            two_languages(FILE, lambda _: iter(text))
+
+
+def test_dates_grow_with_time() -> None:
+    dates = ["", "2024", "20240131T000000Z", "2024-02-01", "20240201T093000Z"]
+    assert [date_of(date) for date in dates] == sorted({date_of(date) for date in dates}) and date_of("") == 0

@@ -1,0 +1,72 @@
+"""Bilingual files: a pair for each segment, without codes, proposals and targets that are no translation."""
+
+from pathlib import Path
+
+import pytest
+
+from mtx.data.bilingual import Unit, Variant
+from mtx.data.xliff import read_xliff
+from mtx.errors import DataError
+
+VERSION_1 = """<?xml version="1.0"?>
+<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2" xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0">
+<file original="a" source-language="en" target-language="de-AT"><header><sdl:a><source>no</source></sdl:a></header>
+<body><group id="g"><trans-unit id="1"><source>A <g id="1">dog</g>. A cat.</source><seg-source>
+<mrk mtype="seg" mid="1">A <g id="1">dog</g>.</mrk> <mrk mtype="seg" mid="2">A <mrk mtype="x">cat</mrk>.</mrk>
+</seg-source>
+<target><mrk mtype="seg" mid="1">Ein <g id="1">Hund</g>.</mrk> <mrk mtype="seg" mid="2">Eine Katze.</mrk></target>
+<alt-trans><source>no</source><target>nein</target></alt-trans><sdl:seg-defs><sdl:seg id="1"/></sdl:seg-defs>
+</trans-unit></group>
+<trans-unit id="2"><source>New</source><target state="new">New</target></trans-unit>
+<trans-unit id="3"><source>None</source><note>no</note></trans-unit>
+<trans-unit id="4">
+<source>Press <ph id="1">{0}<sub>no</sub></ph><bpt id="2">b</bpt>OK<ept id="2">b</ept><x ctype="lb"/>now<bx/></source>
+<target state="translated">Jetzt <x id="3"/>OK</target></trans-unit>
+</body></file>
+<file original="b" source-language="fr"><body>
+<trans-unit id="1"><source>chien</source><target>dog</target></trans-unit></body></file></xliff>
+"""
+VERSION_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" srcLang="en" trgLang="de" xmlns:m="m">
+<file id="f"><unit id="1"><m:matches><m:match><source>no</source><target>nein</target></m:match></m:matches>
+<notes><note>no</note></notes><originalData><data id="d">&lt;b&gt;</data></originalData>
+<segment><source>A <pc id="1"><mrk id="m" type="term">dog</mrk></pc>.</source>
+<target>Ein <pc id="1">Hund</pc>.</target></segment>
+<ignorable><source> </source></ignorable>
+<segment state="initial"><source>A<ph id="2" subType="fmt:lb"/>c<cp hex="0001"/><sc id="3"/>at.</source></segment>
+</unit></file></xliff>
+"""
+
+
+def units(directory: Path, text: str) -> list[Unit]:
+    (directory / "a.xlf").write_text(text, encoding="utf-8")
+    return list(read_xliff(directory / "a.xlf"))
+
+
+def test_version_1(tmp_path: Path) -> None:
+    assert units(tmp_path, VERSION_1) == [
+        Unit(4, [Variant("en", "A dog."), Variant("de-AT", "Ein Hund.")]),
+        Unit(4, [Variant("en", "A cat."), Variant("de-AT", "Eine Katze.")]),
+        Unit(10, [Variant("en", "New")]),
+        Unit(11, [Variant("en", "None")]),
+        Unit(12, [Variant("en", "Press OK now"), Variant("de-AT", "Jetzt OK")]),
+        Unit(17, [Variant("fr", "chien"), Variant("", "dog")]),
+    ]
+
+
+def test_version_2(tmp_path: Path) -> None:
+    assert units(tmp_path, VERSION_2) == [
+        Unit(4, [Variant("en", "A dog."), Variant("de", "Ein Hund.")]),
+        Unit(7, [Variant("en", "A c at.")]),
+    ]
+
+
+def test_names_with_a_prefix(tmp_path: Path) -> None:
+    text = VERSION_2.replace("<", "<x:").replace("<x:/", "</x:").replace("x:m:", "m:").replace("xmlns=", "xmlns:x=")
+    assert units(tmp_path, text) == units(tmp_path, VERSION_2)
+
+
+def test_what_is_no_xliff(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="a.xlf: is not XLIFF"):
+        units(tmp_path, "<a><source>x</source></a>")
+    with pytest.raises(DataError, match="a.xlf:1: elements are nested more than 200 deep"):
+        units(tmp_path, "<xliff><file><trans-unit><source>" + "<g>" * 30_000)
