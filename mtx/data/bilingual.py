@@ -25,8 +25,9 @@ BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # the language of a side that the file does not name
 _SAMPLE_UNITS = 10_000
+_MOST_PAIRS = 1000  # of one unit
 _MOST_LANGUAGES = 8
-_LINE_BREAK = re.compile(r"\s*\n\s*")
+_MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
 _NOT_DIGITS = re.compile(r"\D")
 
 
@@ -67,6 +68,8 @@ def read_bilingual(
         for unit in some:
             present.update({variant.language for variant in unit.variants})
             src, tgt = _sides(path, unit, languages)
+            if len(src) * len(tgt) > _MOST_PAIRS:
+                raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
             pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
             if not (src and tgt):
                 texts = (side[0].text if side else "" for side in (src, tgt))
@@ -102,7 +105,7 @@ def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
 
 def one_line(text: str) -> str:
     """A text without its line breaks, and the indentation around them."""
-    return _LINE_BREAK.sub(" ", text) if "\n" in text else text
+    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text
 
 
 @lru_cache(maxsize=1 << 16)
@@ -115,18 +118,22 @@ def date_of(text: str) -> int:
 def _sides(path: Path, unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
     """The variants of a unit that serve as source and as target; several if the unit has several translations."""
     src, tgt = (_serving(path, unit, language) for language in languages)
-    unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN]
+    unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
 
 
 def _serving(path: Path, unit: Unit, asked: str) -> list[Variant]:
-    ranked = [(rank, variant) for variant in unit.variants if (rank := match_rank(variant.language, asked)) is not None]
+    ranked = [
+        (rank, variant)
+        for variant in unit.variants
+        if variant.text and (rank := match_rank(variant.language, asked)) is not None
+    ]
     if not ranked:
         return []
     best = min(rank for rank, _ in ranked)
-    serving = [variant for rank, variant in ranked if rank == best and variant.text]
+    serving = [variant for rank, variant in ranked if rank == best]
     names = {variant.language.casefold() for variant in serving}
     if len(names) > 1 and len({variant.text for variant in serving}) > 1:
         first, second = (printable(name) for name in sorted({variant.language for variant in serving})[:2])
@@ -150,7 +157,7 @@ def match_rank(tag: str, asked: str) -> int | None:
         has, wants = Language.get(tag), Language.get(asked)
     except LanguageTagError:
         return None
-    if has.language != wants.language:
+    if len({_MACROLANGUAGES.get(code, code) for code in (str(has.language), str(wants.language))}) > 1:
         return None
     whole, wanted = has.maximize(), wants.maximize()
     if all(want in (None, got) for want, got in ((wants.script, whole.script), (wants.territory, whole.territory))):

@@ -10,7 +10,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.cleaning import clean_text, text_hashes
+from mtx.data.cleaning import Limits, clean_pair, clean_text, text_hashes
 from mtx.data.corpora import Corpus, PairBlock, PairGroup
 
 OLDER = "older translation"
@@ -20,10 +20,12 @@ OLDER = "older translation"
 class Newest:
     """The choice among the pairs of some corpora, made when the first of them is read.
 
-    Of the pairs with one source the one with the latest date counts, or else the last.
+    Of the pairs with one source the one with the latest date counts, or else the last. Pairs that cleaning will drop by
+    these limits take no part in it.
     """
 
     corpora: Sequence[Corpus]
+    limits: Limits
 
     def apply(self) -> list[Corpus]:
         """The corpora, each of which yields its chosen pairs alone."""
@@ -40,18 +42,22 @@ class Newest:
     def _choice(self) -> list[NDArray[np.bool_]]:
         """For each pair of each corpus, whether it is the newest of its source."""
         hashes, dates, sizes = [np.empty(0, np.uint64)], [np.empty(0, np.int64)], []
+        dropped = [np.empty(0, np.bool_)]
         for corpus in self.corpora:
             sizes.append(0)
             for block in corpus.blocks():
                 hashes.append(text_hashes(map(clean_text, block.src)))
                 dates.append(np.array(block.dates, np.int64) if block.dates else np.zeros(len(block.src), np.int64))
+                outcomes = (clean_pair(*pair, self.limits) for pair in zip(block.src, block.tgt, strict=True))
+                dropped.append(np.array([isinstance(outcome, str) for outcome in outcomes], np.bool_))
                 sizes[-1] += len(block.src)
-        all_hashes, all_dates = np.concatenate(hashes), np.concatenate(dates)
-        del hashes, dates
-        order = np.lexsort((all_dates, all_hashes))  # stable, so that of equal dates the last pair is last
+        all_hashes, all_dates, is_dropped = np.concatenate(hashes), np.concatenate(dates), np.concatenate(dropped)
+        del hashes, dates, dropped
+        # stable, so that of equal dates the last pair is last
+        order = np.lexsort((all_dates, ~is_dropped, all_hashes))
         is_last = np.ones(order.size, np.bool_)
         is_last[:-1] = all_hashes[order[1:]] != all_hashes[order[:-1]]
-        is_newest = np.zeros(order.size, np.bool_)
+        is_newest = is_dropped  # they are counted for their own reasons
         is_newest[order[is_last]] = True
         return np.split(is_newest, np.cumsum(sizes)[:-1])
 

@@ -14,6 +14,7 @@ from mtx.config.schema import DataConfig, TrainText
 from mtx.config.value_types import FILE_ENDING
 from mtx.data import bilingual
 from mtx.data.bilingual import Reader, read_bilingual
+from mtx.data.cleaning import Limits
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
 from mtx.data.newest import Newest
@@ -61,7 +62,8 @@ def find_corpora(data: DataConfig) -> Corpora:
         tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
     if data.columns and not any(map(_is_table, corpora.all())):
-        raise UsageError("data.columns: none of these files is a table, so they have no columns")
+        what = "each language is a file of its own" if len(corpora.train[0].files) == 2 else "no file is a table"
+        raise UsageError(f"data.columns: {what} here, and these have no columns")
     return corpora
 
 
@@ -77,7 +79,8 @@ def two_languages(path: Path) -> tuple[str, str]:
 def _newest(data: DataConfig, corpora: list[Corpus]) -> list[Corpus]:
     """Training text of which those corpora that data.duplicates says keep the newest translation of each source."""
     is_chosen = [data.duplicates == "newest" or (data.duplicates == "auto" and _is_bilingual(c)) for c in corpora]
-    newest = iter(Newest([corpus for corpus, chosen in zip(corpora, is_chosen, strict=True) if chosen]).apply())
+    chosen_corpora = [corpus for corpus, chosen in zip(corpora, is_chosen, strict=True) if chosen]
+    newest = iter(Newest(chosen_corpora, Limits(data.max_tokens, data.max_length_ratio)).apply())
     return [next(newest) if chosen else corpus for corpus, chosen in zip(corpora, is_chosen, strict=True)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtx.data.bilingual import Unit, Variant, date_of, one_line
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_TEXT, read_xml
+from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, read_xml
 
 _CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
 _BREAKS = frozenset(["lb", "br", "x-lb", "x-br"])  # types of codes that stand for a line break
@@ -49,12 +49,12 @@ class _Handler:
                 if attributes.get("type") in _BREAKS:
                     self.parts.append(" ")
         elif name == "seg":
-            self.parts, self.codes, self.size = [], 0, 0
+            self.parts, self.codes = [], 0
         elif name == "tuv":
             self.language = attributes.get("xml:lang") or attributes.get("lang") or ""
             self.date = _date(attributes) or self.unit_date
         elif name == "tu":
-            self.unit_line, self.variants, self.unit_date = self.line(), [], _date(attributes)
+            self.unit_line, self.variants, self.unit_date, self.size = self.line(), [], _date(attributes), 0
         elif name == "tmx":
             self.is_tmx = True
 
@@ -64,6 +64,8 @@ class _Handler:
             text = one_line("".join(self.parts))
             self.variants.append(Variant(self.language, text.strip(), self.date))
             self.parts = None
+            if len(self.variants) > MAX_PARTS:
+                raise DataError(f"{self.path}:{self.unit_line}: a unit has more than {MAX_PARTS:,} texts")
         elif name == "tu":
             self.units.append(Unit(self.unit_line, self.variants))
         elif name in _CODES and self.codes:
@@ -73,7 +75,9 @@ class _Handler:
         if self.parts is not None and not self.codes:
             self.size += len(text)
             if self.size > MAX_TEXT:
-                raise DataError(f"{self.path}:{self.unit_line}: a sentence has more than {MAX_TEXT:,} characters")
+                raise DataError(
+                    f"{self.path}:{self.unit_line}: the texts of a unit have more than {MAX_TEXT:,} characters"
+                )
             self.parts.append(text)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_TEXT, read_xml
+from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, read_xml
 
 _CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
 _OTHERS = frozenset(
@@ -19,6 +19,7 @@ _OTHERS = frozenset(
 _UNITS = frozenset(["trans-unit", "segment"])
 _SIDES = frozenset(["source", "seg-source", "target"])
 _BREAKS = frozenset(["lb", "x-br", "x-html-br", "fmt:lb"])  # types of codes that stand for a line break
+_DELETED = "x-sdl-deleted"  # of tracked changes
 _UNTRANSLATED = frozenset(["new", "needs-translation"])  # states of targets that hold the source, if anything
 
 
@@ -57,7 +58,7 @@ class _Handler:
         self.line: Callable[[], int] = int
         self.side: str | None = None
         self.segment: str | None = None
-        self.marks: list[str | None] = []
+        self.marks: list[tuple[str | None, int]] = []
         self.texts: dict[str, dict[str | None, list[str]]] = {}
         self.is_untranslated = False
 
@@ -93,10 +94,14 @@ class _Handler:
         if name in _CODES:
             self.codes += 1
         elif name == "mrk":
-            self.marks.append(self.segment)
+            self.marks.append((self.segment, self.codes))
+            if attributes.get("mtype") == _DELETED:
+                self.codes += 1
             if attributes.get("mtype") == "seg":
                 self.segment = attributes.get("mid", "")
                 self.texts[self.side].setdefault(self.segment, [])
+                if len(self.texts[self.side]) > MAX_PARTS:
+                    raise DataError(f"{self.path}:{self.unit_line}: a unit has more than {MAX_PARTS:,} texts")
         elif name == "cp":  # a character that XML cannot hold
             self._add(" ")
         if {attributes.get("ctype"), attributes.get("type"), attributes.get("subType")} & _BREAKS:
@@ -114,7 +119,7 @@ class _Handler:
             if name in _CODES:
                 self.codes -= 1
             elif name == "mrk":
-                self.segment = self.marks.pop()
+                self.segment, self.codes = self.marks.pop()
         elif name in _UNITS:
             self._add_units()
 
@@ -126,7 +131,7 @@ class _Handler:
         assert self.side is not None
         self.size += len(text)
         if self.size > MAX_TEXT:
-            raise DataError(f"{self.path}:{self.unit_line}: a sentence has more than {MAX_TEXT:,} characters")
+            raise DataError(f"{self.path}:{self.unit_line}: the texts of a unit have more than {MAX_TEXT:,} characters")
         self.texts[self.side][None].append(text)
         if self.segment is not None:
             self.texts[self.side][self.segment].append(text)

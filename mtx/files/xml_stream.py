@@ -16,7 +16,8 @@ from mtx.files.file_kinds import BEGINNING_BYTES
 from mtx.files.text_files import errors_named, escaped, is_utf8, open_bytes, printable
 
 MAX_DEPTH = 200  # of nested elements; a real file has about 10
-MAX_TEXT = 1 << 20  # characters of one sentence
+MAX_TEXT = 1 << 20  # characters of the sentences of one unit
+MAX_PARTS = 10_000  # elements with text in one unit
 _CHUNK_BYTES = 1 << 16
 _MAX_TOKEN_BYTES = 1 << 24  # of a tag, comment or the like
 _CUT = re.compile(rb"\A[\x80-\xbf]{1,3}|[\xc0-\xff][\x80-\xbf]{0,2}\Z")
@@ -84,6 +85,7 @@ def _encoding(beginning: bytes) -> str | None:
 def _parser(path: Path, handler: XmlHandler, encoding: str | None) -> expat.XMLParserType:
     parser = expat.ParserCreate(encoding)
     parser.buffer_text = True
+    parser.specified_attributes = True  # a DTD can give an element others, of any size
     handler.line = lambda: parser.CurrentLineNumber
 
     def declared_entity(name: str, *_: object) -> None:

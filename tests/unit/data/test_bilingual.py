@@ -34,6 +34,7 @@ def blocks(languages: tuple[str, str], *texts: dict[str, str]) -> list[PairBlock
         ("en", "en", 0), ("EN", "en", 0), ("en_GB", "en-gb", 0), ("eng", "en", 0), ("en", "English", 0),
         ("??", "??", 0),
         ("en-GB", "en", 1), ("zh-CN", "zh-Hans", 1), ("zh-TW", "zh-Hans", None), ("zh-TW", "zh", 1), ("de-DE", "de", 1),
+        ("no", "nb", 0), ("nb", "no", 0), ("cmn", "zh", 0),
         ("en", "en-GB", 2), ("en-US", "en-GB", None), ("de", "en", None), ("", "en", None), ("??", "en", None),
     ],
 )  # fmt: skip
@@ -72,6 +73,13 @@ def test_a_side_that_the_file_does_not_name_is_the_other_one() -> None:
     unnamed = Unit(1, [Variant(UNKNOWN, "dog"), Variant(UNKNOWN, "Hund")])
     (block,) = read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([unnamed]))
     assert (block.src, block.tgt) == (["dog"], ["Hund"])
+
+
+def test_a_unit_has_its_limits_and_an_empty_text_hides_no_other() -> None:
+    many = Unit(7, [Variant(language, f"{number}") for number in range(40) for language in ("en", "de")])
+    with pytest.raises(DataError, match="memory:7: a unit has 40 sources and 40 translations"):
+        list(read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([many])))
+    assert blocks(("en", "de"), {"en": "", "en-GB": "dog", "de": "Hund"})[0].src == ["dog"]
 
 
 def test_several_translations_are_several_pairs() -> None:

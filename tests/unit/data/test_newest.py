@@ -4,8 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from mtx.data.cleaning import Limits
 from mtx.data.corpora import Corpus, PairBlock, PairGroup
 from mtx.data.newest import OLDER, Newest
+
+LIMITS = Limits(64, 4.0)
 
 
 def corpus(*blocks: PairBlock) -> Corpus:
@@ -22,7 +25,7 @@ def test_the_latest_date_counts_and_of_equal_dates_the_last(monkeypatch: pytest.
         PairBlock([], [], []),
     )
     second = corpus(PairBlock(range(1, 4), ["b", "d", "e"], ["new", "2", "1"]), PairBlock(range(4, 5), ["e"], ["2"]))
-    one, other = Newest([first, second]).apply()
+    one, other = Newest([first, second], LIMITS).apply()
     assert [(block.lines, block.tgt) for block in one.blocks()] == [
         ([1, 2, 5], ["new", "old", "only"]),
         ([7], ["1"]),
@@ -35,4 +38,10 @@ def test_the_latest_date_counts_and_of_equal_dates_the_last(monkeypatch: pytest.
 
 
 def test_without_corpora_there_is_nothing_to_choose() -> None:
-    assert Newest([]).apply() == []
+    assert Newest([], LIMITS).apply() == []
+
+
+def test_a_pair_that_cleaning_drops_displaces_no_other() -> None:
+    copied = corpus(PairBlock([1, 2, 3], ["dog", "dog", "dog"], ["Hund", "dog", ""], [1, 2, 3]))
+    (chosen,) = Newest([copied], LIMITS).apply()
+    assert [block.tgt for block in chosen.blocks()] == [["Hund", "dog", ""]]

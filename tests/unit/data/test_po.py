@@ -56,6 +56,30 @@ def test_every_kind_of_entry(tmp_path: Path) -> None:
     assert units(tmp_path, CATALOGUE.replace("\n", "\r\n")) == units(tmp_path, CATALOGUE)
 
 
+def test_what_the_grammar_allows(tmp_path: Path) -> None:
+    text = r"""#, fuzzy
+#~ msgid "gone"
+#~ msgstr "weg"
+msgid "a" " \"b\""
+
+# a comment
+msgstr "c"
+
+#, fuzzy
+
+msgid "d"
+msgstr "e"
+msgid "one file"
+msgid_plural "%d files"
+msgstr[0] "%d 个文件"
+"""
+    assert units(tmp_path, text) == [
+        Unit(4, [Variant("", 'a "b"'), Variant("", "c")]),
+        Unit(11, [Variant("", "d")]),
+        Unit(13, [Variant("", "%d files"), Variant("", "%d 个文件")]),
+    ]
+
+
 @pytest.mark.parametrize(
     "line",
     ['msgid "a', "msgid a", "text", '"alone"', 'msgstr[a] "x"', 'msgfoo "x"', 'msgid "a" "b" c'],

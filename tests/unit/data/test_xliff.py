@@ -21,7 +21,7 @@ VERSION_1 = """<?xml version="1.0"?>
 <trans-unit id="3"><source>None</source><note>no</note></trans-unit>
 <trans-unit id="4">
 <source>Press <ph id="1">{0}<sub>no</sub></ph><bpt id="2">b</bpt>OK<ept id="2">b</ept><x ctype="lb"/>now<bx/></source>
-<target state="translated">Jetzt <x id="3"/>OK</target></trans-unit>
+<target state="translated">Jetzt <x id="3"/>OK</target><sdl:a><target>nein</target></sdl:a></trans-unit>
 </body></file>
 <file original="b" source-language="fr"><body>
 <trans-unit id="1"><source>chien</source><target>dog</target></trans-unit></body></file></xliff>
@@ -51,6 +51,14 @@ def test_version_1(tmp_path: Path) -> None:
         Unit(12, [Variant("en", "Press OK now"), Variant("de-AT", "Jetzt OK")]),
         Unit(17, [Variant("fr", "chien"), Variant("", "dog")]),
     ]
+
+
+def test_deleted_text_of_tracked_changes_is_no_text(tmp_path: Path) -> None:
+    marks = '<mrk mtype="x-sdl-deleted">alte <g id="1">x</g></mrk><mrk mtype="x-sdl-added">neue</mrk>'
+    text = (
+        f"<xliff><file source-language='de'><trans-unit><source>Das {marks} Haus</source></trans-unit></file></xliff>"
+    )
+    assert units(tmp_path, text) == [Unit(1, [Variant("de", "Das neue Haus")])]
 
 
 def test_version_2(tmp_path: Path) -> None:

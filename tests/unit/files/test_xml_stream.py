@@ -92,7 +92,7 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = "a" * (xml_stream.MAX_TEXT + 1)
-    with pytest.raises(DataError, match=":2: a sentence has more than 1,048,576 characters"):
+    with pytest.raises(DataError, match=":2: the texts of a unit have more than 1,048,576 characters"):
         texts(tmp_path, memory(UNIT.replace("café", long)).encode())
     monkeypatch.setattr(xml_stream, "_MAX_TOKEN_BYTES", 1 << 18)
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
