@@ -229,7 +229,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     (here / "memory.tmx").write_text("<tmx>")
     refused(1, ["memory.tmx:1: is not XML: no element found"], "train", "memory.tmx")
     refused(2, ["expected one of them", "data.train=memory.tmx,OTHER"], "train", "memory.tmx", "data.train=a.tsv")
-    refused(2, ["expected one CONFIG"], "train", "memory.tmx", "demo")
+    refused(2, ["memory.tmx: is a text file, expected a configuration"], "train", "memory.tmx", "demo")
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: is no configuration", "data.train=pairs"], "train", "pairs")
     (here / "pairs").unlink()
