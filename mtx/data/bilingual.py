@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Protocol
 
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
@@ -20,6 +21,7 @@ from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.languages import code_of, tag_of
 from mtx.errors import DataError
 from mtx.files.text_files import printable
+from mtx.files.xml_stream import XmlHandler, read_xml
 
 BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
@@ -51,13 +53,28 @@ class Unit:
 Reader = Callable[[Path], Iterator[Unit]]
 
 
-def read_bilingual(
-    path: Path, languages: tuple[str, str], columns: tuple[str, ...] = (), *, reader: Reader
-) -> Iterator[PairBlock]:
-    """The pairs of a file in two languages. A unit with several translations gives several pairs.
+class UnitHandler(XmlHandler, Protocol):
+    """The reader of a format of XML: the units that are complete so far, and whether the file has the format."""
 
-    Args:
-        columns: such a file has none.
+    units: list[Unit]
+    is_known: bool
+
+
+def read_units(path: Path, handler: UnitHandler, name: str) -> Iterator[Unit]:
+    """The units of a file that is XML, one after the other; `name` is that of its format.
+
+    Raises:
+        DataError: if it is not in this format or damaged, see `read_xml`.
+    """
+    for _ in read_xml(path, handler):
+        units, handler.units = handler.units, []
+        yield from units
+    if not handler.is_known:
+        raise DataError(f"{path}: is not {name}: its first element is not {name.lower()}")
+
+
+def read_bilingual(path: Path, languages: tuple[str, str], reader: Reader) -> Iterator[PairBlock]:
+    """The pairs of a file in two languages. A unit with several translations gives several pairs.
 
     Raises:
         DataError: if no unit has both languages, or one has two regional forms of one of them that differ.

@@ -7,9 +7,9 @@ text in hi stays.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mtx.data.bilingual import Unit, Variant, date_of, one_line
+from mtx.data.bilingual import Unit, Variant, date_of, one_line, read_units
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, read_xml
+from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT
 
 _CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
 _BREAKS = frozenset(["lb", "br", "x-lb", "x-br"])  # types of codes that stand for a line break
@@ -21,19 +21,14 @@ def read_tmx(path: Path) -> Iterator[Unit]:
     Raises:
         DataError: if it is not TMX or damaged, see `read_xml`.
     """
-    handler = _Handler(path)
-    for _ in read_xml(path, handler):
-        units, handler.units = handler.units, []
-        yield from units
-    if not handler.is_tmx:
-        raise DataError(f"{path}: is not TMX: its first element is not tmx")
+    return read_units(path, _Handler(path), "TMX")
 
 
 class _Handler:
     """Collects units. `parts` is the text of the open seg, or None outside; `codes` the number of open inline codes."""
 
     def __init__(self, path: Path):
-        self.path, self.is_tmx = path, False
+        self.path, self.is_known = path, False
         self.units: list[Unit] = []
         self.parts: list[str] | None = None
         self.variants: list[Variant] = []
@@ -56,7 +51,7 @@ class _Handler:
         elif name == "tu":
             self.unit_line, self.variants, self.unit_date, self.size = self.line(), [], _date(attributes), 0
         elif name == "tmx":
-            self.is_tmx = True
+            self.is_known = True
 
     def end(self, name: str) -> None:
         self.depth -= 1

@@ -8,9 +8,9 @@ Flow: file -> `xml_stream` -> `Unit` -> `bilingual`.
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
+from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line, read_units
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, read_xml
+from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT
 
 _CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
 _OTHERS = frozenset(
@@ -29,19 +29,14 @@ def read_xliff(path: Path) -> Iterator[Unit]:
     Raises:
         DataError: if it is not XLIFF or damaged, see `read_xml`.
     """
-    handler = _Handler(path)
-    for _ in read_xml(path, handler):
-        units, handler.units = handler.units, []
-        yield from units
-    if handler.prefix is None:
-        raise DataError(f"{path}: is not XLIFF: its first element is not xliff")
+    return read_units(path, _Handler(path), "XLIFF")
 
 
 class _Handler:
     """Collects units.
 
     Attributes:
-        prefix: that of the names of XLIFF's own elements, None before the first; others are of other programs.
+        prefix: that of the names of XLIFF's own elements; others are of other programs.
         others: the number of open elements that are no part of the text.
         side: the open source, seg-source or target; None outside.
         codes: the number of open inline codes.
@@ -51,7 +46,7 @@ class _Handler:
 
     def __init__(self, path: Path):
         self.path = path
-        self.prefix: str | None = None
+        self.prefix, self.is_known = "", False
         self.units: list[Unit] = []
         self.languages = {"source": UNKNOWN, "target": UNKNOWN}
         self.depth = self.others = self.codes = self.size = self.unit_line = 0
@@ -64,10 +59,10 @@ class _Handler:
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
-        if self.prefix is None:
+        if not self.is_known:
             prefix, _, local = name.rpartition(":")
             if local == "xliff":
-                self.prefix = f"{prefix}:" if prefix else ""
+                self.prefix, self.is_known = f"{prefix}:" if prefix else "", True
                 self._set_languages(attributes.get("srcLang"), attributes.get("trgLang"))
             return
         if self.prefix:
@@ -112,7 +107,7 @@ class _Handler:
         if self.others:
             self.others -= 1
             return
-        name = name.removeprefix(self.prefix or "")
+        name = name.removeprefix(self.prefix)
         if name == self.side:
             self.side = None
         elif self.side is not None:
