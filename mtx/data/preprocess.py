@@ -10,7 +10,7 @@ The data directory appears as a whole or not at all, and training needs nothing 
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_UP, Context
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_o
 from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus, PairGroup
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import find_corpora
+from mtx.data.sources import find_corpora, for_training
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
@@ -139,11 +139,14 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
-    tallies = [Tally(corpus) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
+        train, temporary = for_training(config.data, corpora.train, directory)
+        corpora, tallies = replace(corpora, train=train), [Tally(corpus) for corpus in train]
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
+        for path in temporary:
+            disk.unlink(path)
         _check_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)

@@ -5,7 +5,8 @@ Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 """
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -20,9 +21,11 @@ from mtx.data.hub import find_hub_corpora
 from mtx.data.newest import Newest
 from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
+from mtx.data.spool import Spool
 from mtx.data.tmx import read_tmx
 from mtx.data.xliff import read_xliff
 from mtx.errors import UsageError
+from mtx.files.durable import TEMPORARY_PREFIX
 from mtx.files.text_files import bilingual_form, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
@@ -55,9 +58,7 @@ def find_corpora(data: DataConfig) -> Corpora:
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
     corpora = Corpora(
-        train=_newest(
-            data, [Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts]
-        ),
+        train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
         valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
         tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
     )
@@ -76,12 +77,26 @@ def two_languages(path: Path) -> tuple[str, str]:
     return bilingual.two_languages(path, BILINGUAL[bilingual_form(path) or ""])
 
 
-def _newest(data: DataConfig, corpora: list[Corpus]) -> list[Corpus]:
-    """Training text of which those corpora that data.duplicates says keep the newest translation of each source."""
-    is_chosen = [data.duplicates == "newest" or (data.duplicates == "auto" and _is_bilingual(c)) for c in corpora]
-    chosen_corpora = [corpus for corpus, chosen in zip(corpora, is_chosen, strict=True) if chosen]
-    newest = iter(Newest(chosen_corpora, Limits(data.max_tokens, data.max_length_ratio)).apply())
-    return [next(newest) if chosen else corpus for corpus, chosen in zip(corpora, is_chosen, strict=True)]
+def for_training(data: DataConfig, corpora: Sequence[Corpus], directory: Path) -> tuple[list[Corpus], list[Path]]:
+    """The training text as data.duplicates wants it, and the temporary files that it is read from.
+
+    Memories are read several times, and their pairs are kept in such a file from the first time on.
+
+    Args:
+        directory: where the files will be, which the caller removes.
+    """
+    spools = dict[int, Spool]()
+    for number, corpus in enumerate(corpora):
+        if _is_bilingual(corpus):
+            spools[number] = Spool(corpus, directory / f"{TEMPORARY_PREFIX}memory-{number}.txt")
+    train = [replace(corpus, read=spools[n].blocks) if n in spools else corpus for n, corpus in enumerate(corpora)]
+    chosen = [
+        n for n in range(len(train)) if data.duplicates == "newest" or (data.duplicates == "auto" and n in spools)
+    ]
+    newest = Newest([train[n] for n in chosen], Limits(data.max_tokens, data.max_length_ratio)).apply()
+    for number, corpus in zip(chosen, newest, strict=True):
+        train[number] = corpus
+    return train, [spool.path for spool in spools.values()]
 
 
 def _is_bilingual(corpus: Corpus) -> bool:

@@ -2,12 +2,16 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtx.data.corpora import Corpus
+from mtx.config.schema import DataConfig
+from mtx.data.corpora import Corpus, PairBlock
+from mtx.data.sources import for_training
 from mtx.errors import UsageError
 from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
 
@@ -217,8 +221,24 @@ def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: s
     write(tmp_path / "new.tmx", MEMORY.format("new"))
     write(tmp_path / "t.tsv", "a cat\tx\na cat\ty\n")
     corpora = find(tmp_path, train=("new.tmx", "t.tsv", "old.tmx"), duplicates=duplicates)
-    found = [tgt for corpus in corpora.train for _, tgt in pairs_of_memory(corpus)]
-    assert sorted(found) == sorted(targets)
+    train, temporary = for_training(DataConfig.model_validate({"duplicates": duplicates}), corpora.train, tmp_path)
+    for _ in range(2):
+        found = [tgt for corpus in train for _, tgt in pairs_of_memory(corpus)]
+        assert sorted(found) == sorted(targets)
+    assert len(temporary) == 2 and all(path.is_file() for path in temporary)
+
+
+def test_a_memory_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path / "m.tmx", MEMORY.format("ein Hund"))
+    (memory,), num_reads = find(tmp_path, train=("m.tmx",)).train, 0
+
+    def read() -> Iterator[PairBlock]:
+        nonlocal num_reads
+        num_reads += 1
+        yield from memory.blocks()
+
+    (corpus,), _ = for_training(DataConfig(), [replace(memory, read=read)], tmp_path)
+    assert list(corpus.blocks()) == list(corpus.blocks()) and num_reads == 1
 
 
 def test_a_memory_has_no_columns(tmp_path: Path) -> None:
