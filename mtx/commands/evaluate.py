@@ -37,6 +37,10 @@ def evaluate(
         str | None, typer.Option(help="Its direction, such as en-de; the model's own by default.")
     ] = None,
     protocol: Published = None,
+    robust: Annotated[
+        bool,
+        typer.Option("--robust", help="Also in upper and title case, without end punctuation, with typing errors."),
+    ] = False,
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
@@ -48,6 +52,8 @@ def evaluate(
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
     if hyp is not None:
+        if robust:
+            raise UsageError("--robust translates changed copies of a test set, so it needs MODEL instead of --hyp")
         print_scores(_score_file(hyp, ref, testset, direction, protocol), as_json)
         return
     assert model is not None
@@ -63,13 +69,16 @@ def evaluate(
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     if src is None and testset is None:
         scores = pipeline.evaluate_run(translator, Path(model), published)
-    elif testset is not None:
-        test_set = test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
-        scores = {test_set.name: translate_and_score(translator, test_set, protocol=published)}
+        sets = test_sets.test_sets_of_runs([Path(model)]) if robust else []
     else:
-        assert src is not None and ref is not None
-        test_set = test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))
-        scores = {test_set.name: translate_and_score(translator, test_set, protocol=published)}
+        if testset is not None:
+            test_set = test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
+        else:
+            assert src is not None and ref is not None
+            test_set = test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))
+        scores, sets = {test_set.name: translate_and_score(translator, test_set, protocol=published)}, [test_set]
+    for copy in (copy for test_set in sets if robust for copy in test_sets.changed_copies(test_set)):
+        scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     print_scores(scores, as_json)
 
 

@@ -3,10 +3,12 @@
 Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model and writes nothing.
 """
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from mtx.data.text_changes import CHANGES
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.files import durable, text_files
 from mtx.run.configuration import load_config
@@ -34,6 +36,18 @@ class TestSet:
     references: list[str]
     more_references: list[list[str]] = field(default_factory=list)
     hypotheses: dict[Path, list[str]] = field(default_factory=dict)
+
+
+def changed_copies(test_set: TestSet) -> list[TestSet]:
+    """Copies of a test set for each of `CHANGES`, the same at every call."""
+    copies = []
+    for name, change in CHANGES.items():
+        rng = random.Random(name)
+        pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
+        sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        more = [[change("", line, rng)[1] for line in lines] for lines in test_set.more_references]
+        copies.append(TestSet(f"{test_set.name}, {name}", test_set.tgt, sources, references, more))
+    return copies
 
 
 def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -53,6 +54,20 @@ def test_a_model_is_scored_on_files_without_writing(trained: Path, tmp_path: Pat
     result = mtx("evaluate", trained / "model", "--src", tmp_path / "src.en", "--ref", tmp_path / "ref.de")
     assert result.returncode == 0 and result.stdout.startswith(b"src.en BLEU ")
     assert tree(trained) == before
+
+
+def test_changed_copies_of_test_sets_are_scored_too(run_copy: Path, tmp_path: Path, refused: Any) -> None:
+    changes = ["upper case", "title case", "no end punctuation", "typing errors"]
+    ours = json.loads(mtx("evaluate", run_copy, "--robust", "--json").stdout)
+    assert list(ours) == ["heldout", *(f"heldout, {change}" for change in changes)]
+    assert ours["heldout, upper case"]["chrf"]["score"] < ours["heldout"]["chrf"]["score"]
+    directory = run_copy / "evaluation" / "heldout"
+    for side in ("src", "ref"):
+        text = (directory / f"{side}.txt").read_text(encoding="utf-8")
+        (tmp_path / side).write_text(text.upper(), encoding="utf-8")
+    files = json.loads(mtx("evaluate", run_copy, "--src", tmp_path / "src", "--ref", tmp_path / "ref", "--json").stdout)
+    assert files["src"]["bleu"]["score"] == ours["heldout, upper case"]["bleu"]["score"]
+    refused(2, ["--robust", "MODEL"], "evaluate", "--robust", "--hyp", directory / "hyp.txt", "--ref", tmp_path / "ref")
 
 
 def test_published_protocols_are_printed_below_sacrebleus_own_score(run_copy: Path, tmp_path: Path) -> None:

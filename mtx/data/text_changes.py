@@ -1,0 +1,53 @@
+"""Changes of a pair of sentences after which it still is one: upper and title case, no end punctuation, typing errors.
+
+People write so, and a model that has not seen it translates worse. Case and end punctuation change on both sides, as in
+the augmentation of OpusTrainer (Bogoychev et al. 2023), typing errors in the source alone.
+"""
+
+import random
+import re
+from collections.abc import Callable
+
+Change = Callable[[str, str, random.Random], tuple[str, str]]
+
+TYPO_SHARE = 0.1  # of the words that can have one
+_END = re.compile(r"(?<=\w)[\s.!?…。！？।؟]+$")
+_WORD = re.compile(r"[^\W\d_]{4,}")  # shorter words often become others
+
+
+def upper_case(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """Both sides in capital letters."""
+    return src.upper(), tgt.upper()
+
+
+def title_case(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """Both sides with a capital letter at the beginning of each word."""
+    return _title(src), _title(tgt)
+
+
+def _title(text: str) -> str:
+    return re.sub(r"(?<!\S)\w", lambda match: match[0].upper(), text)
+
+
+def no_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """Both sides without the punctuation after their last words."""
+    return _END.sub("", src), _END.sub("", tgt)
+
+
+def typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """A source in which a tenth of the longer words have a letter too few or too many, or two in the wrong order."""
+    return _WORD.sub(lambda match: _mistyped(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
+
+
+def _mistyped(word: str, rng: random.Random) -> str:
+    at = rng.randrange(1, len(word) - 1)  # the first and the last letter stay, as in most typing errors
+    start, letter, rest = word[:at], word[at], word[at + 1 :]
+    return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
+
+
+CHANGES: dict[str, Change] = {
+    "upper case": upper_case,
+    "title case": title_case,
+    "no end punctuation": no_end_punctuation,
+    "typing errors": typing_errors,
+}
