@@ -125,7 +125,7 @@ def translate(
             prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
             results = translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line")
             for line, hypotheses in zip(block, results, strict=True):
-                sink.write(_written(hypotheses, n_best, as_json).encode("utf-8") + b"\n")
+                sink.write(_written(line, hypotheses, n_best, as_json).encode("utf-8") + b"\n")
                 num_empty += bool(line.strip()) and not hypotheses[0].text
             sink.flush()
             number += len(block)
@@ -161,12 +161,18 @@ def _sampling(
     )  # fmt: skip
 
 
-def _written(hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
+def _written(line: str, hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
     """The translation of a line as text or as one line of JSON."""
-    values = [{"text": hypothesis.text, "score": hypothesis.score} for hypothesis in hypotheses[:n_best]]
-    if n_best > 1:
-        return json.dumps({"hypotheses": values}, ensure_ascii=False)
-    return json.dumps(values[0], ensure_ascii=False) if as_json else hypotheses[0].text
+    from mtx.decoding.suspicious import suspicion
+
+    if n_best == 1 and not as_json:
+        return hypotheses[0].text
+    values = [
+        {"text": hypothesis.text, "score": hypothesis.score}
+        | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
+        for hypothesis in hypotheses[:n_best]
+    ]
+    return json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)
 
 
 def logprob(

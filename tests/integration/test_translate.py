@@ -67,8 +67,18 @@ def test_flags_change_the_call_and_json_holds_scores(trained: Path) -> None:
         stdin=b"one\n\ntwo three\n",
     )  # fmt: skip
     rows = [json.loads(line) for line in result.stdout.decode().split("\n")[:-1]]
-    assert result.returncode == 0 and len(rows) == 3 and all(set(row) == {"text", "score"} for row in rows)
+    assert result.returncode == 0 and len(rows) == 3
+    assert all(set(row) - {"suspicion"} == {"text", "score"} for row in rows)
     assert rows[1] == {"text": "", "score": 0.0}
+
+
+def test_json_notes_what_is_suspicious(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "prefix").write_text("eins zwei eins zwei eins zwei\n\n")
+    command = ["translate", trained, "--json", "--prefix", tmp_path / "prefix", "--max-length", 20]
+    row, empty = (json.loads(line) for line in mtx(*command, stdin=b"one\n\n").stdout.decode().split("\n")[:-1])
+    assert row["suspicion"] == "repetition" and row["text"].startswith("eins zwei eins") and "suspicion" not in empty
+    several = mtx(*command, "--n-best", 2, "--beam", 2, stdin=b"one\n\n").stdout.decode().split("\n")[0]
+    assert [hypothesis["suspicion"] for hypothesis in json.loads(several)["hypotheses"]] == ["repetition"] * 2
 
 
 def test_a_reader_that_leaves_early_gets_no_traceback(trained: Path) -> None:

@@ -1,0 +1,39 @@
+"""Notes what models do with text that they do not know: they repeat themselves, or copy the source."""
+
+import re
+from typing import Literal
+
+Suspicion = Literal["repetition", "copy"]
+
+# A word, or a letter of a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, kana and ideographs
+_TOKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+")
+_LONGEST_UNIT = 20  # tokens of what is repeated
+_FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5
+_FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
+
+
+def suspicion(src: str, translation: str) -> Suspicion | None:
+    """What is suspicious of a translation; None if nothing is.
+
+    repetition: some words stand at least three times in a row, more often than any in the source. copy: it is the
+    source, which has at least three words.
+    """
+    if _repetitions(translation) > _repetitions(src):
+        return "repetition"
+    words = [word for word in _TOKEN.findall(src) if word.isalpha()]
+    return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None
+
+
+def _repetitions(text: str) -> int:
+    """How often some words stand in a row, at most; 0 if not often."""
+    tokens, most = _TOKEN.findall(text), 0
+    for length in range(1, min(_LONGEST_UNIT, len(tokens) // _FEWEST_TIMES) + 1):
+        run = 0
+        for number in range(length, len(tokens)):
+            run = run + 1 if tokens[number] == tokens[number - length] else 0
+            times = run // length + 1
+            if times >= max(_FEWEST_TIMES, most + 1):
+                unit = "".join(tokens[number - length + 1 : number + 1])
+                is_often = len(unit) > 1 or times >= _FEWEST_OF_ONE_LETTER
+                most = times if is_often and not unit.isdigit() else most
+    return most
