@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from mtx.commands.attention import attention
+from mtx.commands.back_translate import back_translate
 from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
@@ -52,6 +53,7 @@ for command in (
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
+app.command("back-translate", cls=Command)(back_translate)
 _PRINTING = {"evaluate", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it

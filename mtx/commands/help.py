@@ -29,6 +29,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
             "mtx translate runs/mine input.txt -o output.txt",
             'echo "A man is reading a book." | mtx translate runs/mine',
         ],
+        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
     },
     "Judge": {

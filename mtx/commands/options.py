@@ -184,14 +184,26 @@ def open_output(path: Path | None) -> Iterator[Any]:
         require_stdout("-o FILE writes a file")
         yield sys.stdout.buffer
         return
-    durable.check_reachable(path)
-    path = path.resolve()  # a link stays, and its target changes
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
-    _refuse_own(path)
+    path = checked_output(path)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
+
+
+def checked_output(path: Path) -> Path:
+    """The file that `-o` names, behind all links: a link stays, and its target changes.
+
+    Raises:
+        UsageError: if there can be no such file, or mtx keeps it and reads it again.
+    """
+    from mtx.files import durable
+
+    durable.check_reachable(path)
+    path = path.resolve()
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
+    _refuse_own(path)
+    return path
 
 
 def default_page(name: str) -> Path:
@@ -208,7 +220,7 @@ def default_page(name: str) -> Path:
     return path
 
 
-def refuse_own_output(sink: IO[bytes], output: Path | None, *texts: IO[bytes] | Path | None) -> None:
+def refuse_own_output(sink: IO[bytes] | None, output: Path | None, *texts: IO[bytes] | Path | None) -> None:
     """Refuse to write over a text that is read, or to its end (`FILE >> FILE`), which would be read without end.
 
     Args:

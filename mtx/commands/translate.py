@@ -65,6 +65,14 @@ Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores
 OnePrecision = Annotated[
     Precision | None, typer.Option(help="torch: fp32 (default), bf16; ctranslate2: int8 (default), fp32, fp16.")
 ]
+Temperature = Annotated[
+    float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
+]
+TopK = Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")]
+TopP = Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of the samples; 1 by default. ctranslate2: for the same FILE.")
+]
 
 
 def translate(
@@ -87,14 +95,10 @@ def translate(
             help="Translate the sentences of a line one by one; by default if the model learned from single ones.",
         ),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")] = None,
-    top_p: Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the samples; 1 by default. ctranslate2: for the same FILE.")
-    ] = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
     engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
     precision: OnePrecision = None,
     threads: Threads = None,
@@ -107,7 +111,7 @@ def translate(
     from mtx.commands import line_blocks
     from mtx.config.value_types import FILE_ENDING
 
-    sampling = _sampling(temperature, top_k, top_p, seed, n_best, beam)
+    sampling = sampling_options(temperature, top_k, top_p, seed, n_best, beam)
     invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix)
@@ -144,9 +148,10 @@ def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
         raise UsageError(f"--n-best {n_best} is more than the beam size of {options.beam_size}", help)
 
 
-def _sampling(
+def sampling_options(
     temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None, n_best: int, beam: int | None
 ) -> "Sampling | None":
+    """The sampling that the options ask for; None for a search."""
     from mtx.decoding.options import Sampling
 
     if temperature is None and top_k is None and top_p is None:

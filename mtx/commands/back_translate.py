@@ -1,0 +1,121 @@
+"""`mtx back-translate`: text of one language becomes synthetic training pairs."""
+
+import logging
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtx.commands.options import (
+    Alpha,
+    BatchTokens,
+    Beam,
+    Device,
+    Devices,
+    Model,
+    checked_output,
+    open_output,
+    refuse_own_output,
+)
+from mtx.commands.translate import (
+    Engine,
+    OnePrecision,
+    Seed,
+    Temperature,
+    Threads,
+    TopK,
+    TopP,
+    load_translator,
+    sampling_options,
+)
+from mtx.errors import UsageError
+from mtx.files.sizes import counted
+
+if TYPE_CHECKING:
+    from mtx.decoding.text_translator import TextTranslator
+
+logger = logging.getLogger("mtx")
+
+
+def back_translate(
+    model: Model,
+    mono: Annotated[Path, typer.Argument(help="Text in the source language of MODEL, one sentence a line.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the pairs, as TSV.")],
+    forward: Annotated[
+        str | None,
+        typer.Option(help="A model of the other direction; the 5% that it finds least probable are dropped."),
+    ] = None,
+    beam: Beam = None,
+    length_penalty: Alpha = None,
+    temperature: Temperature = None,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    seed: Seed = None,
+    engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
+    precision: OnePrecision = None,
+    threads: Threads = None,
+    device: Device = "auto",
+    devices: Devices = None,
+    batch_tokens: BatchTokens = None,
+) -> None:
+    """Make training pairs for the other direction from text of one language; the same command goes on if stopped."""
+    from tqdm import tqdm
+
+    from mtx.decoding.back_translation import BLOCK_LINES, KEPT, BackTranslation, write_pairs
+    from mtx.files import disk, durable
+    from mtx.files.text_files import read_lines
+    from mtx.run.contents import model_directory
+
+    sampling = sampling_options(temperature, top_k, top_p, seed, 1, beam)
+    if not mono.is_file():
+        raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
+    output = checked_output(output)
+    refuse_own_output(None, output, mono)
+    translator = load_translator(
+        model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
+        sampling=sampling, batch_tokens=batch_tokens, devices=devices,
+    )  # fmt: skip
+    scorer: Any = None if forward is None else load_translator(forward, device=device, threads=threads)
+    about = {
+        "format": durable.FORMAT, "text": durable.sha256(mono), "search": repr(translator.options),
+        "engine": [engine, precision, device, translator.num_devices],
+        "models": [durable.sha256(model_directory(Path(m)) / durable.MANIFEST) for m in (model, forward) if m],
+    }  # fmt: skip
+    work = BackTranslation(
+        mono, output.with_name(f"{output.name}.part"), about, BLOCK_LINES * translator.num_devices,
+        partial(_translations, translator), scorer and partial(_scores, scorer),
+    )  # fmt: skip
+    num_lines = sum(1 for _ in read_lines(mono))
+    with tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
+        work.run(bar.update)
+    with open_output(output) as sink:
+        counts = write_pairs(work, sink, drop_worst=scorer is not None)
+    disk.unlink(work.part)
+    num_kept = counts.pop(KEPT, 0)
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
+    logger.info(
+        "%s: %s of %s%s", output, counted(num_kept, "pair"), counted(num_lines, "line"), dropped and f" ({dropped})"
+    )
+    logger.info("train with them: data.train='[MINE, {name: %s, tag: BT, weight: W}]'", output)
+
+
+def _translations(translator: "TextTranslator", lines: list[str], first: int) -> list[str]:
+    return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first)]
+
+
+def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[float | None]:
+    """The log-probability per token of each line; None for one that the model cannot score."""
+    from mtx.data.cleaning import clean_text
+
+    src, tgt = (
+        scorer.tokenizer.encode([clean_text(line) for line in side], target=is_target)
+        for side, is_target in ((translations, False), (lines, True))
+    )
+    most = scorer.num_tgt_positions or sys.maxsize
+    rows = [row for row in range(len(src)) if 1 < len(src[row]) <= scorer.max_tokens and 1 < len(tgt[row]) <= most]
+    scores: list[float | None] = [None] * len(lines)
+    for row, score in zip(rows, scorer.forced([src[row] for row in rows], [tgt[row] for row in rows]), strict=True):
+        scores[row] = score.log_prob / score.num_tokens
+    return scores
