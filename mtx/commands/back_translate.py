@@ -92,7 +92,8 @@ def back_translate(
         work.run(bar.update)
     with open_output(output) as sink:
         counts = write_pairs(work, sink, drop_worst=scorer is not None)
-    disk.unlink(work.part)
+    if num_lines:
+        disk.unlink(work.part)
     num_kept = counts.pop(KEPT, 0)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
     logger.info(

@@ -63,24 +63,30 @@ class BackTranslation:
         progress(num_done)
         lines = itertools.islice(read_lines(self.mono), num_done, None)
         number = num_done + 1
-        with disk.append(self.part) as file:
-            while block := list(itertools.islice(lines, self.block_lines)):
-                translations = self.translate(block, number)
-                scores = self.score(translations, block) if self.score else [None] * len(block)
-                rows = zip(translations, scores, strict=True)
-                file.write("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode())
-                number += len(block)
-                progress(len(block))
+        while block := list(itertools.islice(lines, self.block_lines)):
+            translations = self.translate(block, number)
+            scores = self.score(translations, block) if self.score else [None] * len(block)
+            rows = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in zip(translations, scores, strict=True))
+            beginning = "" if self.part.exists() else self._beginning
+            with disk.append(self.part) as file:
+                file.write((beginning + rows).encode())
+            number += len(block)
+            progress(len(block))
+
+    @property
+    def _beginning(self) -> str:
+        return json.dumps(self.about, sort_keys=True) + "\n"
 
     def _resume(self) -> int:
         """The number of lines that are translated; what was written of a further block is cut off."""
-        beginning = json.dumps(self.about, sort_keys=True).encode() + b"\n"
         if not self.part.exists():
-            with disk.create(self.part) as file:
-                file.write(beginning)
             return 0
         with self.part.open("rb+") as file:
-            if file.readline() != beginning:
+            first, beginning = file.readline(), self._beginning.encode()
+            if not first.endswith(b"\n") and beginning.startswith(first):  # killed while it began
+                disk.unlink(self.part)
+                return 0
+            if first != beginning:
                 help = f"{shell_command('rm', self.part)} begins anew"
                 raise UsageError(f"{self.part}: was begun with another model, text or search", help)
             num_done = num_rows = 0
@@ -114,6 +120,8 @@ class BackTranslation:
         return scores[number - 1] if number else None
 
     def _rows(self) -> Iterator[Row]:
+        if not self.part.exists():  # the text has no lines
+            return
         with self.part.open("rb") as file:
             next(file)
             for number, row in enumerate(file, 1):

@@ -31,9 +31,9 @@ RUN = [
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
-    for name in ("mine", "second"):
+    for name in ("mine", "second", "de-en"):
         shutil.copytree(trained, folder / "runs" / name)
-    for name in ("input.txt", "output.txt", "reference.txt"):
+    for name in ("input.txt", "output.txt", "reference.txt", "more.de"):
         (folder / name).write_text("one two three four\nfive six seven eight\n")
     return folder
 

@@ -60,6 +60,7 @@ _COMMANDS: dict[str, list[str]] = {
     "train": ["DATA", "run_dir=OUT"],
     "prepare": ["DATA", "run_dir=OUT"],
     "translate": ["RUN", "TEXT"],
+    "back-translate": ["RUN", "TEXT", "-o", "OUT"],
     "logprob": ["RUN", "TEXT", "REF"],
     "evaluate": ["RUN"],
     "compare": ["TEXT", "REF", "--ref", "REF"],

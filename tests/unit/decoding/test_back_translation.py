@@ -48,6 +48,17 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
     assert direct.getvalue() == sink.getvalue()
 
 
+def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b'{"mod')
+    whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
+    whole.run(lambda number: None)
+    assert write_pairs(whole, sink, drop_worst=False) == Counter({KEPT: 1})
+    (tmp_path / "part").unlink()
+    nothing = work(tmp_path, [])
+    nothing.run(lambda number: None)
+    assert write_pairs(nothing, sink, drop_worst=True) == Counter() and not nothing.part.exists()
+
+
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:
     work(tmp_path, ["a b"]).run(lambda number: None)
     with pytest.raises(UsageError, match="part: was begun with another model, text or search"):
