@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-NOT_YET = "a server, translating documents and tags, Windows without WSL (planned: docs/planned.md)"
+NOT_YET = "a server, glossaries, Windows without WSL (planned: docs/planned.md)"
 
 # The groups of `mtx --help` in their order, and for each command what its help shows as an example.
 EXAMPLES: dict[str, dict[str, list[str]]] = {

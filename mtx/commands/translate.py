@@ -2,7 +2,9 @@
 
 import json
 import logging
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +25,7 @@ from mtx.commands.options import (
 )
 from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
+from mtx.files.sizes import counted
 from mtx.files.text_files import InvalidLines
 from mtx.run.system_memory import check_address_space
 
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
     from mtx.decoding.text_translator import Hypothesis, TextTranslator
 
 logger = logging.getLogger("mtx")
+
+_SEGMENTS_AT_ONCE = 512
+_NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
 
 
 class Engine(StrEnum):
@@ -105,21 +111,34 @@ def translate(
     device: Device = "auto",
     devices: Devices = None,
     batch_tokens: BatchTokens = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Translate stdin or FILE, one line for one line."""
+    """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.commands import line_blocks
     from mtx.config.value_types import FILE_ENDING
+    from mtx.documents.document import KINDS_WITH_TARGETS, kind_of_document
 
     sampling = sampling_options(temperature, top_k, top_p, seed, n_best, beam)
+    load = partial(
+        load_translator, model, engine, precision, device=device, threads=threads, beam_size=beam,
+        length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
+        split_sentences=split_sentences, devices=devices,
+    )  # fmt: skip
+    kind = kind_of_document(file) if file is not None and file.is_file() else None
+    if kind is not None and file is not None:
+        if n_best > 1 or prefix is not None or as_json:
+            raise UsageError(f"{file}: is a document ({kind}); --n-best, --prefix and --json are for lines of text")
+        if overwrite and kind not in KINDS_WITH_TARGETS:
+            raise UsageError(f"{file}: {_NO_TARGETS}")
+        _translate_document(file, kind, output, overwrite, load)
+        return
+    if overwrite:
+        raise UsageError(_NO_TARGETS)
     invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix)
-        translator = load_translator(
-            model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
-            max_length=max_length, sampling=sampling, batch_tokens=batch_tokens, split_sentences=split_sentences,
-            devices=devices,
-        )  # fmt: skip
+        translator = load()
         _check_n_best(n_best, translator)
         if file is not None and FILE_ENDING.search(file.name):
             logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
@@ -137,6 +156,35 @@ def translate(
     for message in (invalid.message(), invalid_prefixes.message(), empty):
         if message:
             logger.warning(message)
+
+
+def _translate_document(
+    file: Path, kind: str, output: Path | None, overwrite: bool, load: Callable[[], "TextTranslator"]
+) -> None:
+    from tqdm import tqdm
+
+    from mtx.documents.document import translate_document
+    from mtx.documents.markup import Marked
+    from mtx.documents.translate import translate_segments
+
+    num_segments = 0
+    with file.open("rb") as source, open_output(output) as sink:
+        refuse_own_output(sink, output, source, None)
+        translator = load()
+
+        def translate(segments: list[Marked]) -> list[Marked]:
+            nonlocal num_segments
+            num_segments += len(segments)
+            results = list[Marked]()
+            with tqdm(desc="translating", total=len(segments), unit=" segments", disable=None) as bar:
+                for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
+                    some = segments[start : start + _SEGMENTS_AT_ONCE]
+                    results += translate_segments(translator, some)
+                    bar.update(len(some))
+            return results
+
+        sink.write(translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
+    logger.info("%s: %s translated", file, counted(num_segments, "segment"))
 
 
 def _check_n_best(n_best: int, translator: "TextTranslator") -> None:

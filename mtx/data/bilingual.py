@@ -19,12 +19,13 @@ from langcodes.tag_parser import LanguageTagError
 
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.languages import code_of, tag_of
-from mtx.errors import DataError
+from mtx.errors import DataError, UsageError
 from mtx.files.text_files import printable
 from mtx.files.xml_stream import XmlHandler, read_xml
 
 BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
+PLAIN_NAMES = ("src", "tgt")  # the names of languages where none are given
 UNKNOWN = ""  # the language of a side that the file does not name
 _SAMPLE_UNITS = 10_000
 _MOST_PAIRS = 1000  # of one unit
@@ -118,6 +119,18 @@ def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
         raise DataError(f"{path}: which languages? It has {listed}", "data.src=CODE data.tgt=CODE says which two")
     src, tgt = codes
     return src, tgt
+
+
+def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, str]) -> None:
+    """Refuse a document in other languages than those of a model, as far as both name them.
+
+    Raises:
+        UsageError: if one of them is another; the message has all four.
+    """
+    for name, language in zip(named, languages, strict=True):
+        if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
+            shown, own = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
+            raise UsageError(f"{path}: is {shown}, the model translates {own}")
 
 
 def one_line(text: str) -> str:

@@ -5,7 +5,7 @@ goes with the first form and the plural with the last. PO names the target langu
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,12 +24,37 @@ _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f",
 
 
 @dataclass
-class _Entry:
-    """A message: the texts by keyword, and whether it is only a proposal."""
+class Message:
+    """A message of a catalogue.
+
+    Attributes:
+        line: that of its first keyword; lines count from 1.
+        texts: the text of each keyword: msgid, msgstr[0] and the like.
+        lines: the first and the last line of each keyword.
+        flags_line: the line of its flags, such as `#, fuzzy`; None without one.
+        is_fuzzy: whether its translation is only a proposal.
+    """
 
     line: int = 0
+    texts: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, tuple[int, int]] = field(default_factory=dict)
+    flags_line: int | None = None
     is_fuzzy: bool = False
-    texts: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it is the catalogue's header, the message without a source."""
+        return self.texts.get("msgid") == "" and "msgctxt" not in self.texts
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of the catalogue by its header; UNKNOWN for one that it does not name."""
+        return self.field("X-Source-Language") or UNKNOWN, self.field("Language") or UNKNOWN
+
+    def field(self, name: str) -> str:
+        """A field of the header; empty if it has none."""
+        match = re.search(rf"^{name}:(.*)$", self.texts.get("msgstr", ""), re.MULTILINE | re.IGNORECASE)
+        return match[1].strip() if match else ""
 
 
 def read_po(path: Path) -> Iterator[Unit]:
@@ -39,50 +64,62 @@ def read_po(path: Path) -> Iterator[Unit]:
         DataError: if a line is no PO, or the text is not in UTF-8.
     """
     src_language = tgt_language = UNKNOWN
-    for entry in _entries(path):
-        texts = {key: _unescaped("".join(parts)) for key, parts in entry.texts.items()}
-        if texts.get("msgid") == "" and "msgctxt" not in texts:
-            fields = (line.partition(":") for line in texts.get("msgstr", "").split("\n"))
-            header = {name.strip(): value.strip() for name, _, value in fields}
-            src_language = header.get("X-Source-Language", UNKNOWN)
-            tgt_language = header.get("Language", UNKNOWN)
-            continue
-        forms = [] if entry.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
-        has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
-        for source, translations in {"msgid": forms[:1], "msgid_plural": forms[-1:]}.items():
-            if source in texts and not (has_one_form and source == "msgid"):
-                variants = [Variant(src_language, _text(texts[source]))]
-                variants += [Variant(tgt_language, _text(text)) for text in translations if text]
-                yield Unit(entry.line, variants)
-
-
-def _entries(path: Path) -> Iterator[_Entry]:
     with open_bytes(path) as file:
-        yield from _entries_of(path, decoded_lines(file, path, "strict"))
+        for message in messages(path, decoded_lines(file, path, "strict")):
+            if message.is_header:
+                src_language, tgt_language = message.languages
+                continue
+            texts = message.texts
+            forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
+            has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
+            for source, translations in {"msgid": forms[:1], "msgid_plural": forms[-1:]}.items():
+                if source in texts and not (has_one_form and source == "msgid"):
+                    variants = [Variant(src_language, _text(texts[source]))]
+                    variants += [Variant(tgt_language, _text(text)) for text in translations if text]
+                    yield Unit(message.line, variants)
 
 
-def _entries_of(path: Path, lines: Iterator[str]) -> Iterator[_Entry]:
-    entry, keyword, is_fuzzy, size = _Entry(), "", False, 0
+def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
+    """The messages of a catalogue's lines, its header too, without the obsolete ones; `path` is for messages.
+
+    Raises:
+        DataError: if a line is no PO.
+    """
+    message, keyword, flags_line, is_fuzzy, size = Message(), "", None, False, 0
+    parts = dict[str, list[str]]()  # the texts of the message, with their escapes
     for number, line in enumerate(lines, 1):
-        if line.startswith("#") or not line.strip():
-            is_fuzzy = (is_fuzzy or (line.startswith("#,") and "fuzzy" in line)) and not line.startswith("#~")
-        elif match := _KEYWORD.fullmatch(line.strip()):
+        content = line.strip()
+        if content.startswith("#,"):
+            flags_line, is_fuzzy = number, is_fuzzy or "fuzzy" in content
+        elif content.startswith("#~"):
+            flags_line, is_fuzzy = None, False  # of an obsolete message
+        elif not content or content.startswith("#"):
+            continue
+        elif match := _KEYWORD.fullmatch(content):
             keyword = match[1]
-            if keyword in entry.texts or (keyword in ("msgctxt", "msgid") and "msgid" in entry.texts):
-                yield entry
-                entry, size = _Entry(), 0
-            if not entry.texts:
-                entry.line, entry.is_fuzzy, is_fuzzy = number, is_fuzzy, False
-            entry.texts[keyword] = _STRING.findall(match[2])
-        elif keyword and _CONTINUED.fullmatch(line.strip()):
-            entry.texts[keyword] += _STRING.findall(line)
+            if keyword in parts or (keyword in ("msgctxt", "msgid") and "msgid" in parts):
+                yield _with_texts(message, parts)
+                message, parts, size = Message(), {}, 0
+            if not parts:
+                message.line, message.flags_line, message.is_fuzzy = number, flags_line, is_fuzzy
+                flags_line, is_fuzzy = None, False
+            parts[keyword] = _STRING.findall(match[2])
+            message.lines[keyword] = number, number
+        elif keyword and _CONTINUED.fullmatch(content):
+            parts[keyword] += _STRING.findall(content)
+            message.lines[keyword] = message.lines[keyword][0], number
         else:
             raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
         size += len(line)
         if size > MAX_TEXT:
-            raise DataError(f"{path}:{entry.line}: a message has more than {MAX_TEXT:,} characters")
-    if entry.texts:
-        yield entry
+            raise DataError(f"{path}:{message.line}: a message has more than {MAX_TEXT:,} characters")
+    if parts:
+        yield _with_texts(message, parts)
+
+
+def _with_texts(message: Message, parts: dict[str, list[str]]) -> Message:
+    message.texts = {keyword: _unescaped("".join(strings)) for keyword, strings in parts.items()}
+    return message
 
 
 def _unescaped(text: str) -> str:

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, check_number, penalty
-from mtx.decoding.text_translator import Splitter, TextTranslator
+from mtx.decoding.text_translator import Attention, Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
 from mtx.model_directory import description
@@ -160,6 +162,18 @@ class CTranslate2Translator(TextTranslator):
         hypotheses = [self._hypotheses(results[row], prefixes[row], limits[row]) for row in rows]
         self._score(sources, hypotheses)
         return [self._candidates(row_hypotheses) for row_hypotheses in hypotheses]
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        """See `TextTranslator.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
+        if not sources:
+            return []
+        results = self.runtime.translate_batch(
+            [self._text(source[:-1]) for source in sources], [self._text(target[:-1]) or None for target in targets],
+            beam_size=1, max_decoding_length=max(map(len, targets)), max_input_length=0, return_attention=True,
+            max_batch_size=self.batch_tokens, batch_type="tokens",
+        )  # fmt: skip
+        rows = (result.attention[0][: len(target) - 1] for result, target in zip(results, targets, strict=True))
+        return [np.array(row, np.float32).reshape(len(row), -1) for row in rows]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
         """See `mtx.decoding.memory_check.Engine`; each hypothesis has its own cache."""

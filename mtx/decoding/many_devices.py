@@ -16,7 +16,7 @@ import torch
 from mtx.data.workers import Worker
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import Candidate
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, first_line
 from mtx.model.device import keep_freed_memory
@@ -66,6 +66,10 @@ class ManyDevices(TextTranslator):
         except BaseException:
             _end(self._workers)
             raise
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        """See `TextTranslator.cross_attention`; on the first device alone."""
+        return self._own.cross_attention(sources, targets)
 
 
 def _received(worker: Worker) -> list[list[Candidate]]:

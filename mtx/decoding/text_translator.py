@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from mtx.data.cleaning import clean_text
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
@@ -23,6 +26,7 @@ logger = logging.getLogger(__name__)
 _FEW_SENTENCES = 64  # for fewer, starting threads takes longer than it saves
 
 Splitter = Callable[[str], list[str]]
+Attention = npt.NDArray[np.float32]  # [T, S]
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,14 @@ class TextTranslator(ABC):
         Args:
             sources: token ids, each ending in `</s>`, at most max_tokens.
             prefixes: for each source the target ids that its translations must begin with, without `</s>`.
+        """
+
+    @abstractmethod
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        """Returns for each pair of ids, both ending in `</s>`, from which source tokens each target token comes.
+
+        Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
+        `</s>` may be missing. The caller passes sources of at most max_tokens, and targets that the model can write.
         """
 
     def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:

@@ -21,7 +21,7 @@ from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueu
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs
-from mtx.decoding.text_translator import Splitter, TextTranslator, check_lengths, require_lines
+from mtx.decoding.text_translator import Attention, Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
 from mtx.model.device import attention_kernel, available_bytes, expand_segments, find_device, num_threads
 from mtx.model.inference import IncrementalModel
@@ -33,6 +33,7 @@ from mtx.run.contents import model_directory
 Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
+_MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _BATCH_TOKENS = 4096  # by default; on CUDA `_CUDA_BATCH_TOKENS`, halved until it fits the memory
 _CUDA_BATCH_TOKENS, _LEAST_BATCH_TOKENS = 32_768, 256
 
@@ -207,6 +208,16 @@ class Translator(TextTranslator):
             check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.num_tgt_positions or sys.maxsize), "target")
         with self._lock, self._evaluating():
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        """See `TextTranslator.cross_attention`."""
+        found = list[Attention]()
+        with self._lock, self._evaluating():
+            for start in range(0, len(sources), _MAPS_AT_ONCE):
+                rows = slice(start, start + _MAPS_AT_ONCE)
+                maps = attention_maps(self.model, self.tokenizer, sources[rows], targets[rows])
+                found += [pair.cross[-1].mean(0) for pair in maps]
+        return found
 
     def _ids(self, lines: Sequence[str], is_target: bool) -> list[list[int]]:
         return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)

@@ -45,6 +45,12 @@ class XmlHandler(Protocol):
         """Text between tags, in one or more parts."""
 
 
+class XmlPlaceHandler(XmlHandler, Protocol):
+    """A handler that also asks at which character of the text it is: the first one of a tag."""
+
+    at: Callable[[], int]
+
+
 def read_xml(path: Path, handler: XmlHandler) -> Iterator[None]:
     """Call a handler with the content of a file, plain or gzip; yields after each part of the file.
 
@@ -71,6 +77,33 @@ def read_xml(path: Path, handler: XmlHandler) -> Iterator[None]:
             if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
                 raise _refused(path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
             yield
+
+
+def parse_text(path: Path, text: str, handler: "XmlPlaceHandler") -> None:
+    """Call a handler with the content of a text that is XML; `path` is for messages.
+
+    Raises:
+        DataError: see `read_xml`.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    parser = _parser(path, handler, "UTF-8")  # whatever its declaration says: the text was decoded by it
+    characters, last = 0, 0
+
+    def at() -> int:
+        nonlocal characters, last
+        index = parser.CurrentByteIndex
+        characters, last = characters + len(data[last:index].decode()), index
+        return characters
+
+    handler.at = at
+    for start in range(0, len(data), _CHUNK_BYTES):
+        chunk = data[start : start + _CHUNK_BYTES]
+        try:
+            parser.Parse(chunk, start + _CHUNK_BYTES >= len(data))
+        except expat.ExpatError as error:
+            raise _not_xml(path, error, chunk) from None
+        if handler.depth > MAX_DEPTH:
+            raise _refused(path, parser, f"elements are nested more than {MAX_DEPTH} deep")
 
 
 def _encoding(beginning: bytes) -> str | None:

@@ -1,0 +1,84 @@
+"""Replaces parts of a text and leaves every other byte as it is: the encoding, its byte order mark, and line ends."""
+
+import codecs
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mtx.errors import DataError
+from mtx.files.encodings import likely_encoding, wide_encoding
+
+_MARKS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+_MAX_SPACE = 200
+_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the bytes of a document become text and back: a codec of Python, and the byte order mark before the text."""
+
+    codec: str
+    mark: bytes = b""
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of a text; a character that the encoding lacks becomes a reference, as in XML and HTML."""
+        return self.mark + text.encode(self.codec, "xmlcharrefreplace")
+
+
+@dataclass(frozen=True, order=True)
+class Edit:
+    """What stands from one character to another becomes `text`; where both are equal, it is put in between."""
+
+    start: int
+    end: int
+    text: str
+
+
+def apply(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits, which do not overlap."""
+    parts, end = list[str](), 0
+    for edit in sorted(edits):
+        assert edit.start >= end
+        parts += [text[end : edit.start], edit.text]
+        end = edit.end
+    return "".join([*parts, text[end:]])
+
+
+def space_before(text: str, at: int) -> str:
+    """The white space before a character, such as the line break and the indentation of a tag."""
+    before = text[max(0, at - _MAX_SPACE) : at]
+    return before[len(before.rstrip()) :]
+
+
+def decode(path: Path, data: bytes) -> tuple[str, Encoding]:
+    """The text of a document, without a byte order mark, and how to encode it again.
+
+    Raises:
+        DataError: if it is not in UTF-8, UTF-16 or an encoding that it declares as XML, or would not be written again
+            as it was.
+    """
+    encoding = _encoding(data)
+    try:
+        text = data.removeprefix(encoding.mark).decode(encoding.codec)
+        if encoding.encode(text) == data:
+            return text, encoding
+        raise DataError(f"{path}: its encoding is not written again as it is ({encoding.codec})", "save it in UTF-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        guess = likely_encoding(data[max(0, error.start - 1000) : error.start + 1000])
+        perhaps = f", perhaps {guess}" if guess else ""
+        raise DataError(f"{path}:{line}: is not {encoding.codec.upper()}{perhaps}", "save it in UTF-8") from None
+    except (LookupError, ValueError):  # no codec has this name, or one that is no encoding of text
+        raise DataError(f"{path}: its encoding is not read ({encoding.codec})", "save it in UTF-8") from None
+
+
+def _encoding(data: bytes) -> Encoding:
+    for codec, mark in _MARKS.items():
+        if data.startswith(mark):
+            return Encoding(codec, mark)
+    if wide := wide_encoding(data[: 1 << 13]):
+        return Encoding(wide.lower())
+    declared = _DECLARED.match(data)
+    name = declared[1].decode().lower() if declared else "utf-8"
+    return Encoding("utf-8" if name.startswith("utf-16") else name)  # the declaration itself is in single bytes

@@ -1,0 +1,141 @@
+"""The content of an element of XML as text with tags, and back. Flow: raw XML -> `Marked` -> translation -> raw XML.
+
+The XML is known to be well-formed: `xml_stream` has read it.
+"""
+
+import re
+from collections.abc import Iterator
+from xml.sax.saxutils import escape, quoteattr
+
+from mtx.documents.markup import Marked, Tag, raw
+
+# A comment, CDATA, an instruction, or a tag: its slash, name, attributes, and the slash of an empty one
+TOKEN = re.compile(
+    r"<!--.*?-->|<!\[CDATA\[(?P<cdata>.*?)\]\]>|<\?.*?\?>"
+    r"|<(?P<close>/?)(?P<name>[^\s/>!?]++)(?P<attributes>(?:\"[^\"]*+\"|'[^']*+'|[^>\"'/]|/(?!>))*+)(?P<empty>/?)>",
+    re.DOTALL,
+)
+_ATTRIBUTE = re.compile(r"\s*+([^\s=]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)')")
+_REFERENCE = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(lt|gt|amp|quot|apos));")
+_NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+_LINE_BREAK = re.compile(r"[ \t]*[\r\n]\s*")
+# Elements whose content is code of another program: they are one tag with all that they hold
+_CODES = {"bpt": "open", "ept": "close", "it": "alone", "ph": "alone", "ut": "alone"}
+_ENDS = {"bx": "open", "ex": "close", "sc": "open", "ec": "close", "sm": "open", "em": "close"}
+_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])  # types of codes that stand for a line break
+_PROTECTED = frozenset(["protected", "x-sdl-deleted"])  # types of marks whose text is not translated
+
+
+def local_name(token: re.Match[str]) -> str:
+    """The name of a tag without its prefix; empty for what is no tag."""
+    return (token["name"] or "").rpartition(":")[2]
+
+
+def attributes_of(token: re.Match[str]) -> dict[str, str]:
+    """The attributes of a tag."""
+    return {match[1]: unescape(match[2] or match[3] or "") for match in _ATTRIBUTE.finditer(token["attributes"] or "")}
+
+
+def with_attribute(tag: str, name: str, value: str, after: str = "") -> str:
+    """An opening tag with an attribute of this value: in its place, or behind the attribute `after` or all others."""
+    token = TOKEN.match(tag)
+    assert token is not None
+    start, at = token.start("attributes"), token.end("attributes")
+    for match in _ATTRIBUTE.finditer(token["attributes"]):
+        if match[1] == name:
+            quoted = start + match.start(2 if match[2] is not None else 3) - 1
+            return tag[:quoted] + quoteattr(value) + tag[start + match.end() :]
+        if match[1] == after:
+            at = start + match.end()
+    before = tag[:at] if at < token.end("attributes") else tag[:at].rstrip()
+    return f"{before} {name}={quoteattr(value)}{tag[at:]}"
+
+
+def unescape(text: str) -> str:
+    """Text of XML without its references."""
+    return _REFERENCE.sub(_character, text) if "&" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    return _NAMED[match[3]] if match[3] else chr(int(match[1] or match[2], 10 if match[1] else 16))
+
+
+def parse(content: str, keeps_lines: bool = False) -> Marked:
+    """The text and tags of raw XML: codes with what they hold, the parts of pairs, and tags that stand alone.
+
+    Args:
+        keeps_lines: line breaks are tags, as the element says xml:space="preserve"; else they are white space.
+    """
+    parts = list(_parts(content))
+    return list(with_lines(parts)) if keeps_lines else parts
+
+
+def with_lines(parts: Marked) -> Iterator[str | Tag]:
+    """The parts of a segment, whose line breaks between words are tags."""
+    texts = [number for number, part in enumerate(parts) if isinstance(part, str) and part.strip()]
+    for number, part in enumerate(parts):
+        if isinstance(part, Tag):
+            yield part
+            continue
+        begin = 0 if texts and texts[0] < number else len(part) - len(part.lstrip())
+        end = len(part) if texts and texts[-1] > number else len(part.rstrip())
+        at = 0
+        for match in _LINE_BREAK.finditer(part, begin, max(begin, end)):
+            yield part[at : match.start()]
+            yield Tag(match[0], is_break=True)
+            at = match.end()
+        yield part[at:]
+
+
+def _parts(content: str) -> Iterator[str | Tag]:
+    at, number, open_pairs = 0, 0, list[str]()
+    while match := TOKEN.search(content, at):
+        if match.start() > at:
+            yield unescape(content[at : match.start()])
+        start, at = match.start(), match.end()
+        name = local_name(match)
+        if match["cdata"] is not None:
+            yield match["cdata"]
+        elif not name:
+            yield Tag(match[0])
+        elif match["close"]:
+            yield Tag(match[0], "close", open_pairs.pop(), is_element=True)
+        else:
+            attributes = attributes_of(match)
+            is_whole = name in _CODES or (name == "mrk" and _is_protected(attributes))
+            if is_whole and not match["empty"]:
+                at = end_of(content, match)
+            if is_whole or name in _ENDS or match["empty"]:
+                yield _code(content[start:at], name, attributes)
+            else:
+                number += 1
+                open_pairs.append(f"element {number}")
+                yield Tag(match[0], "open", open_pairs[-1], is_element=True)
+    if at < len(content):
+        yield unescape(content[at:])
+
+
+def _is_protected(attributes: dict[str, str]) -> bool:
+    return attributes.get("translate") == "no" or attributes.get("mtype") in _PROTECTED
+
+
+def _code(raw_code: str, name: str, attributes: dict[str, str]) -> Tag:
+    kind = _CODES.get(name) or _ENDS.get(name, "alone")
+    is_break = not _BREAKS.isdisjoint(attributes.get(key) for key in ("type", "ctype", "subType"))
+    pair = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
+    return Tag(raw_code, kind, None if kind == "alone" else f"code {pair}", is_break)  # type: ignore[arg-type]
+
+
+def end_of(content: str, opening: re.Match[str]) -> int:
+    """Where an element ends that may hold others of its name."""
+    depth, at = 1, opening.end()
+    while depth and (match := TOKEN.search(content, at)):
+        if match["name"] == opening["name"] and not match["empty"]:
+            depth += -1 if match["close"] else 1
+        at = match.end()
+    return at
+
+
+def written(marked: Marked) -> str:
+    """Text and tags as raw XML."""
+    return raw(marked, escape)

@@ -1,0 +1,200 @@
+"""A text in Markdown as a document: headings, paragraphs, items and cells. See `documents.xliff`.
+
+Emphasis and links are tags of a sentence; code, addresses, HTML and front matter stay. The lines of a paragraph become
+one line. markdown-it-py finds the blocks, by their lines, and what is inside of them; where each part stands in the
+text is noted by its rules here.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from mtx.documents.edits import Edit
+from mtx.documents.markup import Marked, Tag, bare, element_tag, raw
+
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
+# Text that is no text to translate: addresses, footnotes, and the box of a task at the beginning
+_KEPT = re.compile(r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?|\A\[[ xX]\](?=\s)")
+_SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
+Parse = Callable[[str], list[Token]]
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass
+class _Span:
+    """A part of the text that is translated: a paragraph, a heading or a cell.
+
+    Attributes:
+        start, end: from where to where it goes in the document.
+        prefix: what stands before each line but the first, such as `> `.
+    """
+
+    start: int
+    end: int
+    prefix: str
+    is_cell: bool
+    segment: Marked
+
+
+def read(text: str) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
+    """The segments of a text, and what makes the edits from their translations."""
+    parse = _parser()
+    spans = [span for span in _spans(parse, text) if _LETTER.search(bare(span.segment)[0])]
+
+    def write(translations: Sequence[Marked]) -> list[Edit]:
+        return [
+            Edit(span.start, span.end, _written(parse, span, translation))
+            for span, translation in zip(spans, translations, strict=True)
+        ]
+
+    return [span.segment for span in spans], write
+
+
+def _spans(parse: Parse, text: str) -> list[_Span]:
+    front = _FRONT_MATTER.match(text)
+    at = front.end() if front else 0
+    lines = re.sub(r"\r(?!\n)", " ", text[at:]).split("\n")
+    starts = [at, *accumulate((len(line) + 1 for line in lines), initial=at)][1:]
+    found, row, column = list[_Span](), -1, 0
+    tokens = parse("\n".join(lines))
+    for opening, token in zip(tokens, tokens[1:], strict=False):
+        if token.type != "inline" or not token.map or token.content.lstrip().startswith("$$"):
+            continue
+        is_cell = opening.type in ("th_open", "td_open")
+        first = token.map[0]
+        column, row = (column if is_cell and row == first else 0), first
+        parts = token.content.split("\n")
+        places = [
+            _place(lines[first + number], part, is_cell, column * (number == 0)) for number, part in enumerate(parts)
+        ]
+        if not token.content or None in places:
+            continue  # a tab in the indentation, of which a part belongs to the text
+        (begin, column), (last_begin, end) = places[0] or (0, 0), places[-1] or (0, 0)
+        prefix = lines[first + len(parts) - 1][:last_begin] if len(parts) > 1 else ""
+        span = starts[first] + begin, starts[first + len(parts) - 1] + end
+        found.append(_Span(*span, prefix, is_cell, _marked(token, prefix)))
+    return found
+
+
+def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] | None:
+    """From where to where a part of a text goes in its line; None if it is not there."""
+    text = part.strip().replace("|", r"\|") if is_cell else part.strip()
+    begin = line.find(text, start)
+    if begin < 0 and is_cell:
+        text, begin = part.strip(), line.find(part.strip(), start)
+    return (begin, begin + len(text)) if begin >= 0 else None
+
+
+def _marked(token: Token, prefix: str = "") -> Marked:
+    """The text and tags of what is inside a block."""
+    content, parts, at = token.content, Marked(), 0
+    for child in token.children or []:
+        if "span" not in child.meta:
+            continue
+        start, end = child.meta["span"]
+        if child.type == "text" or start < at:
+            continue  # a mark that marks nothing, or inside of another tag
+        if child.type == "text_special":
+            parts += [*_kept(content[at:start]), child.content]
+            at = end
+            continue
+        if child.type == "strong_open":
+            start -= 1
+        elif child.type == "strong_close":
+            end += 1
+        elif child.type in ("hardbreak", "softbreak"):
+            start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
+        if child.type != "softbreak":
+            parts += [*_kept(content[at:start]), _tag(child, content[start:end], prefix)]
+            at = end
+    return [part for part in [*parts, *_kept(content[at:])] if part != ""]
+
+
+def _tag(token: Token, content: str, prefix: str) -> Tag:
+    if token.type == "hardbreak":
+        return Tag(content.rstrip(" ") + prefix if content.endswith("\n") else content, is_break=True)
+    if token.type == "html_inline":
+        return element_tag(content)
+    if token.type.endswith("_open") and token.markup != "autolink":
+        return Tag(content, "open", token.tag)
+    return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
+
+
+def _kept(text: str) -> Marked:
+    parts, at = Marked(), 0
+    for match in _KEPT.finditer(text):
+        parts += [text[at : match.start()], Tag(match[0])]
+        at = match.end()
+    return [*parts, text[at:]]
+
+
+def _written(parse: Parse, span: _Span, translation: Marked) -> str:
+    """A translation as Markdown; characters that would be marks are escaped."""
+    text = raw(translation)
+    if not _is_read_as(parse, text, translation):
+        text = raw(translation, lambda part: _SPECIAL.sub(r"\\\1", part))
+        begins_with_text = isinstance(next(filter(None, translation), None), str)
+        if not span.is_cell and begins_with_text and not _is_read_as(parse, text, translation):
+            text = re.sub(r"^(\d*+)(?=[!-/:-@\[\]-`{-~])", r"\1\\", text)  # it begins as an item or the like does
+    return re.sub(r"(?<!\\)\|", r"\|", text) if span.is_cell else text
+
+
+def _is_read_as(parse: Parse, text: str, translation: Marked) -> bool:
+    """Whether a text is a paragraph with these words and tags."""
+    tokens = parse(re.sub(r"\n[ \t>]*", "\n", text))
+    if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
+        return False
+    return _texts_and_kinds(_marked(tokens[1])) == _texts_and_kinds(translation)
+
+
+def _texts_and_kinds(marked: Marked) -> list[str]:
+    """The words, and the kind of each tag, in their order."""
+    text = "".join(part if isinstance(part, str) else f" \0{part.kind}{part.pair} " for part in marked)
+    return text.split()
+
+
+def _parser() -> Parse:
+    """A parser whose tokens inside of blocks know from where to where they go (`meta["span"]`).
+
+    It remembers the addresses that a text defines for its links, for the texts that follow.
+    """
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
+    ruler = parser.inline.ruler
+    for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
+        ruler.at(name, _noted(name, rule))
+    return partial(parser.parse, env={})
+
+
+def _noted(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
+    """A rule that also notes the spans of the tokens that it makes."""
+
+    def noted(state: StateInline, silent: bool) -> bool:
+        start, first = state.pos, len(state.tokens)
+        is_after_text = bool(state.pending)
+        if not rule(state, silent):
+            return False
+        if silent or name == "text":
+            return True
+        new = state.tokens[first:]
+        if name in ("emphasis", "strikethrough"):
+            at = start
+            for token in new[is_after_text:]:
+                token.meta["span"] = at, at + len(token.content)
+                at += len(token.content)
+        elif name == "link":
+            label_end = state.md.helpers.parseLinkLabel(state, start, True)
+            opening = next(token for token in new if token.type == "link_open")
+            opening.meta["span"], new[-1].meta["span"] = (start, start + 1), (label_end, state.pos)
+        else:
+            for token in new:
+                if token.type != "text":
+                    token.meta["span"] = start, state.pos
+        return True
+
+    return noted

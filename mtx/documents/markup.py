@@ -1,0 +1,322 @@
+"""Text with markup inside: taken out before a sentence is translated, and put back at the words that it belongs to.
+
+Every tag that went in comes out once, pairs well nested. Where a tag goes follows from the alignment of the words,
+which the model's cross attention gives. Flow: `Marked` -> `bare` -> translation -> `put_back` -> `Marked`.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+_SPACES = re.compile(r"\s+")
+_EMPTY = frozenset(["br", "img", "input", "wbr", "hr"])  # elements without an end
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag inside a sentence.
+
+    Attributes:
+        raw: the tag as the document writes it, with what belongs to it and is no text.
+        pair: what an opening and its closing tag have in common; None for a tag that stands alone.
+        is_break: whether it stands for a line break, so that the words on both sides are two.
+        is_element: whether it is an XML element, whose pairs are nested; pairs of other tags may overlap.
+    """
+
+    raw: str
+    kind: Literal["open", "close", "alone"] = "alone"
+    pair: str | None = None
+    is_break: bool = False
+    is_element: bool = False
+
+
+def element_tag(markup: str) -> Tag:
+    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone."""
+    name = re.match(r"<(/?)(\w+)", markup)
+    if name is None or markup.endswith("/>") or name[2].lower() in _EMPTY:
+        return Tag(markup, is_break=name is not None and name[2].lower() == "br")
+    return Tag(markup, "close" if name[1] else "open", name[2].lower())
+
+
+Marked = list[str | Tag]  # the text and the tags of a segment, in their order
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A tag at a character of the bare text, and whether there was a space before and after it."""
+
+    tag: Tag
+    at: int
+    space_before: bool = False
+    space_after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A part of a translation, from `start` to `end`, and the character of the source that it translates."""
+
+    start: int
+    end: int
+    src: float
+
+
+@dataclass
+class _Node:
+    """A pair of tags, or one that stands alone, and what it encloses; the root has no tags."""
+
+    tags: tuple[Placed, ...]
+    children: list["_Node"] = field(default_factory=list)
+
+    @property
+    def is_pair(self) -> bool:
+        return len(self.tags) == 2
+
+
+def bare(marked: Marked) -> tuple[str, list[Placed]]:
+    """The text without its tags, and the tags with their places; runs of white space become one space."""
+    text, tags, following = "", list[Placed](), _followed_by_space(marked)
+    for part, is_followed in zip(marked, following, strict=True):
+        if isinstance(part, str):
+            added = _SPACES.sub(" ", part)
+            text += added.removeprefix(" ") if text.endswith(" ") or not text else added
+            continue
+        before = text.endswith(" ") or not text
+        tags.append(Placed(part, len(text), before, is_followed))
+        if part.is_break and text and not before:
+            text += " "
+    bound = len(text.rstrip())
+    return text[:bound], [Placed(t.tag, min(t.at, bound), t.space_before, t.space_after) for t in tags]
+
+
+def _followed_by_space(marked: Marked) -> list[bool]:
+    """For each part whether the next text begins with white space, or there is none."""
+    found, is_space = list[bool](), True
+    for part in reversed(marked):
+        found.append(is_space)
+        if isinstance(part, str) and part:
+            is_space = part[0].isspace()
+    return found[::-1]
+
+
+def with_edges(source: Marked, translation: Marked) -> Marked:
+    """A translation with the white space that its source had at both ends."""
+    text = "".join(part if isinstance(part, str) else "\0" for part in source)
+    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
+    return [part for part in (before, *translation, after) if part != ""]
+
+
+def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
+    """Text and tags as the document writes them; `escape` is for the text."""
+    return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
+
+
+def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) -> Marked:
+    """A translation with the tags of its source.
+
+    Args:
+        src, tgt: the bare text of both sides.
+        links: the parts of the translation, in its order; where there are none, tags are placed in proportion.
+    """
+    if not tags:
+        return [tgt]
+    units = _units(tgt, links) or in_proportion(src, tgt)
+    result, end = Marked(), 0
+    for at, tag in _place(_tree(tags), units, src, tgt):
+        result += [tgt[end:at], Tag(tag)]
+        end = at
+    return [part for part in [*result, tgt[end:]] if part != ""]
+
+
+def in_proportion(src: str, tgt: str) -> list[Link]:
+    """Links each word of a translation to the same place in the source, where nothing better is known."""
+    return [Link(m.start(), m.end(), m.start() * len(src) / len(tgt)) for m in re.finditer(r"\S+", tgt)]
+
+
+def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
+    """The links, joined where a cut between two would divide a word; without the space around them."""
+    units = list[Link]()
+    for link in links:
+        text = tgt[link.start : link.end]
+        start, end = link.start + len(text) - len(text.lstrip()), link.end - len(text) + len(text.rstrip())
+        if start >= end:
+            continue
+        if units and units[-1].end == start and _is_in_word(tgt, start):
+            units[-1] = Link(units[-1].start, end, units[-1].src)  # the first piece decides for the word
+        else:
+            units.append(Link(start, end, link.src))
+    return units
+
+
+def _is_in_word(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    return before.isalnum() and after.isalnum() and not (_is_ideograph(before) or _is_ideograph(after))
+
+
+def _is_ideograph(character: str) -> bool:
+    return "\u2e80" <= character < "\ua000" or "\uf900" <= character < "\ufb00" or character >= "\U00020000"
+
+
+def _tree(tags: Sequence[Placed]) -> _Node:
+    """The pairs of tags with what they enclose; a tag without a partner stands alone."""
+    partners = _partners(tags)
+    root = _Node(())
+    stack = [root]
+    for number, at in _nested(tags, partners):
+        placed = replace(tags[number], at=at)
+        partner = partners.get(number)
+        if partner is None:
+            stack[-1].children.append(_Node((placed,)))
+        elif partner > number:
+            stack.append(_Node((placed,)))
+        else:
+            node = stack.pop()
+            node.tags += (placed,)
+            stack[-1].children.append(node)
+    return root
+
+
+def _partners(tags: Sequence[Placed]) -> dict[int, int]:
+    """The other tag of each one that has one, both by their numbers."""
+    partners, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
+    for number, tag in enumerate(placed.tag for placed in tags):
+        if tag.kind == "open":
+            open_tags[tag.pair].append(number)
+        elif tag.kind == "close" and open_tags[tag.pair]:
+            partner = open_tags[tag.pair].pop()
+            partners[number], partners[partner] = partner, number
+    return partners
+
+
+def _nested(tags: Sequence[Placed], partners: dict[int, int]) -> list[tuple[int, int]]:
+    """The tags, by their numbers, with their characters, in an order in which all pairs are nested.
+
+    Where a pair overlaps another, it grows until it encloses that one: its end moves behind what is open inside of it,
+    or, at the end of an element, the pairs that began inside of that begin before it.
+    """
+    order, open_pairs, ended = list[tuple[int, int]](), list[int](), set[int]()
+    for number, placed in enumerate(tags):
+        partner = partners.get(number)
+        if partner is None or partner > number:
+            order.append((number, placed.at))
+            open_pairs += [number] * (partner is not None)
+            continue
+        if placed.tag.is_element:
+            own = open_pairs.index(partner)
+            inside = set(open_pairs[own + 1 :])
+            open_pairs = [*open_pairs[:own], *open_pairs[own + 1 :], partner]
+            if inside:
+                begin = next(index for index, (other, _) in enumerate(order) if other == partner)
+                moved = [(other, order[begin][1]) for other, _ in order if other in inside]
+                order = [*order[:begin], *moved, *(pair for pair in order[begin:] if pair[0] not in inside)]
+        ended.add(partner)
+        while open_pairs and open_pairs[-1] in ended:
+            order.append((partners[open_pairs.pop()], placed.at))
+    return order
+
+
+def _place(root: _Node, units: Sequence[Link], src: str, tgt: str) -> list[tuple[int, str]]:
+    """The tags, each with its character of the translation, in the order of the result."""
+    result = list[tuple[int, str]]()
+    stack = [_Open(root, units, (0, len(tgt)), src, tgt)]
+    while stack:
+        top = stack[-1]
+        if not top.children:
+            stack.pop()
+            if top.node.is_pair:
+                result.append((top.bounds[1], top.node.tags[1].tag.raw))
+            continue
+        start, stop, _, child = top.children.pop()
+        start, stop = max(start, top.end), max(stop, top.end)
+        top.end = stop
+        if child.is_pair:
+            result.append((start, child.tags[0].tag.raw))
+            inside = [unit for unit in top.units if start <= unit.start and unit.end <= stop]
+            stack.append(_Open(child, inside, (start, stop), src, tgt))
+        else:
+            result.append((start, _spaced(child.tags[0], src, tgt, start)))
+    return result
+
+
+class _Open:
+    """A node whose tags are being placed.
+
+    Attributes:
+        units, bounds: the part of the translation that it encloses.
+        children: from where to where each child goes that has not been placed; the next one is the last.
+        end: up to where the translation has tags.
+    """
+
+    def __init__(self, node: _Node, units: Sequence[Link], bounds: tuple[int, int], src: str, tgt: str):
+        self.node, self.units, self.bounds, self.end = node, units, bounds, bounds[0]
+        spans = [(*_span(child, units, bounds, src, tgt), order, child) for order, child in enumerate(node.children)]
+        self.children = sorted(spans, key=lambda span: span[:3], reverse=True)
+
+
+def _span(node: _Node, units: Sequence[Link], bounds: tuple[int, int], src: str, tgt: str) -> tuple[int, int]:
+    """From where to where a node encloses the translation: the run of units with the most that it enclosed in `src`."""
+    first, last = node.tags[0], node.tags[-1]
+    if not node.is_pair or first.at == last.at:
+        at = _point(first, units, bounds, src, tgt)
+        return at, at
+    if first.at == 0 and last.at == len(src):
+        return bounds
+    best: tuple[int, int] | None = None
+    best_sum = start = total = 0
+    for number, unit in enumerate(units):
+        if total <= 0:
+            start, total = number, 0
+        total += _weight(unit, first.at, last.at, src, tgt)
+        if total > best_sum:
+            best, best_sum = (units[start].start, unit.end), total
+    if best is None and units:  # no unit translates what it encloses: the nearest one takes its place
+        nearest = min(units, key=lambda unit: _distance(unit, (first.at + last.at) / 2, bounds, src))
+        best = nearest.start, nearest.end
+    return best or (bounds[0], bounds[0])
+
+
+def _weight(unit: Link, start: int, end: int, src: str, tgt: str) -> int:
+    """1 if a unit translates what stands from `start` to `end`, else -1; 0 for punctuation, of which it is unclear."""
+    is_inside, text = start <= unit.src < end, tgt[unit.start : unit.end]
+    if any(map(str.isalnum, text)):
+        return 1 if is_inside else -1
+    return int(is_inside and text in src[start:end])
+
+
+def _point(placed: Placed, units: Sequence[Link], bounds: tuple[int, int], src: str, tgt: str) -> int:
+    """The character of the translation for a tag that encloses nothing: beside the word that it stood beside."""
+    if placed.at == 0 or not units:
+        return bounds[0]
+    if placed.at >= len(src):
+        return bounds[1]
+    is_before = placed.space_before and not placed.space_after  # of what follows, such as `x` in "see `x`."
+    mark = src[placed.at : placed.at + 1] if is_before else src[placed.at - 1 : placed.at]
+    same = [] if mark.isalnum() or mark.isspace() else [u for u in units if tgt[u.start : u.end].strip() == mark]
+
+    def distance(unit: Link) -> tuple[float, float]:
+        return _distance(unit, placed.at, bounds, src)
+
+    if same:
+        nearest = min(same, key=distance)
+        return nearest.start if is_before else nearest.end
+    units = [unit for unit in units if any(map(str.isalnum, tgt[unit.start : unit.end]))] or units
+    after = [unit for unit in units if unit.src >= placed.at]
+    before = [unit for unit in units if unit.src < placed.at]
+    if after and (not before or is_before):
+        return min(after, key=distance).start
+    return min(before, key=distance).end
+
+
+def _distance(unit: Link, at: float, bounds: tuple[int, int], src: str) -> tuple[float, float]:
+    """How far the source of a unit is from a character, and the unit itself from the same place in the sentence."""
+    expected = bounds[0] + at / len(src) * (bounds[1] - bounds[0])
+    return abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)
+
+
+def _spaced(placed: Placed, src: str, tgt: str, at: int) -> str:
+    """A tag that stands alone, with the spaces that it had around it where the translation has none."""
+    needs_before = placed.space_before and placed.at > 0 and at > 0 and not tgt[at - 1].isspace()
+    needs_before = needs_before and (at < len(tgt) or placed.at >= len(src))
+    needs_after = placed.space_after and 0 < at < len(tgt) and tgt[at].isalnum()
+    return f"{' ' * needs_before}{placed.tag.raw}{' ' * needs_after}"

@@ -1,0 +1,88 @@
+"""A catalogue of messages as a document: empty translations are filled in, and marked fuzzy, PO's word for unsure.
+
+Placeholders such as %s and {0} are tags, so each comes out once. Flow: see `documents.xliff`.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from mtx.data.bilingual import require_languages
+from mtx.data.po import Message, messages
+from mtx.documents.edits import Edit
+from mtx.documents.inline import with_lines
+from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_edges
+from mtx.errors import DataError
+
+# The formats of C, Python, Ruby, Perl, JavaScript and the shell, and markup
+_PLACEHOLDER = re.compile(
+    r"%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
+    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%]?\{[^{}\s]{0,100}\}|%\d{1,2}(?!\w)|</?[a-zA-Z][^<>]{0,1000}>"
+)
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+_CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
+_UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
+
+
+def read(
+    path: Path, text: str, languages: tuple[str, str], overwrite: bool
+) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
+    """The messages to translate, and what makes the edits from their translations; see `documents.xliff.read`."""
+    todo = list[tuple[Message, str, Marked]]()  # the message, the keyword of a translation, and its source
+    for message in messages(path, text.split("\n")):
+        if message.is_header:
+            require_languages(path, message.languages, languages)
+            _require_utf_8(path, message)
+            continue
+        forms = [key for key in message.texts if key.startswith("msgstr")]
+        for key in forms:
+            is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
+            source = _marked(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
+            if (overwrite or not message.texts[key]) and bare(source)[0]:
+                todo.append((message, key, source))
+
+    def write(translations: Sequence[Marked]) -> list[Edit]:
+        lines, edits, flagged = _lines(text), list[Edit](), set[int]()
+        line_end = "\r\n" if "\r\n" in text else "\n"
+        for (message, key, source), translation in zip(todo, translations, strict=True):
+            new = raw(with_edges(source, translation))
+            first, last = message.lines[key]
+            edits.append(Edit(lines[first][0], lines[last][1], f'{key} "{new.translate(_ESCAPED)}"'))
+            if message.is_fuzzy or message.line in flagged:
+                continue
+            flagged.add(message.line)
+            if message.flags_line is not None:
+                end = lines[message.flags_line][1]
+                edits.append(Edit(end, end, ", fuzzy"))
+            else:
+                start = lines[message.line][0]
+                edits.append(Edit(start, start, f"#, fuzzy{line_end}"))
+        return edits
+
+    return [source for *_, source in todo], write
+
+
+def _require_utf_8(path: Path, header: Message) -> None:
+    charset = _CHARSET.search(header.field("Content-Type"))
+    if charset and charset[1].lower() not in _UTF_8:
+        raise DataError(f"{path}: its header says charset={charset[1]}", "msgconv --to-code=UTF-8 makes it UTF-8")
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """From where to where each line goes, without its white space at the end, by its number from 1."""
+    spans, at = [(0, 0)], 0
+    for line in text.split("\n"):
+        spans.append((at, at + len(line.rstrip())))
+        at += len(line) + 1
+    return spans
+
+
+def _marked(text: str) -> Marked:
+    """A message as text and tags: placeholders, markup, and line breaks inside of it."""
+    parts, at = Marked(), 0
+    for match in _PLACEHOLDER.finditer(text):
+        parts.append(text[at : match.start()])
+        parts.append(element_tag(match[0]) if match[0].startswith("<") else Tag(match[0]))
+        at = match.end()
+    return [part for part in with_lines([*parts, text[at:]]) if part != ""]

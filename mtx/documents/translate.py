@@ -1,0 +1,102 @@
+"""Translates segments with tags inside: bare, with the tags put back by cross attention. See `markup`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtx.data.sentence_splitter import joined_sentences
+from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.documents.markup import Link, Marked, bare, in_proportion, put_back
+
+_BYTE = "<0x"  # begins the names of the pieces that stand for a byte
+_UNKNOWN = "<unk>"  # stands for a character
+
+
+@dataclass
+class _Sentence:
+    """A sentence of a segment: where it begins in the segment's bare text, and in that of the translation."""
+
+    text: str
+    src_start: int
+    translation: str = ""
+    tgt_start: int = 0
+
+
+def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -> list[Marked]:
+    """Returns the translations of some segments, each with all tags of its source. A segment without text stays."""
+    texts = [bare(segment) for segment in segments]
+    sentences = [_sentences(translator, text) for text, _ in texts]
+    flat = [sentence for some in sentences for sentence in some]
+    for sentence, hypotheses in zip(flat, translator.hypotheses([s.text for s in flat]), strict=True):
+        sentence.translation = hypotheses[0].text
+    aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
+    links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}
+    results = []
+    for segment, (text, tags), some in zip(segments, texts, sentences, strict=True):
+        translation = _join(some)
+        found = [_moved(link, s) for s in some for link in links.get(id(s), [])]
+        results.append(put_back(tags, text, translation, found) if text else list(segment))
+    return results
+
+
+def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:
+    sentences, start = [], 0
+    for sentence in translator.splitter(text) if translator.splitter and text else [text] if text else []:
+        start = max(start, text.find(sentence, start))
+        sentences.append(_Sentence(sentence, start))
+        start += len(sentence)
+    return sentences
+
+
+def _join(sentences: Sequence[_Sentence]) -> str:
+    """The translation of a segment; notes where in it each sentence begins."""
+    text = ""
+    for sentence in sentences:
+        text = joined_sentences([text, sentence.translation])
+        sentence.tgt_start = len(text) - len(sentence.translation)
+    return text
+
+
+def _moved(link: Link, sentence: _Sentence) -> Link:
+    start = sentence.tgt_start
+    return Link(start + link.start, start + link.end, sentence.src_start + link.src)
+
+
+def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[list[Link]]:
+    """The links of each sentence; in proportion for one that is too long for the model to look at as a whole."""
+    tokenizer, limit = translator.tokenizer, translator.max_tokens
+    src = tokenizer.encode([sentence.text for sentence in sentences])
+    tgt = tokenizer.encode([sentence.translation for sentence in sentences], target=True)
+    most = min(limit, translator.num_tgt_positions or limit)
+    rows = [row for row in range(len(src)) if len(src[row]) <= limit and 1 < len(tgt[row]) <= most]
+    attention = translator.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
+    links = [in_proportion(sentence.text, sentence.translation) for sentence in sentences]
+    for row, weights in zip(rows, attention, strict=True):
+        src_ends = _ends(tokenizer.pieces(src[row]), sentences[row].text)
+        links[row] = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentences[row].translation))
+    return links
+
+
+def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
+    """Links each piece of the translation to the middle of the source piece that it attends to most."""
+    links, start = [], 0.0
+    for row, end in zip(attention, tgt_ends[:-1], strict=False):  # without `</s>`
+        column = int(row[: len(src_ends) - 1].argmax())
+        before = src_ends[column - 1] if column else 0.0
+        if round(end) > round(start):
+            links.append(Link(round(start), round(end), (before + src_ends[column]) / 2))
+        start = end
+    return links
+
+
+def _ends(pieces: Sequence[str], text: str) -> list[float]:
+    """Where each piece ends in a text, in characters, also if normalisation has changed its length."""
+    ends, data = list[int](), b""
+    for piece in pieces:
+        is_byte = piece.startswith(_BYTE) and len(piece) == len("<0x00>")
+        piece = "?" if piece == _UNKNOWN else piece.replace("▁", " ")
+        data += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
+        ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
+    if ends:
+        ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` is no text
+    scale = len(text) / ends[-1] if ends and ends[-1] > 0 else 1.0
+    return [max(0, end) * scale for end in ends]

@@ -1,0 +1,247 @@
+"""Documents come out with translated text, and are the same otherwise; other programs read them."""
+
+import gzip
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mtx.documents.document import kind_of_document, translate_document
+from mtx.documents.markup import Marked
+from mtx.errors import DataError, UsageError
+from tests.unit.data.test_po import CATALOGUE
+from tests.unit.data.test_tmx import MEMORY
+from tests.unit.data.test_xliff import VERSION_1, VERSION_2
+
+STATE = ' state="needs-review-translation"'
+
+
+def shout(segments: list[Marked]) -> list[Marked]:
+    """The translation of these tests: capital letters, single spaces, none at the ends. Tags stay where they are."""
+    return [_shouted(segment) for segment in segments]
+
+
+def _shouted(segment: Marked) -> Marked:
+    whole = "".join(part if isinstance(part, str) else "\ue000" for part in segment)
+    first, *texts = re.sub(r"\s+", " ", whole).strip().upper().split("\ue000")
+    tags = (part for part in segment if not isinstance(part, str))
+    return [first, *(part for pair in zip(tags, texts, strict=True) for part in pair)]
+
+
+def translated(
+    path: Path, text: str | bytes, languages: tuple[str, str] = ("en", "de"), overwrite: bool = False
+) -> str:
+    data = text if isinstance(text, bytes) else text.encode()
+    path.write_bytes(data)
+    kind = kind_of_document(path)
+    assert kind is not None
+    return translate_document(path, kind, languages, overwrite, shout).decode()
+
+
+def without(text: str, *names: str) -> str:
+    """The XML without the elements of these names, in one spelling; an independent parser reads it."""
+    root = ElementTree.fromstring(text.encode())
+    for parent in root.iter():
+        parent.attrib.pop("target-language", None)
+        for child in [child for child in parent if child.tag.rpartition("}")[2] in names]:
+            parent.remove(child)
+        for element in parent:
+            element.tail = None
+    return ElementTree.canonicalize(ElementTree.tostring(root), strip_text=True)
+
+
+def test_xliff_1(tmp_path: Path) -> None:
+    text = VERSION_1.replace('source-language="fr"', 'source-language="en"')
+    result = translated(tmp_path / "a.xlf", text)
+    assert without(result, "target") == without(text, "target")
+    assert f"<source>New</source><target{STATE}>NEW</target>" in result
+    assert f"<source>None</source><target{STATE}>NONE</target><note>" in result
+    assert "Ein <g" in result and "Jetzt" in result and "<target>dog</target>" in result, "translations are kept"
+    again = translated(tmp_path / "a.xlf", result)
+    assert again == result, "there is nothing left to do"
+
+
+def test_xliff_1_segments(tmp_path: Path) -> None:
+    text = VERSION_1.replace('Ein <g id="1">Hund</g>.', "").replace('source-language="fr"', 'source-language="en"')
+    result = translated(tmp_path / "a.xlf", text)
+    mrk = '<mrk mtype="seg" mid="{}">{}</mrk>'
+    segments = mrk.format(1, 'A <g id="1">DOG</g>.'), mrk.format(2, "Eine Katze.")
+    assert f"<target{STATE}>{' '.join(segments)}</target>" in result
+    all_new = translated(tmp_path / "a.xlf", text, overwrite=True)
+    assert 'mid="2">A <mrk mtype="x">CAT</mrk>.</mrk>' in all_new
+    assert (
+        f"""<target{STATE}>PRESS <ph id="1">{{0}}<sub>no</sub></ph><bpt id="2">b</bpt>OK<ept id="2">b</ept>"""
+        in all_new
+    )
+
+
+def test_xliff_2(tmp_path: Path) -> None:
+    result = translated(tmp_path / "a.xlf", VERSION_2)
+    assert without(result, "target") == without(VERSION_2, "target")
+    assert (
+        '</source><target>A<ph id="2" subType="fmt:lb"/>C<cp hex="0001"/><sc id="3"/>AT.</target></segment>' in result
+    )
+    text = VERSION_2.replace("<", "<x:").replace("<x:/", "</x:").replace("x:m:", "m:").replace("xmlns=", "xmlns:x=")
+    result = translated(tmp_path / "a.xlf", text.replace(' trgLang="de"', ""))
+    assert "<x:target>A<x:ph" in result and ' srcLang="en" trgLang="de"' in result
+
+
+def test_what_says_so_is_not_translated(tmp_path: Path) -> None:
+    text = VERSION_1.replace('<trans-unit id="3">', '<trans-unit id="3" translate="no">').replace('"fr"', '"en"')
+    assert "NONE" not in translated(tmp_path / "a.xlf", text)
+    text = text.replace('<file original="a"', '<file translate="no" original="a"')
+    assert translated(tmp_path / "a.xlf", text) == text
+
+
+def test_tmx(tmp_path: Path) -> None:
+    result = translated(tmp_path / "m.tmx", MEMORY)
+    tuv = '<tuv xml:lang="de"><seg>ONE<ph type="lb">\\n</ph>TWO<it pos="end">x</it><ut>y</ut></seg></tuv>'
+    assert result == MEMORY.replace('<tuv lang="FR"><seg/></tuv>', f'<tuv lang="FR"><seg/></tuv>\n      {tuv}')
+    french = translated(tmp_path / "m.tmx", MEMORY, ("en", "fr"))
+    assert '<tuv lang="FR"><seg>ONE' in french and french.count('xml:lang="fr"') == 1
+    overwritten = translated(tmp_path / "m.tmx", MEMORY, overwrite=True)
+    assert "großer" in result and "großer" not in overwritten and overwritten.count("<tuv") == result.count("<tuv")
+
+
+def test_po(tmp_path: Path) -> None:
+    result = translated(tmp_path / "a.po", CATALOGUE, ("en", "de"))
+    assert result == CATALOGUE.replace('msgid "Empty"\nmsgstr ""', '#, fuzzy\nmsgid "Empty"\nmsgstr "EMPTY"')
+    text = CATALOGUE.replace(r'msgstr "\"%s\" \303\266ffnen \x41\\n"', 'msgstr ""\n""').replace("\n", "\r\n")
+    result = translated(tmp_path / "a.po", text)
+    assert '#, c-format, fuzzy\r\nmsgid "Open \\"%s\\"\\n"\r\nmsgstr "OPEN \\"%s\\"\\n"\r\n' in result
+    lines = CATALOGUE.replace('msgid "Empty"', 'msgid "One\\n"\n"two\\n"')
+    assert 'msgstr "ONE\\nTWO\\n"' in translated(tmp_path / "a.po", lines)
+    plural = CATALOGUE.replace('"%d Datei"', '""').replace('"%d Dateien"', '""')
+    assert 'msgstr[0] "%d FILE"\nmsgstr[1] "%d FILES"\n' in translated(tmp_path / "a.po", plural)
+
+
+PAGE = """<!DOCTYPE html>
+<html><head><meta charset="utf-8"><title>a dog</title><style>p > a { color: red }</style>
+<script>if (a < b) { c = "<p>no</p>" }</script></head>
+<body title='a "body"'><!-- a comment --><h1>two <em>dogs</em></h1>
+<p>
+  A <b class="x > y">red</b> dog &amp; a cat<br/>run. <img src="a.png" alt="a cat"> <code>a &lt; b</code>
+</p><p translate="no">no</p><ul><li>one<li>two</ul><pre>a  dog</pre> 12 <hr> end
+</body></html>
+"""
+
+
+class _Texts(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags, self.texts = list[str](), list[str]()
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag + "".join(f" {k}={v}" for k, v in attributes if k not in ("alt", "title")))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_html(tmp_path: Path) -> None:
+    result = translated(tmp_path / "p.html", PAGE)
+    before, after = _Texts(), _Texts()
+    before.feed(PAGE)
+    after.feed(result)
+    assert after.tags == before.tags
+    kept = ("if (a < b)", "p > a", "no", "a < b", "a  dog")
+    expected = [t if t.strip().startswith(kept) else t.upper() for t in before.texts]
+    assert [" ".join(t.split()) for t in after.texts] == [" ".join(t.split()) for t in expected]
+    assert '<img src="a.png" alt="A CAT">' in result and '<body title="A &quot;BODY&quot;">' in result
+    assert 'A <b class="x > y">RED</b> DOG &amp; A CAT<br/>RUN.' in result and "<!-- a comment -->" in result
+
+
+MARKDOWN = """---
+title: a dog
+---
+# Two *dogs* play #
+
+A man in a **red shirt**
+reads [a book](x.html "title") and `code`.
+He sees <b>it</b> \\*now\\* https://example.com/a_b_c now[^1].
+
+- one
+- [ ] two _three_
+  more
+1. four
+
+> five
+
+```
+a dog
+```
+
+| six | `x` |
+|:--|---|
+| seven | 12 |
+
+    code
+
+[ref]: http://x
+<div>
+not text in snake_case
+
+snake_case_word
+"""
+
+
+def test_markdown(tmp_path: Path) -> None:
+    result = translated(tmp_path / "p.md", MARKDOWN)
+    assert result.split("\n") == [
+        "---", "title: a dog", "---", "# TWO *DOGS* PLAY #", "",
+        'A MAN IN A **RED SHIRT** READS [A BOOK](x.html "title") AND `code`. '
+        "HE SEES <b>IT</b> \\*NOW\\* https://example.com/a_b_c NOW[^1].", "",
+        "- ONE", "- [ ] TWO _THREE_ MORE", "1. FOUR", "", "> FIVE", "", "```", "a dog", "```", "",
+        "| SIX | `x` |", "|:--|---|", "| SEVEN | 12 |", "", "    code", "", "[ref]: http://x", "<div>",
+        "not text in snake_case", "", "SNAKE_CASE_WORD", "",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace("UTF-8", "UTF-16").encode("utf-16"),
+        lambda text: text.replace("UTF-8", "ISO-8859-1").encode("latin-1"),
+        lambda text: text.replace("\n", "\r\n").encode(),
+    ],
+    ids=["BOM", "UTF-16", "Latin 1", "CRLF"],
+)
+def test_encodings_and_line_ends_stay(encode: Callable[[str], bytes], tmp_path: Path) -> None:
+    path, text = tmp_path / "m.tmx", '<?xml version="1.0" encoding="UTF-8"?>\n<tmx><body><tu>\n{}</tu></body></tmx>\n'
+    unit = '<tuv xml:lang="en"><seg>{}</seg></tuv>\n'
+    path.write_bytes(encode(text.format(unit.format("café"))))
+    kind = kind_of_document(path)
+    result = translate_document(path, str(kind), ("en", "de"), False, shout)
+    tuv = '<tuv xml:lang="de"><seg>CAFÉ</seg></tuv>'
+    assert result == encode(text.format(unit.format("café").replace("</tuv>\n", f"</tuv>\n{tuv}\n")))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a.xlf: is en to de-AT, the model translates fr to it"):
+        translated(tmp_path / "a.xlf", VERSION_1, ("fr", "it"))
+    with pytest.raises(UsageError, match="a.po: is en_GB to de, the model translates en to fr"):
+        translated(tmp_path / "a.po", CATALOGUE, ("en", "fr"))
+    with pytest.raises(DataError, match=r"a.xlf:\d+: is not XML"):
+        translated(tmp_path / "a.xlf", VERSION_1[:-100])
+    with pytest.raises(DataError, match="p.html:2: is not UTF-8, perhaps WINDOWS-1252"):
+        translated(tmp_path / "p.html", ("<p>and</p>\n<p>schöne Grüße für alle</p>").encode("latin-1"))
+    (tmp_path / "p.html").write_bytes(gzip.compress(b"<p>a dog</p>"))
+    with pytest.raises(UsageError, match="p.html: is compressed"):
+        translate_document(tmp_path / "p.html", "html", ("en", "de"), False, shout)
+    with pytest.raises(DataError, match=r"a.xlf: is not XLIFF: its first element is not xliff"):
+        translated(tmp_path / "a.xlf", f"<a>{VERSION_2}</a>")
+    with pytest.raises(DataError, match=r"a.po: its header says charset=ISO-8859-1"):
+        header = r'"Content-Type: text/plain; charset=ISO-8859-1\n"'
+        translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', header))
+    with pytest.raises(DataError, match=r"a.tmx: its encoding is not written again as it is \(utf-7\)"):
+        translated(tmp_path / "a.tmx", b"<?xml version='1.0' encoding='utf-7'?><tmx>+AGE-</tmx>")
+
+
+def test_lines_of_text_are_no_document(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("<p>a dog</p>\n")
+    assert kind_of_document(tmp_path / "a.txt") is None
+    assert re.search("html", str(kind_of_document(tmp_path / "a.HTM")))

@@ -1,0 +1,126 @@
+"""Tags are taken out of a sentence and come back at its words: each once, and pairs well nested."""
+
+import random
+import re
+
+import pytest
+
+from mtx.documents.markup import Link, Marked, Tag, bare, put_back
+
+
+def marked(text: str) -> Marked:
+    """Text with <b>, </b> and <x/> as text and tags."""
+    parts = Marked()
+    for part in re.split(r"(<[^>]*>)", text):
+        if match := re.fullmatch(r"<(/?)(\w+)(/?)>", part):
+            kind = "close" if match[1] else "alone" if match[3] else "open"
+            parts.append(Tag(part, kind, match[2], match[2] == "br"))  # type: ignore[arg-type]
+        elif part:
+            parts.append(part)
+    return parts
+
+
+def raw(parts: Marked) -> str:
+    return "".join(part if isinstance(part, str) else part.raw for part in parts)
+
+
+def words(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\w+|[^\w\s]", text)]
+
+
+def links(src: str, tgt: str, order: list[int]) -> list[Link]:
+    """Links each word of the translation, by the number of the word of the source."""
+    sources = words(src)
+    return [Link(*span, sum(sources[number]) / 2) for span, number in zip(words(tgt), order, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "text, without",
+    [
+        ("a <b>red</b> dog", "a red dog"), ("<b>a</b>", "a"), ("a <x/> dog", "a dog"), ("a<x/> dog", "a dog"),
+        (" a <x/>", "a"), ("one<br/>two", "one two"), ("one <br/> two", "one two"), ("<x/>", ""), ("a \n  b", "a b"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_text_without_its_tags(text: str, without: str) -> None:
+    assert bare(marked(text))[0] == without
+
+
+@pytest.mark.parametrize(
+    "src, tgt, order, result",
+    [
+        ("a <b>red</b> dog", "un chien rouge", [0, 2, 1], "un chien <b>rouge</b>"),
+        ("<b>a red dog</b>", "un chien rouge", [0, 2, 1], "<b>un chien rouge</b>"),
+        ("<b>a <i>red</i> dog</b> runs", "un chien rouge court", [0, 2, 1, 3], "<b>un chien <i>rouge</i></b> court"),
+        ("a <b>red</b> <i>dog</i>", "un chien rouge", [0, 2, 1], "un <i>chien</i> <b>rouge</b>"),
+        ("<x/>a dog<y/>", "un chien", [0, 1], "<x/>un chien<y/>"),
+        ("a <x/> dog runs", "un chien court", [0, 1, 2], "un <x/> chien court"),
+        ("a dog<x/> runs", "un chien court", [0, 1, 2], "un chien<x/> court"),
+        ("a <x/>dog runs", "un chien court", [0, 1, 2], "un <x/>chien court"),
+        ("a <b></b>dog", "un chien", [0, 1], "un <b></b>chien"),
+        ("the <b>big</b> dog", "Hund", [2], "<b>Hund</b>"),  # nothing translates what it enclosed
+        ("see <b>it</b>!", "sieh es!", [0, 1, 1], "sieh <b>es</b>!"),  # punctuation is no word of it
+        ("<b>Stop!</b> Go", "Halt! Los", [0, 1, 2], "<b>Halt!</b> Los"),
+        ("a <b>dog", "ein Hund", [0, 1], "ein <b>Hund"),
+        ("a dog</b> runs", "ein Hund läuft", [0, 1, 2], "ein Hund</b> läuft"),
+        ("a <b>dog</b> runs", "", [], "<b></b>"),
+    ],
+)
+def test_tags_go_where_their_words_went(src: str, tgt: str, order: list[int], result: str) -> None:
+    text, tags = bare(marked(src))
+    assert raw(put_back(tags, text, tgt, links(text, tgt, order))) == result
+
+
+def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
+    text, tags = bare(marked("a <b>dog</b> house"))
+    pieces = [Link(0, 4, 0.5), Link(4, 10, 3.5), Link(10, 15, 8)]
+    assert raw(put_back(tags, text, "eine Hundehütte", pieces)) == "eine <b>Hundehütte</b>"
+    assert raw(put_back(tags, text, "一只狗屋", [Link(0, 2, 0.5), Link(2, 3, 3.5), Link(3, 4, 8)])) == "一只<b>狗</b>屋"
+
+
+def test_without_links_tags_are_placed_in_proportion() -> None:
+    text, tags = bare(marked("one two <b>three</b> four"))
+    assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "eins zwei <b>drei</b> vier"
+
+
+def is_nested(parts: Marked, src: Marked) -> bool:
+    kinds = {part.raw: part for part in src if isinstance(part, Tag)}
+    stack = list[str]()
+    for part in parts:
+        if isinstance(part, Tag):
+            tag = kinds[part.raw.strip()]
+            if tag.kind == "open":
+                stack.append(str(tag.pair))
+            elif tag.kind == "close" and (not stack or stack.pop() != tag.pair):
+                return False
+    return not stack
+
+
+def test_every_tag_comes_out_once_and_nested_whatever_the_links() -> None:
+    rng = random.Random(1)
+    for _ in range(3000):
+        num_tags, parts = 0, Marked()
+
+        def add(depth: int, parts: Marked = parts) -> None:
+            nonlocal num_tags
+            for _ in range(rng.randint(0, 3)):
+                parts += ["one ", "two", " ", ". "][: rng.randint(0, 4)]
+                num_tags += 1
+                if rng.random() < 0.4:
+                    parts.append(Tag(f"<x{num_tags}/>"))
+                elif depth < 3:
+                    name = f"t{num_tags}"
+                    parts.append(Tag(f"<{name}>", "open", name))
+                    add(depth + 1)
+                    parts.append(Tag(f"</{name}>", "close", name))
+
+        add(0)
+        text, tags = bare(parts)
+        tgt = " ".join(rng.choices(["eins", "zwei", "drei", ".", "四五"], k=rng.randint(0, 6)))
+        found = [Link(*span, rng.uniform(-1, len(text) + 1)) for span in words(tgt)]
+        result = put_back(tags, text, tgt, found)
+        assert sorted(part.raw.strip() for part in result if isinstance(part, Tag)) == sorted(
+            part.raw for part in parts if isinstance(part, Tag)
+        )
+        assert "".join(part for part in result if isinstance(part, str)) == tgt
+        assert is_nested(result, parts), (raw(parts), raw(result))
