@@ -18,7 +18,7 @@ TOKEN = re.compile(
 _ATTRIBUTE = re.compile(r"\s*+([^\s=]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)')")
 _REFERENCE = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(lt|gt|amp|quot|apos));")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
-_LINE_BREAK = re.compile(r"[ \t]*[\r\n]\s*")
+_LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
 # Elements whose content is code of another program: they are one tag with all that they hold
 _CODES = {"bpt": "open", "ept": "close", "it": "alone", "ph": "alone", "ut": "alone"}
 _ENDS = {"bx": "open", "ex": "close", "sc": "open", "ec": "close", "sm": "open", "em": "close"}
@@ -64,14 +64,14 @@ def parse(content: str, keeps_lines: bool = False) -> Marked:
     """The text and tags of raw XML: codes with what they hold, the parts of pairs, and tags that stand alone.
 
     Args:
-        keeps_lines: line breaks are tags, as the element says xml:space="preserve"; else they are white space.
+        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
     """
     parts = list(_parts(content))
     return list(with_lines(parts)) if keeps_lines else parts
 
 
 def with_lines(parts: Marked) -> Iterator[str | Tag]:
-    """The parts of a segment, whose line breaks between words are tags."""
+    """The parts of a segment, whose line breaks and tabs between words are tags."""
     texts = [number for number, part in enumerate(parts) if isinstance(part, str) and part.strip()]
     for number, part in enumerate(parts):
         if isinstance(part, Tag):

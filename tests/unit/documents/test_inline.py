@@ -1,0 +1,78 @@
+"""Inline codes of XML: references, attributes, and pairs that overlap, whose translations are well-formed XML."""
+
+import random
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from mtx.documents.inline import parse, unescape, with_attribute, written
+from mtx.documents.markup import Link, Marked, bare, put_back
+
+CODE = re.compile(r"<[^>]*>")
+
+
+@pytest.mark.parametrize(
+    "tag, after, result",
+    [
+        ("<a>", "", '<a k="v">'), ("<a/>", "", '<a k="v"/>'), ("<a b='c' />", "", "<a b='c' k=\"v\"/>"),
+        ("<a k='x' b=\"k='y'\">", "", '<a k="v" b="k=\'y\'">'), ("<a b=' k=\"x\"'>", "", "<a b=' k=\"x\"' k=\"v\">"),
+        ("<a b='c' d='/'>", "b", "<a b='c' k=\"v\" d='/'>"), ("<a\n  k = 'x'\n>", "", '<a\n  k = "v"\n>'),
+    ],
+)  # fmt: skip
+def test_an_attribute_is_set_or_added(tag: str, after: str, result: str) -> None:
+    assert with_attribute(tag, "k", "v", after) == result
+
+
+def test_references_are_those_of_xml() -> None:
+    assert unescape("&lt;&amp;lt;&gt;&quot;&apos;&#65;&#x42;&#x80;&copy;") == "<&lt;>\"'AB\x80&copy;"
+
+
+def translated(content: str, rng: random.Random) -> str:
+    """The content translated word for word in another order, with random links."""
+    text, tags = bare(parse(content))
+    tgt = " ".join(rng.sample(text.split(), len(text.split())))
+    links = [Link(*m.span(), rng.uniform(-1, len(text) + 1)) for m in re.finditer(r"\S+", tgt)]
+    return written(put_back(tags, text, tgt, links))
+
+
+def test_overlapping_codes_give_well_formed_xml_with_openers_first() -> None:
+    rng = random.Random(1)
+    for _ in range(2000):
+        open_elements, open_codes, number, content = list[int](), list[int](), 0, ""
+        for _ in range(rng.randint(1, 12)):
+            choice, number = rng.randrange(6), number + 1
+            if choice == 0:
+                open_elements.append(number)
+                content += f'<g id="{number}">'
+            elif choice == 1 and open_elements:
+                open_elements.pop()
+                content += "</g>"
+            elif choice == 2:
+                open_codes.append(number)
+                content += f'<bx id="{number}"/>'
+            elif choice == 3 and open_codes:
+                content += f'<ex id="{open_codes.pop(rng.randrange(len(open_codes)))}"/>'
+            elif choice == 4:
+                content += f'<x id="{number}"/>'
+            else:
+                content += f"w{number} "
+        content += "</g>" * len(open_elements) + "".join(f'<ex id="{code}"/>' for code in open_codes) + " end"
+        result = translated(content, rng)
+        ElementTree.fromstring(f"<target>{result}</target>")
+        assert sorted(CODE.findall(result)) == sorted(CODE.findall(content))
+        for code in re.findall(r'<bx id="(\d+)"', content):
+            assert result.index(f'<bx id="{code}"/>') < result.index(f'<ex id="{code}"/>'), (content, result)
+
+
+def test_line_breaks_are_tags_where_white_space_counts() -> None:
+    def texts(parts: Marked) -> list[str]:
+        return [part if isinstance(part, str) else part.raw for part in parts]
+
+    assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n a", "\n  ", "b", "<x/>", "", "\t", "c\n"]
+    assert texts(parse("\n a\n  b", keeps_lines=False)) == ["\n a\n  b"]
+
+
+def test_ten_thousand_codes_take_no_time_at_all() -> None:
+    content = "<x/>word " * 10_000
+    assert len(parse(content)) == 20_000 and len(bare(parse(content))[1]) == 10_000

@@ -1,0 +1,104 @@
+"""Pages in Markdown: blocks and marks stay what they are, also where the translation would make others."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from mtx.documents import markdown
+from mtx.documents.edits import apply
+from mtx.documents.markup import Marked
+from tests.unit.documents.test_document import translated
+
+RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+@pytest.mark.parametrize(
+    "text, result",
+    [
+        ("---\nnot: front\n\na\n", "---\nNOT: FRONT\n\nA\n"),
+        ("+++\na = 1\n+++\na\n", "+++\na = 1\n+++\nA\n"),
+        ("a\n===\nb\n---\n", "A\n===\nB\n---\n"),
+        ("> a\n> b\n>\n>> c\nd\n", "> A B\n>\n>> C D\n"),
+        ("> a  \n> b\\\n> c\n", "> A  \n> B\\\n> C\n"),
+        ("- a\n\n  b\n  ```\n  c\n  ```\n", "- A\n\n  B\n  ```\n  c\n  ```\n"),
+        ("a | b\n---|:-:\nc \\| `d \\| e` | f\n\ng | h\n", "A | B\n---|:-:\nC \\| `d \\| e` | F\n\nG | H\n"),
+        ("[a](<b c> 'd \"e\"') [f][] [g][h] [i]\n\n[f]: x\n[h]: y\n[i]: z\n",
+         "[A](<b c> 'd \"e\"') [F][] [G][h] [I]\n\n[f]: x\n[h]: y\n[i]: z\n"),
+        ("![a *b*](c) [![d](e)](f) `g` <http://h.i> a@b\n", "![a *b*](c) [![d](e)](f) `g` <http://h.i> A@B\n"),
+        ("***a** b* ~~c~~ _d_e_ f\\_g &copy; x\n", "***A** B* ~~C~~ _D_E_ F_G © X\n"),
+        ("<!-- a\n\nb -->\n\n<table><tr><td>a</td></tr></table>\n\nc\n",
+         "<!-- a\n\nb -->\n\n<table><tr><td>a</td></tr></table>\n\nC\n"),
+        ("$$\na\n$$\n\nb\n", "$$\na\n$$\n\nB\n"),
+        ("- [x] a[^1]\n\n[^1]: b c\n", "- [x] A[^1]\n\n[^1]: B C\n"),
+        ("a\r\nb\r\n\r\n* c\r\n", "A B\r\n\r\n* C\r\n"),
+    ],
+)  # fmt: skip
+def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.md", text) == result
+
+
+@pytest.mark.parametrize(
+    "translation, result",
+    [
+        ("2. a", "2\\. a"), ("# a", "\\# a"), ("- a", "\\- a"), ("> a", "\\> a"), ("*a* b", "\\*a\\* b"),
+        ("a `b`", "a \\`b\\`"), ("2 * 3 [x]", "2 * 3 [x]"), ("<b>", "\\<b>"), ("&amp;", "\\&amp;"), ("C# 2.", "C# 2."),
+    ],
+)  # fmt: skip
+def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
+    segments, write = markdown.read("word\n")
+    assert apply("word\n", write([[translation]])) == f"{result}\n" and segments == [["word"]]
+
+
+def unchanged(segments: list[Marked]) -> list[Marked]:
+    return [[re.sub(r"\s+", " ", p) if isinstance(p, str) else p for p in segment] for segment in segments]
+
+
+def rendered(text: str) -> str:
+    return re.sub(r"\s*<br />\s*", "<br>", re.sub(r"\s+", " ", RENDERER.render(text))).strip()
+
+
+def test_a_translation_that_changes_nothing_renders_the_same() -> None:
+    marks = [
+        "word ",
+        "*",
+        "**",
+        "_",
+        "`",
+        "``",
+        "[a](b)",
+        "[x]",
+        '![i](u "t")',
+        "<b>",
+        "</b>",
+        "\\*",
+        "&amp;",
+        "&",
+        "\n",
+    ]
+    marks += [
+        "\n\n",
+        "> ",
+        "- ",
+        "1. ",
+        "  ",
+        "    ",
+        "# ",
+        "#",
+        "~~",
+        "!",
+        "[r]",
+        "\n[r]: http://x\n",
+        "é",
+        "a_b",
+        "(",
+    ]
+    marks += [")", "]", "[", "<", "+ ", "\n```\n"]
+    rng = random.Random(1)
+    for _ in range(1000):
+        text = "".join(rng.choices(marks, k=rng.randint(1, 25)))
+        segments, write = markdown.read(text)
+        result = apply(text, write(unchanged(segments)))
+        assert rendered(result) == rendered(text), (text, result)

@@ -1,0 +1,48 @@
+"""Messages are filled in: their placeholders, white space, plurals and flags."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.documents.test_document import translated
+
+
+@pytest.mark.parametrize(
+    "source, translation",
+    [
+        ("%s has %-5.2f%% of %(name)s %1$d %*d %'d", "%s HAS %-5.2f%% OF %(name)s %1$d %*d %'d"),
+        ("%{name} %<n>d ${x} {0} {{value}} %1", "%{name} %<n>d ${x} {0} {{value}} %1"),
+        ("a %@ <b>c</b><br> 100% done", "A %@ <b>C</b><br> 100% DONE"),
+        (r"  a\n b\n", r"  A\n B\n"),
+        (r"\"a\"\tb \\n", r"\"A\"\tB \\N"),
+    ],
+)
+def test_placeholders_and_white_space(source: str, translation: str, tmp_path: Path) -> None:
+    text = 'msgid "{}"\nmsgstr "{}"\n'
+    result = translated(tmp_path / "a.po", text.format(source, ""))
+    letters = any(character.isalpha() for character in translation if character.isupper())
+    assert result == ("#, fuzzy\n" * letters) + text.format(source, translation * letters)
+
+
+def test_plurals_flags_and_obsolete_messages(tmp_path: Path) -> None:
+    text = """#, c-format
+#~ msgid "old"
+#~ msgstr ""
+
+#, c-format
+
+# a note
+msgid "a"
+msgstr ""
+#, fuzzy, c-format
+msgid "b"
+msgstr ""
+msgid "one"
+msgid_plural "%d many"
+msgstr[0] ""
+"""
+    filled = text.replace(
+        '#, c-format\n\n# a note\nmsgid "a"\nmsgstr ""', '#, c-format, fuzzy\n\n# a note\nmsgid "a"\nmsgstr "A"'
+    )
+    filled = filled.replace('msgid "b"\nmsgstr ""\nmsgid "one"', 'msgid "b"\nmsgstr "B"\n#, fuzzy\nmsgid "one"')
+    assert translated(tmp_path / "a.po", text) == filled.replace('msgstr[0] ""', 'msgstr[0] "%d MANY"')

@@ -1,0 +1,104 @@
+"""Targets are filled in where there is no translation; what a person has confirmed stays, and so do other marks."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.documents.test_document import STATE, translated
+
+FILE = '<xliff version="1.2" xmlns:s="s"><file source-language="en" target-language="de"><body>{}</body></file></xliff>'
+VERSION_2 = '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f"><unit id="u">{}</unit></file></xliff>'
+MARK = '<mrk mtype="seg" mid="{}">{}</mrk>'
+
+
+def unit(content: str, attributes: str = "") -> str:
+    return f"<trans-unit{attributes}>{content}</trans-unit>"
+
+
+def result_of(content: str, directory: Path, overwrite: bool = False, file: str = FILE) -> str:
+    before, after = file.split("{}")
+    result = translated(directory / "a.xlf", file.format(content), overwrite=overwrite)
+    assert result.startswith(before) and result.endswith(after)
+    return result.removeprefix(before).removesuffix(after)
+
+
+@pytest.mark.parametrize(
+    "content, attributes",
+    [
+        ("<source>a</source>", ' s:locked="true"'),
+        ("<source>a</source><target>b</target>", ' s:locked="true"'),
+        ("<source>a</source><target>b</target>", ' approved="yes"'),
+        ("<source>a</source><target state='final'>b</target>", ""),
+        ('<source>a</source><target state="signed-off">b</target>', ""),
+        ("<source>a</source><target>b</target>", ' s:confirmed="1"'),
+    ],
+)
+def test_what_a_person_confirmed_is_never_overwritten(content: str, attributes: str, tmp_path: Path) -> None:
+    text = unit(content, attributes)
+    assert result_of(text, tmp_path, overwrite=True) == text
+
+
+def test_confirmed_segments_stay_beside_others(tmp_path: Path) -> None:
+    def text(second: str, state: str = "") -> str:
+        sides = "<source>one. two. three.</source><seg-source>{}</seg-source><target{}>{}</target>"
+        marks = [MARK.format(n, word) for n, word in enumerate(["one.", "two.", "three."])]
+        targets = [MARK.format(n, word) for n, word in enumerate(["eins.", second, "drei."])]
+        definitions = '<s:seg-defs><s:seg id="0" locked="true"/><s:seg id="1"/><s:seg id="2" conf="Translated"/>'
+        return unit(sides.format("".join(marks), state, " ".join(targets)) + f"{definitions}</s:seg-defs>")
+
+    assert result_of(text("zwei."), tmp_path, overwrite=True) == text("TWO.", STATE)
+    assert result_of(text(""), tmp_path) == text("TWO.", STATE)
+    assert result_of(text("zwei."), tmp_path) == text("zwei.")
+    version_2 = '<segment state="final"><source>a</source><target>b</target></segment>'
+    assert result_of(version_2, tmp_path, overwrite=True, file=VERSION_2) == version_2
+
+
+def test_empty_marks_are_filled_and_other_text_stays(tmp_path: Path) -> None:
+    def text(target: str) -> str:
+        sides = "<source>one. two.</source><seg-source>{} {}</seg-source>{}"
+        return unit(sides.format(MARK.format(1, "one."), MARK.format(2, "two."), target))
+
+    target = '<target>\n<mrk mtype="seg" mid="1" /> {} mehr</target>'.format(MARK.format(2, "zwei."))
+    filled = f"<target{STATE}>\n{MARK.format(1, 'ONE.')} {MARK.format(2, 'zwei.')} mehr</target>"
+    assert result_of(text(target), tmp_path) == text(filled)
+    for kept in ("<target>alles</target>", f"<target>{MARK.format(1, '')}{MARK.format(1, '')}alles</target>"):
+        assert result_of(text(kept), tmp_path) == text(kept)
+    whole = f"<target{STATE}>{MARK.format(1, 'ONE.')} {MARK.format(2, 'TWO.')}</target>"
+    assert result_of(text(kept), tmp_path, overwrite=True) == text(whole)
+
+
+def test_attributes_are_set_where_they_are(tmp_path: Path) -> None:
+    text = unit(
+        "<source>a</source><target x=' state=\"new\"' state='new' state-qualifier = \"exact-match\" >b</target>"
+    )
+    expected = (
+        '<target x=\' state="new"\' state="needs-review-translation" state-qualifier = "mt-suggestion">A</target>'
+    )
+    assert expected in result_of(text, tmp_path)
+    named = FILE.replace(' target-language="de"', " x=\"source-language='fr'\"")
+    result = translated(tmp_path / "a.xlf", named.format(unit("<source>a</source>")))
+    assert '<file source-language="en" target-language="de" x=' in result
+    assert translated(tmp_path / "a.xlf", named.format("")) == named.format("")
+
+
+def test_white_space_references_and_protected_text(tmp_path: Path) -> None:
+    protected = '<mrk mtype="x" translate="no">no <g id="1">no</g></mrk>'
+    source = f"  one\n\ttwo &#65;&amp;lt; {protected} <![CDATA[a<b]]>\n"
+    text = unit(f"<source>{source}</source>", ' xml:space="preserve"')
+    assert f"<target{STATE}>  ONE\n\tTWO A&amp;LT; {protected} A&lt;B\n</target>" in result_of(text, tmp_path)
+    folded = result_of(text.replace(' xml:space="preserve"', ""), tmp_path)
+    assert f"<target{STATE}>  ONE TWO A&amp;LT; {protected} A&lt;B\n</target>" in folded
+
+
+def test_a_part_may_be_translated_after_all(tmp_path: Path) -> None:
+    group = '<group translate="no">{}{}</group>'
+    kept = unit("<source>a</source>")
+    first, other = (
+        unit(f"<source>b</source>{target}", ' translate="yes"') for target in ("", f"<target{STATE}>B</target>")
+    )
+    assert result_of(group.format(kept, first), tmp_path) == group.format(kept, other)
+
+
+def test_an_empty_seg_source_is_none(tmp_path: Path) -> None:
+    result = result_of(unit("<source>a</source><seg-source/>"), tmp_path)
+    assert result == unit(f"<source>a</source><seg-source/><target{STATE}>A</target>")
