@@ -66,7 +66,7 @@ def translate_document(
         "xliff": [partial(xliff.read, path, languages=languages, overwrite=overwrite)],
         "tmx": [partial(tmx.read, path, languages=languages, overwrite=overwrite)],
         "po": [partial(po.read, path, languages=languages, overwrite=overwrite)],
-        "html": [html.read_attributes, html.read_blocks],
+        "html": [partial(html.read_attributes, path), html.read_blocks],
         "markdown": [markdown.read],
     }
     for read in reads[kind]:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import accumulate
+from pathlib import Path
 
 from mtx.documents.edits import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_edges
+from mtx.errors import DataError
 
 _INLINE = frozenset(
     ["a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
@@ -23,7 +25,12 @@ _VOID = _VOID_INLINE | {"area", "base", "col", "embed", "hr", "link", "meta", "p
 _UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas"])
 _UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
 _SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes whose text a reader sees
+_ENDED_BY = {
+    "li": ("li",), "dt": ("dt", "dd"), "dd": ("dt", "dd"), "td": ("td", "th", "tr"), "th": ("td", "th", "tr"),
+    "tr": ("tr",), "option": ("option", "optgroup"),
+}  # fmt: skip
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s>]*+)))?")
+_MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
 _LETTER = re.compile(r"[^\W\d_]")
 _NO_BREAK_SPACE = "\xa0"
@@ -51,11 +58,16 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(text: str) -> tuple[Segments, Write]:
-    """The values of attributes that a reader sees, and what makes the edits from their translations."""
+def read_attributes(path: Path, text: str) -> tuple[Segments, Write]:
+    """The values of attributes that a reader sees, and what makes the edits from their translations.
+
+    Raises:
+        DataError: if the page is damaged; `path` is for the message.
+    """
+    _refuse_unfinished(path, text)
     spans = list[tuple[int, int]]()
     for part in _parts(text):
-        if part.kind == "start" and not part.is_frozen:
+        if part.kind in ("start", "empty") and not part.is_frozen:
             spans += _seen(text, part)
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
@@ -114,7 +126,7 @@ def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
         if part.kind == "text" and not part.is_frozen:
             run.append(html.unescape(content))
         elif part.kind == "other" or (is_inline and (is_whole or not part.is_frozen)):
-            run.append(Tag(content) if is_whole or part.kind in ("other", "empty") else element_tag(content))
+            run.append(Tag(content) if is_whole or part.kind == "other" else element_tag(content))
         else:
             yield run_start, part.start, run
             run, run_start = [], end
@@ -155,8 +167,38 @@ def _freeze(parts: list[_Part]) -> None:
             part.is_frozen = True
         elif own in ("yes", "") and "translate" in attributes:
             part.is_frozen = False
-        if part.last is not None:
-            enclosing.append((min(part.last, enclosing[-1][0]), part.is_frozen))
+        last = part.last
+        if last is None and part.kind == "start" and part.name not in _VOID and part.is_frozen != enclosing[-1][1]:
+            last = _implied_end(parts, number, enclosing[-1][0])
+        if last is not None:
+            enclosing.append((min(last, enclosing[-1][0]), part.is_frozen))
+
+
+def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
+    """The last part of an element whose end tag was left out, as HTML allows: before the next of its kind."""
+    name, depth = parts[number].name, 0
+    for other in range(number + 1, min(bound, len(parts))):
+        part = parts[other]
+        if part.kind == "end" and not depth:
+            return other - 1  # of what encloses it
+        depth -= part.kind == "end"
+        if part.kind == "start" and not depth:
+            is_next = part.name not in _INLINE if name == "p" else part.name in _ENDED_BY.get(name, ())
+            if is_next:
+                return other - 1
+        depth += part.kind == "start" and part.last is not None
+    return bound - 1
+
+
+def _refuse_unfinished(path: Path, text: str) -> None:
+    """Refuse a page with very many tags that do not end, which the parser of Python 3.11 reads again and again."""
+    at = 0
+    while (found := text.find(">", at)) >= 0 or at < len(text):
+        end = found if found >= 0 else len(text)
+        if text.count("<", at, end) > _MOST_UNFINISHED:
+            line = text.count("\n", 0, text.index("<", at)) + 1
+            raise DataError(f"{path}:{line}: tags do not end; expected > after <")
+        at = end + 1
 
 
 class _Parser(HTMLParser):
@@ -195,6 +237,15 @@ class _Parser(HTMLParser):
 
     def handle_pi(self, data: str) -> None:
         self._add("other")
+
+    def parse_marked_section(self, i: int, report: int = 1) -> int:
+        """What begins with `<![` is a comment, up to its end; the library's own version fails for some."""
+        end = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
+        found = self.rawdata.find(end, i)
+        if found < 0:
+            return -1
+        self._add("other")
+        return found + len(end)
 
     def unknown_decl(self, data: str) -> None:
         self._add("other")

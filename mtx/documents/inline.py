@@ -51,6 +51,13 @@ def with_attribute(tag: str, name: str, value: str, after: str = "") -> str:
     return f"{before} {name}={quoteattr(value)}{tag[at:]}"
 
 
+def element(tag: str, content: str) -> str:
+    """An element by its opening tag, or by its empty tag."""
+    token = TOKEN.match(tag)
+    assert token is not None
+    return f"{tag.removesuffix('/>').removesuffix('>').rstrip()}>{content}</{token['name']}>"
+
+
 def unescape(text: str) -> str:
     """Text of XML without its references."""
     return _REFERENCE.sub(_character, text) if "&" in text else text

@@ -19,9 +19,12 @@ from mtx.documents.edits import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
-# Text that is no text to translate: addresses, footnotes, and the box of a task at the beginning
-_KEPT = re.compile(r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?|\A\[[ xX]\](?=\s)")
+# Text that is no text to translate: addresses and footnotes; at the beginning the box of a task, and an alert's name
+_KEPT = re.compile(r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?")
+_FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][ \t]*\n|{_KEPT.pattern}")
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
+_MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that is no plain one
+_EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -49,8 +52,9 @@ def read(text: str) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edi
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
         return [
-            Edit(span.start, span.end, _written(parse, span, translation))
+            Edit(span.start, span.end, text)
             for span, translation in zip(spans, translations, strict=True)
+            if (text := _written(parse, span, translation)) is not None
         ]
 
     return [span.segment for span in spans], write
@@ -101,7 +105,7 @@ def _marked(token: Token, prefix: str = "") -> Marked:
         if child.type == "text" or start < at:
             continue  # a mark that marks nothing, or inside of another tag
         if child.type == "text_special":
-            parts += [*_kept(content[at:start]), child.content]
+            parts += [*_kept(content[at:start], prefix, at == 0), child.content]
             at = end
             continue
         if child.type == "strong_open":
@@ -111,9 +115,9 @@ def _marked(token: Token, prefix: str = "") -> Marked:
         elif child.type in ("hardbreak", "softbreak"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         if child.type != "softbreak":
-            parts += [*_kept(content[at:start]), _tag(child, content[start:end], prefix)]
+            parts += [*_kept(content[at:start], prefix, at == 0), _tag(child, content[start:end], prefix)]
             at = end
-    return [part for part in [*parts, *_kept(content[at:])] if part != ""]
+    return [part for part in [*parts, *_kept(content[at:], prefix, at == 0)] if part != ""]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -123,31 +127,56 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
         return element_tag(content)
     if token.type.endswith("_open") and token.markup != "autolink":
         return Tag(content, "open", token.tag)
+    if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
+        content = f"][{' '.join(token.meta['label'].split())}]"
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
 
 
-def _kept(text: str) -> Marked:
+def _kept(text: str, prefix: str, is_first: bool) -> Marked:
+    """Text outside of Markdown's own marks; what is no text in it is a tag."""
     parts, at = Marked(), 0
-    for match in _KEPT.finditer(text):
+    first = _FIRST_KEPT.match(text) if is_first else None
+    if first:
+        is_alert = first[0].endswith("\n")
+        parts.append(Tag(first[0] + prefix if is_alert else first[0], is_break=is_alert))
+        at = first.end()
+    for match in _KEPT.finditer(text, at):
         parts += [text[at : match.start()], Tag(match[0])]
         at = match.end()
     return [*parts, text[at:]]
 
 
-def _written(parse: Parse, span: _Span, translation: Marked) -> str:
-    """A translation as Markdown; characters that would be marks are escaped."""
-    text = raw(translation)
-    if not _is_read_as(parse, text, translation):
-        text = raw(translation, lambda part: _SPECIAL.sub(r"\\\1", part))
-        begins_with_text = isinstance(next(filter(None, translation), None), str)
-        if not span.is_cell and begins_with_text and not _is_read_as(parse, text, translation):
-            text = re.sub(r"^(\d*+)(?=[!-/:-@\[\]-`{-~])", r"\1\\", text)  # it begins as an item or the like does
-    return re.sub(r"(?<!\\)\|", r"\|", text) if span.is_cell else text
+def _written(parse: Parse, span: _Span, translation: Marked) -> str | None:
+    """A translation as Markdown that is read as these words and tags, escaped if need be; None if there is none.
+
+    Emphasis that would not be read as such, as around some parts of a word, is left out.
+    """
+    plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
+    is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
+    for meant in (translation, plain):
+        for parts in (meant, _escaped(meant)):
+            text = raw(parts)
+            if is_safe or _is_read_as(parse, text, span.prefix, meant):
+                return re.sub(r"(?<!\\)\|", r"\|", text) if span.is_cell else text
+    return None
 
 
-def _is_read_as(parse: Parse, text: str, translation: Marked) -> bool:
+def _escaped(translation: Marked) -> Marked:
+    """A translation whose text makes no marks, nor blocks at the beginning of a line."""
+    parts, is_at_start = Marked(), True
+    for part in translation:
+        if isinstance(part, str):
+            part = _SPECIAL.sub(r"\\\1", part)
+            if is_at_start:
+                part = re.sub(r"^(\s*+\d*+)(?=[!-/:-@\[\]-`{-~])", r"\1\\", part)
+        parts.append(part)
+        is_at_start = (is_at_start and part == "") or (isinstance(part, Tag) and part.is_break)
+    return parts
+
+
+def _is_read_as(parse: Parse, text: str, prefix: str, translation: Marked) -> bool:
     """Whether a text is a paragraph with these words and tags."""
-    tokens = parse(re.sub(r"\n[ \t>]*", "\n", text))
+    tokens = parse(text.replace(f"\n{prefix}", "\n"))
     if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
         return False
     return _texts_and_kinds(_marked(tokens[1])) == _texts_and_kinds(translation)
@@ -191,6 +220,7 @@ def _noted(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[St
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
             opening = next(token for token in new if token.type == "link_open")
             opening.meta["span"], new[-1].meta["span"] = (start, start + 1), (label_end, state.pos)
+            new[-1].meta["label"] = state.src[start + 1 : label_end]
         else:
             for token in new:
                 if token.type != "text":

@@ -5,13 +5,16 @@ which the model's cross attention gives. Flow: `Marked` -> `bare` -> translation
 """
 
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from typing import Literal
 
 _SPACES = re.compile(r"\s+")
-_EMPTY = frozenset(["br", "img", "input", "wbr", "hr"])  # elements without an end
+_OPENING, _CLOSING = tuple("([{«„“‘¿¡"), tuple(",.;:!?)]}»”’…%")
+_MOST_WORK = 1_000_000  # tags times words, which took a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,12 @@ class Tag:
 
 
 def element_tag(markup: str) -> Tag:
-    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone."""
-    name = re.match(r"<(/?)(\w+)", markup)
-    if name is None or markup.endswith("/>") or name[2].lower() in _EMPTY:
-        return Tag(markup, is_break=name is not None and name[2].lower() == "br")
-    return Tag(markup, "close" if name[1] else "open", name[2].lower())
+    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does a line break."""
+    match = re.match(r"<(/?)(\w+)", markup)
+    name = match[2].lower() if match else ""
+    if match is None or markup.endswith("/>") or name == "br":
+        return Tag(markup, is_break=name == "br")
+    return Tag(markup, "close" if match[1] else "open", name)
 
 
 Marked = list[str | Tag]  # the text and the tags of a segment, in their order
@@ -45,7 +49,7 @@ Marked = list[str | Tag]  # the text and the tags of a segment, in their order
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tag at a character of the bare text, and whether there was a space before and after it."""
+    """A tag at a character of the bare text, and whether white space, or an end, was directly before and after it."""
 
     tag: Tag
     at: int
@@ -76,28 +80,18 @@ class _Node:
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
     """The text without its tags, and the tags with their places; runs of white space become one space."""
-    text, tags, following = "", list[Placed](), _followed_by_space(marked)
-    for part, is_followed in zip(marked, following, strict=True):
+    text, tags, parts = "", list[Placed](), [part for part in marked if part != ""]
+    for number, part in enumerate(parts):
         if isinstance(part, str):
             added = _SPACES.sub(" ", part)
             text += added.removeprefix(" ") if text.endswith(" ") or not text else added
             continue
-        before = text.endswith(" ") or not text
-        tags.append(Placed(part, len(text), before, is_followed))
-        if part.is_break and text and not before:
+        before, after = parts[number - 1] if number else " ", parts[number + 1] if number + 1 < len(parts) else " "
+        tags.append(Placed(part, len(text), str(before)[-1:].isspace(), str(after)[:1].isspace()))
+        if part.is_break and text and not text.endswith(" "):
             text += " "
     bound = len(text.rstrip())
-    return text[:bound], [Placed(t.tag, min(t.at, bound), t.space_before, t.space_after) for t in tags]
-
-
-def _followed_by_space(marked: Marked) -> list[bool]:
-    """For each part whether the next text begins with white space, or there is none."""
-    found, is_space = list[bool](), True
-    for part in reversed(marked):
-        found.append(is_space)
-        if isinstance(part, str) and part:
-            is_space = part[0].isspace()
-    return found[::-1]
+    return text[:bound], [replace(tag, at=min(tag.at, bound)) for tag in tags]
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
@@ -122,11 +116,55 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     if not tags:
         return [tgt]
     units = _units(tgt, links) or in_proportion(src, tgt)
+    is_large = len(tags) * len(units) > _MOST_WORK
+    placed = _in_order(tags, src, tgt) if is_large else _place(_tree(tags), units, src, tgt)
     result, end = Marked(), 0
-    for at, tag in _place(_tree(tags), units, src, tgt):
-        result += [tgt[end:at], Tag(tag)]
+    for at, group in groupby(placed, key=lambda item: _skip_space(tgt, item[0])):
+        here = list(group)
+        result += [
+            tgt[end:at].rstrip(),
+            *_spaced([tag for _, tag in here], tgt, at, sum(tag_at < at for tag_at, _ in here)),
+        ]
         end = at
     return [part for part in [*result, tgt[end:]] if part != ""]
+
+
+def _skip_space(text: str, at: int) -> int:
+    match = _SPACES.match(text, at)
+    return match.end() if match else at
+
+
+def _spaced(tags: Sequence[Placed], tgt: str, at: int, num_before: int) -> Marked:
+    """The tags of one place, with spaces before, between and behind them: as in the source, and so that words are two.
+
+    Args:
+        at: the character of the translation that follows, which is no space.
+        num_before: the number of tags that belong to what stands before.
+    """
+    between = [one.space_after and other.space_before for one, other in pairwise(tags)]
+    spaces = [tags[0].space_before, *between, tags[-1].space_after]
+    is_break = any(placed.tag.is_break for placed in tags)
+    if tgt[:at][-1:].isspace():
+        spaces[num_before] |= not any(spaces) and not is_break
+    else:  # only what stands for a word needs spaces here
+        pairs = [{p.tag.pair for p in tags if p.tag.kind == kind} for kind in ("open", "close")]
+        is_word = not is_break and (any(p.tag.kind == "alone" for p in tags) or not pairs[0].isdisjoint(pairs[1]))
+        spaces[0] &= is_word and tgt[at - 1 : at] not in _OPENING
+        spaces[-1] &= is_word and tgt[at : at + 1] not in _CLOSING
+    spaces[0] &= at > 0
+    spaces[-1] &= at < len(tgt)
+    parts = [part for space, placed in zip(spaces, tags, strict=False) for part in (" " * space, placed.tag)]
+    return [*parts, " " * spaces[-1]]
+
+
+def _in_order(tags: Sequence[Placed], src: str, tgt: str) -> list[tuple[int, Placed]]:
+    """The tags in the order of the source, in proportion: for a segment with so many that more would take too long."""
+    starts = [link.start for link in in_proportion(src, tgt)]
+    result = list[tuple[int, Placed]]()
+    for number, at in _nested(tags, _partners(tags)):
+        word = bisect_left(starts, at * len(tgt) / max(1, len(src)))
+        result.append((starts[word] if word < len(starts) else len(tgt), tags[number]))
+    return result
 
 
 def in_proportion(src: str, tgt: str) -> list[Link]:
@@ -216,26 +254,26 @@ def _nested(tags: Sequence[Placed], partners: dict[int, int]) -> list[tuple[int,
     return order
 
 
-def _place(root: _Node, units: Sequence[Link], src: str, tgt: str) -> list[tuple[int, str]]:
+def _place(root: _Node, units: Sequence[Link], src: str, tgt: str) -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result."""
-    result = list[tuple[int, str]]()
+    result = list[tuple[int, Placed]]()
     stack = [_Open(root, units, (0, len(tgt)), src, tgt)]
     while stack:
         top = stack[-1]
         if not top.children:
             stack.pop()
             if top.node.is_pair:
-                result.append((top.bounds[1], top.node.tags[1].tag.raw))
+                result.append((top.bounds[1], top.node.tags[1]))
             continue
         start, stop, _, child = top.children.pop()
         start, stop = max(start, top.end), max(stop, top.end)
         top.end = stop
         if child.is_pair:
-            result.append((start, child.tags[0].tag.raw))
+            result.append((start, child.tags[0]))
             inside = [unit for unit in top.units if start <= unit.start and unit.end <= stop]
             stack.append(_Open(child, inside, (start, stop), src, tgt))
         else:
-            result.append((start, _spaced(child.tags[0], src, tgt, start)))
+            result.append((start, child.tags[0]))
     return result
 
 
@@ -290,9 +328,10 @@ def _point(placed: Placed, units: Sequence[Link], bounds: tuple[int, int], src: 
         return bounds[0]
     if placed.at >= len(src):
         return bounds[1]
-    is_before = placed.space_before and not placed.space_after  # of what follows, such as `x` in "see `x`."
-    mark = src[placed.at : placed.at + 1] if is_before else src[placed.at - 1 : placed.at]
-    same = [] if mark.isalnum() or mark.isspace() else [u for u in units if tgt[u.start : u.end].strip() == mark]
+    following, preceding = src[placed.at : placed.at + 1], src[max(0, placed.at - 2) : placed.at].strip()[-1:]
+    is_before = _is_punctuation(following) and not placed.space_after  # such as `x` in "see `x`."
+    mark = following if is_before else preceding if _is_punctuation(preceding) else None
+    same = [unit for unit in units if tgt[unit.start : unit.end].strip() == mark]
 
     def distance(unit: Link) -> tuple[float, float]:
         return _distance(unit, placed.at, bounds, src)
@@ -303,20 +342,16 @@ def _point(placed: Placed, units: Sequence[Link], bounds: tuple[int, int], src: 
     units = [unit for unit in units if any(map(str.isalnum, tgt[unit.start : unit.end]))] or units
     after = [unit for unit in units if unit.src >= placed.at]
     before = [unit for unit in units if unit.src < placed.at]
-    if after and (not before or is_before):
+    if after and (not before or (placed.space_before and not placed.space_after)):
         return min(after, key=distance).start
     return min(before, key=distance).end
+
+
+def _is_punctuation(character: str) -> bool:
+    return not character.isalnum() and not character.isspace() and character != ""
 
 
 def _distance(unit: Link, at: float, bounds: tuple[int, int], src: str) -> tuple[float, float]:
     """How far the source of a unit is from a character, and the unit itself from the same place in the sentence."""
     expected = bounds[0] + at / len(src) * (bounds[1] - bounds[0])
     return abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)
-
-
-def _spaced(placed: Placed, src: str, tgt: str, at: int) -> str:
-    """A tag that stands alone, with the spaces that it had around it where the translation has none."""
-    needs_before = placed.space_before and placed.at > 0 and at > 0 and not tgt[at - 1].isspace()
-    needs_before = needs_before and (at < len(tgt) or placed.at >= len(src))
-    needs_after = placed.space_after and 0 < at < len(tgt) and tgt[at].isalnum()
-    return f"{' ' * needs_before}{placed.tag.raw}{' ' * needs_after}"

@@ -16,10 +16,12 @@ from mtx.errors import DataError
 
 # The formats of C, Python, Ruby, Perl, JavaScript and the shell, and markup
 _PLACEHOLDER = re.compile(
-    r"%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+    r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
     r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
-    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%]?\{[^{}\s]{0,100}\}|%\d{1,2}(?!\w)|</?[a-zA-Z][^<>]{0,1000}>"
+    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
+    r"|</?[a-zA-Z][^<>]{0,1000}>|&(?:\w{2,10}|#\d{1,6});"
 )
+_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")  # of ICU: texts inside of code
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
@@ -39,7 +41,8 @@ def read(
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             source = _marked(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
-            if (overwrite or not message.texts[key]) and bare(source)[0]:
+            is_choice = any(_CHOICE.search(part) for part in source if isinstance(part, str))
+            if (overwrite or not message.texts[key]) and bare(source)[0] and not is_choice:
                 todo.append((message, key, source))
 
     def write(translations: Sequence[Marked]) -> list[Edit]:

@@ -7,7 +7,7 @@ from xml.sax.saxutils import quoteattr
 
 from mtx.data.bilingual import match_rank
 from mtx.documents.edits import Edit, space_before
-from mtx.documents.inline import TOKEN, parse, written
+from mtx.documents.inline import TOKEN, element, parse, written
 from mtx.documents.markup import Marked, bare, with_edges
 from mtx.errors import DataError
 from mtx.files.xml_stream import parse_text
@@ -40,13 +40,12 @@ def read(
         raise DataError(f"{path}: is not TMX: its first element is not tmx")
     todo = list[tuple[_Variant | None, _Unit, Marked]]()
     for unit in finder.units:
-        src, tgt = (_serving(unit, language) for language in languages)
+        src, tgt = (_serving(text, unit, language) for language in languages)
         tgt = None if tgt is src else tgt
         if src is None or not src.seg[3] or (tgt is not None and not tgt.seg[3]):
             continue  # no text in this language, or a damaged unit without a seg
         segment = parse(text[src.seg[1] : src.seg[2]])
-        has_text = tgt is not None and bool(bare(parse(text[tgt.seg[1] : tgt.seg[2]]))[0])
-        if bare(segment)[0] and (overwrite or not has_text):
+        if bare(segment)[0] and (overwrite or tgt is None or not _has_text(text, tgt)):
             todo.append((tgt, unit, segment))
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
@@ -58,16 +57,21 @@ def read(
     return [segment for *_, segment in todo], write
 
 
-def _serving(unit: _Unit, language: str) -> _Variant | None:
-    ranked = [(rank, number) for number, variant in enumerate(unit.variants)
+def _serving(text: str, unit: _Unit, language: str) -> _Variant | None:
+    """The variant in a language: of the nearest region, with text if one has some."""
+    ranked = [(rank, not _has_text(text, variant), number) for number, variant in enumerate(unit.variants)
               if (rank := match_rank(variant.language, language)) is not None]  # fmt: skip
-    return unit.variants[min(ranked)[1]] if ranked else None
+    return unit.variants[min(ranked)[-1]] if ranked else None
+
+
+def _has_text(text: str, variant: _Variant) -> bool:
+    return bool(bare(parse(text[variant.seg[1] : variant.seg[2]]))[0])
 
 
 def _edit(text: str, tgt: _Variant | None, unit: _Unit, content: str, language: str) -> Edit:
     if tgt is not None:
-        start, _, _, end = tgt.seg
-        return Edit(start, end, f"<seg>{content}</seg>")
+        start, inner, _, end = tgt.seg
+        return Edit(start, end, element(text[start:inner], content))
     last = unit.variants[-1]
     tag = f"<tuv xml:lang={quoteattr(language)}><seg>{content}</seg></tuv>"
     return Edit(last.end, last.end, space_before(text, last.start) + tag)

@@ -1,5 +1,6 @@
 """Translates segments with tags inside: bare, with the tags put back by cross attention. See `markup`."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,7 @@ from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Link, Marked, bare, in_proportion, put_back
 
 _BYTE = "<0x"  # begins the names of the pieces that stand for a byte
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 _UNKNOWN = "<unk>"  # stands for a character
 
 
@@ -27,7 +29,7 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     sentences = [_sentences(translator, text) for text, _ in texts]
     flat = [sentence for some in sentences for sentence in some]
     for sentence, hypotheses in zip(flat, translator.hypotheses([s.text for s in flat]), strict=True):
-        sentence.translation = hypotheses[0].text
+        sentence.translation = _NO_XML.sub(" ", hypotheses[0].text)
     aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
     links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}
     results = []

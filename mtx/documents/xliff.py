@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
 from mtx.documents.edits import Edit, space_before
-from mtx.documents.inline import TOKEN, attributes_of, local_name, parse, with_attribute, written
+from mtx.documents.inline import TOKEN, attributes_of, element, local_name, parse, with_attribute, written
 from mtx.documents.markup import Marked, bare, with_edges
 from mtx.errors import DataError
 from mtx.files.xml_stream import parse_text
@@ -30,6 +30,7 @@ _CONFIRMED = {
     "confirmed": _TRUE,
     "conf": frozenset(["translated", "approvedtranslation", "approvedsignoff"]),
     "state": frozenset(["final", "signed-off", "reviewed"]),
+    "status": frozenset(["manuallyconfirmed", "proofread", "reviewer1confirmed", "reviewer2confirmed"]),
 }
 
 
@@ -113,20 +114,28 @@ class _Plan:
         seg_source = unit.sides.get("seg-source")
         self.template = seg_source if seg_source and self._has_text(seg_source) else unit.sides["source"]
         marks = _marks(text, self.template) if self.template is seg_source else []
-        own = [unit.attributes, target.attributes if target else {}]
-        is_translated = bool(target and target.attributes.get("state") not in _UNTRANSLATED and self._has_text(target))
-        self.is_whole = not is_translated or (overwrite and not any(map(_is_confirmed, unit.definitions.values())))
-        if any(map(_is_locked, own)) or (is_translated and any(map(_is_confirmed, own))):
+        state = target.attributes.get("state") if target else None
+        has_text = target is not None and self._has_text(target)
+        is_translated = has_text and state not in _UNTRANSLATED
+        has_confirmed = has_text and any(map(_is_confirmed, unit.definitions.values()))
+        self.is_whole = not has_confirmed and (overwrite or not is_translated)
+        self.emptied = list[Element]()  # marks that a new target has without their text
+        if _is_confirmed({**unit.attributes, **(target.attributes if target else {})}):
             return
         if self.is_whole:
-            parts = {mid: (mark, mark) for mid, mark in marks} or {"": (self.template, self.template)}
+            parts = [(mid, mark, mark) for mid, mark in marks] or [("", self.template, self.template)]
         else:
             assert target is not None
             parts = _in_both(marks, _marks(text, target))
-        for mid, (source, place) in parts.items():
+        for mid, source, place in parts:
             definition = unit.definitions.get(mid, {})
-            is_kept = not self.is_whole and self._has_text(place) and (not overwrite or _is_confirmed(definition))
-            if not is_kept and not _is_locked(definition) and bare(segment := self._parsed(source))[0]:
+            is_confirmed = _is_confirmed(definition) and not self.is_whole and self._has_text(place)
+            is_kept = is_confirmed or (is_translated and not overwrite and self._has_text(place))
+            if is_kept or not bare(segment := self._parsed(source))[0]:
+                continue
+            if _is_locked(definition):
+                self.emptied.append(place)
+            else:
                 self.segments.append((place, segment))
 
     def _parsed(self, element: Element) -> Marked:
@@ -147,17 +156,18 @@ class _Plan:
             assert self.target is not None
             return [Edit(self.target.start, self.target.inner_start, tag), *(self._filled(*part) for part in new)]
         content, at = "", self.template.inner_start
-        for place, inner in new:
+        new += [(place, "") for place in self.emptied]
+        for place, inner in sorted(new, key=lambda part: part[0].start):
             content += self.text[at : place.inner_start] + inner
             at = place.inner_end
         content += self.text[at : self.template.inner_end]
         if self.target is not None:
-            return [Edit(self.target.start, self.target.end, _element(tag, content))]
+            return [Edit(self.target.start, self.target.end, element(tag, content))]
         source = self.unit.sides["source"]
         last = self.unit.sides.get("seg-source", source)
         name = TOKEN.match(self.text, source.start)
         tag = self._target_tag(f"<{name['name'].removesuffix('source') if name else ''}target>")
-        return [Edit(last.end, last.end, space_before(self.text, source.start) + _element(tag, content))]
+        return [Edit(last.end, last.end, space_before(self.text, source.start) + element(tag, content))]
 
     def _target_tag(self, tag: str) -> str:
         """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
@@ -171,7 +181,7 @@ class _Plan:
         """The edit that gives a mark of the target its content."""
         if mark.end > mark.inner_start:
             return Edit(mark.inner_start, mark.inner_end, content)
-        return Edit(mark.start, mark.end, _element(self.text[mark.start : mark.end], content))
+        return Edit(mark.start, mark.end, element(self.text[mark.start : mark.end], content))
 
 
 def _is_locked(attributes: dict[str, str]) -> bool:
@@ -184,11 +194,11 @@ def _is_confirmed(attributes: dict[str, str]) -> bool:
     )
 
 
-def _in_both(src: list[tuple[str, Element]], tgt: list[tuple[str, Element]]) -> dict[str, tuple[Element, Element]]:
+def _in_both(src: list[tuple[str, Element]], tgt: list[tuple[str, Element]]) -> list[tuple[str, Element, Element]]:
     """The marks of both sides by their number; without those whose number stands twice."""
     counts = [Counter(mid for mid, _ in marks) for marks in (src, tgt)]
     sources = dict(src)
-    return {mid: (sources[mid], mark) for mid, mark in tgt if [count[mid] for count in counts] == [1, 1]}
+    return [(mid, sources[mid], mark) for mid, mark in tgt if [count[mid] for count in counts] == [1, 1]]
 
 
 def _marks(text: str, side: Element) -> list[tuple[str, Element]]:
@@ -209,13 +219,6 @@ def _marks(text: str, side: Element) -> list[tuple[str, Element]]:
             mark = Element(opening.start(), match.end(), opening.end(), inner_end, attributes)
             found.append((attributes.get("mid", ""), mark))
     return found
-
-
-def _element(tag: str, content: str) -> str:
-    """An element by its opening tag, or by its empty tag."""
-    token = TOKEN.match(tag)
-    assert token is not None
-    return f"{tag.removesuffix('/>').removesuffix('>').rstrip()}>{content}</{token['name']}>"
 
 
 class _Finder:

@@ -100,10 +100,22 @@ def test_tmx(tmp_path: Path) -> None:
     result = translated(tmp_path / "m.tmx", MEMORY)
     tuv = '<tuv xml:lang="de"><seg>ONE<ph type="lb">\\n</ph>TWO<it pos="end">x</it><ut>y</ut></seg></tuv>'
     assert result == MEMORY.replace('<tuv lang="FR"><seg/></tuv>', f'<tuv lang="FR"><seg/></tuv>\n      {tuv}')
+    spaced = '<tu><tuv xml:lang="en"><seg> a </seg></tuv>{}</tu></body>'
+    text = MEMORY.replace("</body>", spaced.format(""))
+    assert spaced.format('<tuv xml:lang="de"><seg> A </seg></tuv>') in translated(tmp_path / "m.tmx", text)
     french = translated(tmp_path / "m.tmx", MEMORY, ("en", "fr"))
     assert '<tuv lang="FR"><seg>ONE' in french and french.count('xml:lang="fr"') == 1
     overwritten = translated(tmp_path / "m.tmx", MEMORY, overwrite=True)
     assert "großer" in result and "großer" not in overwritten and overwritten.count("<tuv") == result.count("<tuv")
+
+
+def test_a_variant_with_text_serves_first(tmp_path: Path) -> None:
+    unit = '<tu><tuv xml:lang="en-GB"><seg/></tuv><tuv xml:lang="en-US"><seg>a</seg></tuv>{}</tu></body>'
+    tuvs = '<tuv xml:lang="de"><seg x="1"{}</tuv>'
+    result = translated(tmp_path / "m.tmx", MEMORY.replace("</body>", unit.format(tuvs.format("/>"))))
+    assert unit.format(tuvs.format(">A</seg>")) in result
+    text = MEMORY.replace("</body>", unit.format(tuvs.format("/>") + tuvs.format(">b</seg>")))
+    assert unit.format(tuvs.format("/>") + tuvs.format(">b</seg>")) in translated(tmp_path / "m.tmx", text)
 
 
 def test_po(tmp_path: Path) -> None:
@@ -234,6 +246,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translate_document(tmp_path / "p.html", "html", ("en", "de"), False, shout)
     with pytest.raises(DataError, match=r"a.xlf: is not XLIFF: its first element is not xliff"):
         translated(tmp_path / "a.xlf", f"<a>{VERSION_2}</a>")
+    with pytest.raises(DataError, match=r"a.tmx: is not TMX: its first element is not tmx"):
+        translated(tmp_path / "a.tmx", "<a><tmx/></a>")
     with pytest.raises(DataError, match=r"a.po: its header says charset=ISO-8859-1"):
         header = r'"Content-Type: text/plain; charset=ISO-8859-1\n"'
         translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', header))

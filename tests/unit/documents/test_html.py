@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.errors import DataError
 from tests.unit.documents.test_document import translated
 
 
@@ -25,6 +26,15 @@ from tests.unit.documents.test_document import translated
         ("<script>a < b", "<script>a < b"),
         ("<p>a<a id=x />b</p>", "<p>A<a id=x />B</p>"),
         ("<b>a<i>b</b>c</i>", "<b>A<i>B</b>C</i>"),
+        ("<p>a<br/>b<br>c</p>", "<p>A<br/>B<br>C</p>"),
+        ('<ul><li translate="no">a<ul><li>b</ul><li>c</ul>d', '<ul><li translate="no">a<ul><li>b</ul><li>C</ul>D'),
+        ("<p translate=no>a <b>b</b><p>c", "<p translate=no>a <b>b</b><p>C"),
+        ("<tr><td translate=no>a<td>b", "<tr><td translate=no>a<td>B"),
+        ("<html translate=no><p>a</p>", "<html translate=no><p>a</p>"),
+        ('<img src="a" alt="b" />', '<img src="a" alt="B" />'),
+        ("<p>a <![ b</p>c", "<p>A <![ b</p>C"),
+        ("a <![if x]>b<![endif]> <![x[y]]> <![CDATA[<i>c</i>]]> d",
+         "A <![if x]>B<![endif]> <![x[y]]> <![CDATA[<i>c</i>]]> D"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -35,3 +45,9 @@ def test_what_stays(page: str, result: str, tmp_path: Path) -> None:
 def test_a_page_of_many_tags_takes_no_time_at_all(tmp_path: Path) -> None:
     page = "<b>" * 5000 + "a" + "</b>" * 5000
     assert translated(tmp_path / "p.html", page) == page.replace("a", "A")
+
+
+@pytest.mark.parametrize("part", ["<a b='c' ", "<!--", "<p", '<p title="'])
+def test_many_tags_that_do_not_end_are_refused(part: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"p.html:2: tags do not end; expected > after <"):
+        translated(tmp_path / "p.html", "<p>\n" + part * 2000)

@@ -40,7 +40,7 @@ def test_overlapping_codes_give_well_formed_xml_with_openers_first() -> None:
     rng = random.Random(1)
     for _ in range(2000):
         open_elements, open_codes, number, content = list[int](), list[int](), 0, ""
-        for _ in range(rng.randint(1, 12)):
+        for _ in range(rng.randint(1, 30)):
             choice, number = rng.randrange(6), number + 1
             if choice == 0:
                 open_elements.append(number)

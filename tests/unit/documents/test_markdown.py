@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 
 from mtx.documents import markdown
 from mtx.documents.edits import apply
-from mtx.documents.markup import Marked
+from mtx.documents.markup import Marked, Tag
 from tests.unit.documents.test_document import translated
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -25,8 +25,12 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("> a  \n> b\\\n> c\n", "> A  \n> B\\\n> C\n"),
         ("- a\n\n  b\n  ```\n  c\n  ```\n", "- A\n\n  B\n  ```\n  c\n  ```\n"),
         ("a | b\n---|:-:\nc \\| `d \\| e` | f\n\ng | h\n", "A | B\n---|:-:\nC \\| `d \\| e` | F\n\nG | H\n"),
+        ("|a|a|\n|-|-|\n| ab | b |\n", "|A|A|\n|-|-|\n| AB | B |\n"),
+        ("See [Docs][] and [MIT], [x `y`].\n\n[docs]: a\n[mit]: b\n[x `y`]: c\n",
+         "SEE [DOCS][Docs] AND [MIT][MIT], [X `y`][x `y`].\n\n[docs]: a\n[mit]: b\n[x `y`]: c\n"),
+        ("> [!NOTE]\n> a\n> b\n\n[!NOTE] c\n", "> [!NOTE]\n> A B\n\n[!NOTE] C\n"),
         ("[a](<b c> 'd \"e\"') [f][] [g][h] [i]\n\n[f]: x\n[h]: y\n[i]: z\n",
-         "[A](<b c> 'd \"e\"') [F][] [G][h] [I]\n\n[f]: x\n[h]: y\n[i]: z\n"),
+         "[A](<b c> 'd \"e\"') [F][f] [G][h] [I][i]\n\n[f]: x\n[h]: y\n[i]: z\n"),
         ("![a *b*](c) [![d](e)](f) `g` <http://h.i> a@b\n", "![a *b*](c) [![d](e)](f) `g` <http://h.i> A@B\n"),
         ("***a** b* ~~c~~ _d_e_ f\\_g &copy; x\n", "***A** B* ~~C~~ _D_E_ F_G © X\n"),
         ("<!-- a\n\nb -->\n\n<table><tr><td>a</td></tr></table>\n\nc\n",
@@ -50,6 +54,20 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
     segments, write = markdown.read("word\n")
     assert apply("word\n", write([[translation]])) == f"{result}\n" and segments == [["word"]]
+
+
+@pytest.mark.parametrize(
+    "text, translation, result",
+    [
+        ("a  \nb", ["A", Tag("  \n", is_break=True), "+ b"], "A  \n\\+ b"),
+        ("> a\\\n> b", ["A", Tag("\\\n> ", is_break=True), "1. b"], "> A\\\n> 1\\. b"),
+        ("*a* b", [Tag("*", "open", "em"), "(b)", Tag("*", "close", "em"), "a"], "(b)a"),
+        ("a <!-- c --> b", [Tag("<!-- c -->"), " b a"], "a <!-- c --> b"),
+    ],
+)
+def test_what_cannot_be_written_stays_or_loses_its_emphasis(text: str, translation: Marked, result: str) -> None:
+    _, write = markdown.read(f"{text}\n")
+    assert apply(f"{text}\n", write([translation])) == f"{result}\n"
 
 
 def unchanged(segments: list[Marked]) -> list[Marked]:

@@ -61,6 +61,25 @@ def test_the_text_without_its_tags(text: str, without: str) -> None:
         ("the <b>big</b> dog", "Hund", [2], "<b>Hund</b>"),  # nothing translates what it enclosed
         ("see <b>it</b>!", "sieh es!", [0, 1, 1], "sieh <b>es</b>!"),  # punctuation is no word of it
         ("<b>Stop!</b> Go", "Halt! Los", [0, 1, 2], "<b>Halt!</b> Los"),
+        ("<x/> dogs", "Hunde", [0], "<x/> Hunde"),
+        ("<x/> of <y/>", "von", [0], "<x/> von <y/>"),
+        ("<b><x/></b> dogs", "Hunde", [0], "<b><x/></b> Hunde"),
+        ("a <b></b> dog", "ein Hund", [0, 1], "ein <b></b> Hund"),
+        ("see <b><x/></b> for", "sieh für", [0, 1], "sieh <b><x/></b> für"),
+        ("the <x/> option", "Option die", [1, 0], "Option die <x/>"),
+        ("the <x/> runs", "läuft die", [1, 0], "läuft die <x/>"),
+        ("the <x/>", "die", [0], "die <x/>"),
+        ("a<br/>b", "ein Hund", [0, 1], "ein<br/>Hund"),
+        ("a <br/> b", "ein Hund", [0, 1], "ein <br/> Hund"),
+        ("Error: <x/> not found", "Fehler: nicht da", [0, 1, 2, 3], "Fehler: <x/> nicht da"),
+        ("a (<x/> b)", "ein (b)", [0, 1, 2, 3], "ein (<x/> b)"),
+        ("<x/> (b)", "(b)", [0, 1, 2], "<x/> (b)"),
+        ("<b>a</b> <i>b</i>", "eins zwei", [0, 1], "<b>eins</b> <i>zwei</i>"),
+        ("<b>a </b>b", "eins zwei", [0, 1], "<b>eins </b>zwei"),
+        ("<b>a</b> <i>b</i>", "zwei eins", [1, 0], "<i>zwei</i> <b>eins</b>"),
+        ("see <x/>. It", "sieh. Es", [0, 1, 2], "sieh <x/>. Es"),
+        ("see <x/>. It", "sieh. Es", [0, 2, 0], "sieh <x/>. Es"),  # wherever the attention of punctuation goes
+        ("see it.<x/> It", "Es. Es sieh", [1, 0, 3, 1], "Es.<x/> Es sieh"),
         ("a <b>dog", "ein Hund", [0, 1], "ein <b>Hund"),
         ("a dog</b> runs", "ein Hund läuft", [0, 1, 2], "ein Hund</b> läuft"),
         ("a <b>dog</b> runs", "", [], "<b></b>"),
@@ -76,6 +95,12 @@ def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
     pieces = [Link(0, 4, 0.5), Link(4, 10, 3.5), Link(10, 15, 8)]
     assert raw(put_back(tags, text, "eine Hundehütte", pieces)) == "eine <b>Hundehütte</b>"
     assert raw(put_back(tags, text, "一只狗屋", [Link(0, 2, 0.5), Link(2, 3, 3.5), Link(3, 4, 8)])) == "一只<b>狗</b>屋"
+
+
+def test_very_many_tags_are_placed_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtx.documents.markup._MOST_WORK", 10)
+    text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
+    assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei <i>drei <x/></i> vier"
 
 
 def test_without_links_tags_are_placed_in_proportion() -> None:
@@ -122,5 +147,6 @@ def test_every_tag_comes_out_once_and_nested_whatever_the_links() -> None:
         assert sorted(part.raw.strip() for part in result if isinstance(part, Tag)) == sorted(
             part.raw for part in parts if isinstance(part, Tag)
         )
-        assert "".join(part for part in result if isinstance(part, str)) == tgt
+        assert "".join("".join(part for part in result if isinstance(part, str)).split()) == "".join(tgt.split())
+        assert sorted(" ".join(p if isinstance(p, str) else " " for p in result).split()) == sorted(tgt.split())
         assert is_nested(result, parts), (raw(parts), raw(result))

@@ -13,6 +13,8 @@ from tests.unit.documents.test_document import translated
         ("%s has %-5.2f%% of %(name)s %1$d %*d %'d", "%s HAS %-5.2f%% OF %(name)s %1$d %*d %'d"),
         ("%{name} %<n>d ${x} {0} {{value}} %1", "%{name} %<n>d ${x} {0} {{value}} %1"),
         ("a %@ <b>c</b><br> 100% done", "A %@ <b>C</b><br> 100% DONE"),
+        ("a {{ b }} { c } #{d} 50%complete &nbsp; %d", "A {{ b }} { c } #{d} 50%COMPLETE &nbsp; %d"),
+        ("{n, plural, one {# file} other {# files}}", "{n, plural, one {# file} other {# files}}"),
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\N"),
     ],
@@ -40,9 +42,15 @@ msgstr ""
 msgid "one"
 msgid_plural "%d many"
 msgstr[0] ""
+msgid "a file"
+msgid_plural "files"
+msgstr[0] ""
+msgstr[1] ""
 """
     filled = text.replace(
         '#, c-format\n\n# a note\nmsgid "a"\nmsgstr ""', '#, c-format, fuzzy\n\n# a note\nmsgid "a"\nmsgstr "A"'
     )
     filled = filled.replace('msgid "b"\nmsgstr ""\nmsgid "one"', 'msgid "b"\nmsgstr "B"\n#, fuzzy\nmsgid "one"')
-    assert translated(tmp_path / "a.po", text) == filled.replace('msgstr[0] ""', 'msgstr[0] "%d MANY"')
+    filled = filled.replace('msgstr[0] ""', 'msgstr[0] "%d MANY"', 1)
+    filled = filled.replace('msgid "a file"', '#, fuzzy\nmsgid "a file"').replace('msgstr[0] ""', 'msgstr[0] "A FILE"')
+    assert translated(tmp_path / "a.po", text) == filled.replace('msgstr[1] ""', 'msgstr[1] "FILES"')

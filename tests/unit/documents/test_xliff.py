@@ -31,6 +31,8 @@ def result_of(content: str, directory: Path, overwrite: bool = False, file: str 
         ("<source>a</source><target state='final'>b</target>", ""),
         ('<source>a</source><target state="signed-off">b</target>', ""),
         ("<source>a</source><target>b</target>", ' s:confirmed="1"'),
+        ("<source>a</source><target>b</target>", ' s:status="ManuallyConfirmed"'),
+        ("<source>a</source><target/>", ' approved="yes"'),
     ],
 )
 def test_what_a_person_confirmed_is_never_overwritten(content: str, attributes: str, tmp_path: Path) -> None:
@@ -49,6 +51,18 @@ def test_confirmed_segments_stay_beside_others(tmp_path: Path) -> None:
     assert result_of(text("zwei."), tmp_path, overwrite=True) == text("TWO.", STATE)
     assert result_of(text(""), tmp_path) == text("TWO.", STATE)
     assert result_of(text("zwei."), tmp_path) == text("zwei.")
+    locked = text("zwei.").replace("zwei.", "").replace('id="1"/>', 'id="1" locked="true"/>')
+    assert result_of(locked, tmp_path) == locked
+    new = text("zwei.", ' state="new"').replace("eins.", "").replace("drei.", "one.")
+    assert f"<target{STATE}>{MARK.format(0, '')} {MARK.format(1, 'TWO.')} {MARK.format(2, 'one.')}<" in result_of(
+        new, tmp_path
+    )
+    without = new[: new.index("<target")] + new[new.index("<s:seg-defs") :]
+    assert f"<target{STATE}>{MARK.format(0, '')}{MARK.format(1, 'TWO.')}{MARK.format(2, 'THREE.')}<" in result_of(
+        without, tmp_path
+    )
+    twice = result_of(without.replace('mid="1"', 'mid="2"'), tmp_path)
+    assert f"{MARK.format(2, 'TWO.')}{MARK.format(2, 'THREE.')}</target>" in twice
     version_2 = '<segment state="final"><source>a</source><target>b</target></segment>'
     assert result_of(version_2, tmp_path, overwrite=True, file=VERSION_2) == version_2
 
@@ -79,6 +93,8 @@ def test_attributes_are_set_where_they_are(tmp_path: Path) -> None:
     result = translated(tmp_path / "a.xlf", named.format(unit("<source>a</source>")))
     assert '<file source-language="en" target-language="de" x=' in result
     assert translated(tmp_path / "a.xlf", named.format("")) == named.format("")
+    unnamed = translated(tmp_path / "a.xlf", named.format(unit("<source>a</source>")), ("en", "tgt"))
+    assert '<file source-language="en" x=' in unnamed
 
 
 def test_white_space_references_and_protected_text(tmp_path: Path) -> None:
@@ -86,6 +102,8 @@ def test_white_space_references_and_protected_text(tmp_path: Path) -> None:
     source = f"  one\n\ttwo &#65;&amp;lt; {protected} <![CDATA[a<b]]>\n"
     text = unit(f"<source>{source}</source>", ' xml:space="preserve"')
     assert f"<target{STATE}>  ONE\n\tTWO A&amp;LT; {protected} A&lt;B\n</target>" in result_of(text, tmp_path)
+    side = text.replace(' xml:space="preserve"', "").replace("<source>", '<source xml:space="preserve">')
+    assert "ONE\n\tTWO" in result_of(side, tmp_path)
     folded = result_of(text.replace(' xml:space="preserve"', ""), tmp_path)
     assert f"<target{STATE}>  ONE TWO A&amp;LT; {protected} A&lt;B\n</target>" in folded
 
