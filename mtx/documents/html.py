@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from mtx.documents.edits import Edit
-from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_edges
+from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_edges, with_placeholders
 from mtx.errors import DataError
 
 _INLINE = frozenset(
@@ -21,7 +21,6 @@ _INLINE = frozenset(
      "mark", "q", "rp", "rt", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"]
 )  # fmt: skip
 _VOID_INLINE = frozenset(["br", "img", "input", "wbr"])
-_VOID = _VOID_INLINE | {"area", "base", "col", "embed", "hr", "link", "meta", "param", "source", "track"}
 _UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas"])
 _UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
 _SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes whose text a reader sees
@@ -94,7 +93,8 @@ def _without_quotes(value: str) -> str:
 
 def read_blocks(text: str) -> tuple[Segments, Write]:
     """The text of the blocks, and what makes the edits from their translations."""
-    spans = [span for span in _spans(text) if _LETTER.search(bare(span[2])[0])]
+    spans = [(start, end, with_placeholders(run)) for start, end, run in _spans(text)]
+    spans = [span for span in spans if _LETTER.search(bare(span[2])[0])]
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
         return [
@@ -146,7 +146,7 @@ def _parts(text: str) -> list[_Part]:
             part.kind = "kept"
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
-        if part.kind == "start" and part.name not in _VOID:
+        if part.kind == "start" and part.name not in VOID:
             open_elements[part.name].append(number)
         elif part.kind == "end" and open_elements[part.name]:
             parts[open_elements[part.name].pop()].last = number
@@ -168,7 +168,7 @@ def _freeze(parts: list[_Part]) -> None:
         elif own in ("yes", "") and "translate" in attributes:
             part.is_frozen = False
         last = part.last
-        if last is None and part.kind == "start" and part.name not in _VOID and part.is_frozen != enclosing[-1][1]:
+        if last is None and part.kind == "start" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
             last = _implied_end(parts, number, enclosing[-1][0])
         if last is not None:
             enclosing.append((min(last, enclosing[-1][0]), part.is_frozen))

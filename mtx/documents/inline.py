@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from mtx.documents.markup import Marked, Tag, raw
+from mtx.documents.markup import Marked, Tag, raw, with_placeholders
 
 # A comment, CDATA, an instruction, or a tag: its slash, name, attributes, and the slash of an empty one
 TOKEN = re.compile(
@@ -73,25 +73,26 @@ def parse(content: str, keeps_lines: bool = False) -> Marked:
     Args:
         keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
     """
-    parts = list(_parts(content))
-    return list(with_lines(parts)) if keeps_lines else parts
+    parts = with_placeholders(list(_parts(content)))
+    return with_lines(parts) if keeps_lines else parts
 
 
-def with_lines(parts: Marked) -> Iterator[str | Tag]:
-    """The parts of a segment, whose line breaks and tabs between words are tags."""
-    texts = [number for number, part in enumerate(parts) if isinstance(part, str) and part.strip()]
+def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
+    """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
+    words = [number for number, part in enumerate(parts) if isinstance(part, Tag) or part.strip()]
+    result = Marked()
     for number, part in enumerate(parts):
         if isinstance(part, Tag):
-            yield part
+            result.append(part)
             continue
-        begin = 0 if texts and texts[0] < number else len(part) - len(part.lstrip())
-        end = len(part) if texts and texts[-1] > number else len(part.rstrip())
+        begin = 0 if words and words[0] < number else len(part) - len(part.lstrip())
+        end = len(part) if words and words[-1] > number else len(part.rstrip())
         at = 0
-        for match in _LINE_BREAK.finditer(part, begin, max(begin, end)):
-            yield part[at : match.start()]
-            yield Tag(match[0], is_break=True)
+        for match in spaces.finditer(part, begin, max(begin, end)):
+            result += [part[at : match.start()], Tag(match[0], is_break=True)]
             at = match.end()
-        yield part[at:]
+        result.append(part[at:])
+    return [part for part in result if part != ""]
 
 
 def _parts(content: str) -> Iterator[str | Tag]:

@@ -19,11 +19,16 @@ from mtx.documents.edits import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
-# Text that is no text to translate: addresses and footnotes; at the beginning the box of a task, and an alert's name
-_KEPT = re.compile(r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?")
+# Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
+_KEPT = re.compile(
+    r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)"
+    r"|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)|\{\{[^{}]{0,200}\}\}|\{%[^%]{0,200}%\}"
+)
+# at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][ \t]*\n|{_KEPT.pattern}")
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that is no plain one
+_WHOLE = "autolink"  # markup of links that are one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
 _LETTER = re.compile(r"[^\W\d_]")
@@ -125,7 +130,7 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
         return Tag(content.rstrip(" ") + prefix if content.endswith("\n") else content, is_break=True)
     if token.type == "html_inline":
         return element_tag(content)
-    if token.type.endswith("_open") and token.markup != "autolink":
+    if token.type.endswith("_open") and token.markup != _WHOLE:
         return Tag(content, "open", token.tag)
     if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
         content = f"][{' '.join(token.meta['label'].split())}]"
@@ -149,11 +154,12 @@ def _kept(text: str, prefix: str, is_first: bool) -> Marked:
 def _written(parse: Parse, span: _Span, translation: Marked) -> str | None:
     """A translation as Markdown that is read as these words and tags, escaped if need be; None if there is none.
 
-    Emphasis that would not be read as such, as around some parts of a word, is left out.
+    Emphasis that would not be read as such, as around some parts of a word, is left out, and so are line breaks.
     """
     plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
     is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
-    for meant in (translation, plain):
+    lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
+    for meant in (translation, plain, lines_joined):
         for parts in (meant, _escaped(meant)):
             text = raw(parts)
             if is_safe or _is_read_as(parse, text, span.prefix, meant):
@@ -219,6 +225,9 @@ def _noted(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[St
         elif name == "link":
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
             opening = next(token for token in new if token.type == "link_open")
+            if state.src[start + 1] == "^":  # a footnote, whose text is read as an address
+                opening.meta["span"], opening.markup = (start, state.pos), _WHOLE
+                return True
             opening.meta["span"], new[-1].meta["span"] = (start, start + 1), (label_end, state.pos)
             new[-1].meta["label"] = state.src[start + 1 : label_end]
         else:

@@ -12,8 +12,19 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import Literal
 
+VOID = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
+# The formats of C, Python, Ruby, Perl, Qt, JavaScript and the shell
+_PLACEHOLDER = re.compile(
+    r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
+    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
+)
+_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 _OPENING, _CLOSING = tuple("([{«„“‘¿¡"), tuple(",.;:!?)]}»”’…%")
+_EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
 _MOST_WORK = 1_000_000  # tags times words, which took a second
 
 
@@ -36,10 +47,10 @@ class Tag:
 
 
 def element_tag(markup: str) -> Tag:
-    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does a line break."""
+    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does what has no end."""
     match = re.match(r"<(/?)(\w+)", markup)
     name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name == "br":
+    if match is None or markup.endswith("/>") or name in VOID:
         return Tag(markup, is_break=name == "br")
     return Tag(markup, "close" if match[1] else "open", name)
 
@@ -49,12 +60,20 @@ Marked = list[str | Tag]  # the text and the tags of a segment, in their order
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A tag at a character of the bare text, and whether white space, or an end, was directly before and after it."""
+    """A tag at a character of the bare text.
+
+    Attributes:
+        before, after: the characters that stood beside it; a space at an end, nothing beside another tag.
+        more: tags that stood directly behind it, all alone, and go where it goes.
+        splits: whether it ended a word whose end no space shows, as between two elements.
+    """
 
     tag: Tag
     at: int
-    space_before: bool = False
-    space_after: bool = False
+    before: str = ""
+    after: str = ""
+    more: tuple[Tag, ...] = ()
+    splits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +105,37 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             added = _SPACES.sub(" ", part)
             text += added.removeprefix(" ") if text.endswith(" ") or not text else added
             continue
-        before, after = parts[number - 1] if number else " ", parts[number + 1] if number + 1 < len(parts) else " "
-        tags.append(Placed(part, len(text), str(before)[-1:].isspace(), str(after)[:1].isspace()))
-        if part.is_break and text and not text.endswith(" "):
+        before, after = (
+            (other[place] if isinstance(other, str) else "") if 0 <= index < len(parts) else " "
+            for index, place in ((number - 1, -1), (number + 1, 0))
+            for other in [parts[index % len(parts)]]
+        )
+        splits = part.kind == "close" and _is_followed_by_other(parts, number) and text[-1:].isalnum()
+        if _is_with_last(part, before, tags):
+            last = tags[-1]
+            tags[-1] = replace(last, more=(*last.more, part), after=after)
+        else:
+            tags.append(Placed(part, len(text), before, after, splits=splits))
+        if (part.is_break or splits) and text and not text.endswith(" "):
             text += " "
     bound = len(text.rstrip())
     return text[:bound], [replace(tag, at=min(tag.at, bound)) for tag in tags]
+
+
+def _is_with_last(tag: Tag, before: str, tags: Sequence[Placed]) -> bool:
+    """Whether a tag stands directly behind the last one, both alone and no line breaks, as in `%d%%`."""
+    is_alone = tag.kind == "alone" and not tag.is_break and before == "" and bool(tags)
+    return is_alone and tags[-1].tag.kind == "alone" and not tags[-1].tag.is_break
+
+
+def _is_followed_by_other(parts: Marked, number: int) -> bool:
+    """Whether a pair begins behind a closing tag, before any text, and a word in it: as in a menu without spaces."""
+    is_open = False
+    for part in parts[number + 1 :]:
+        if isinstance(part, str):
+            return is_open and part[0].isalnum()
+        is_open = is_open or part.kind == "open"
+    return False
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
@@ -104,6 +148,26 @@ def with_edges(source: Marked, translation: Marked) -> Marked:
 def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
     """Text and tags as the document writes them; `escape` is for the text."""
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
+
+
+def with_placeholders(marked: Marked) -> Marked:
+    """The parts of a segment, in which placeholders such as %s, {0} and {{name}} are tags."""
+    parts = Marked()
+    for part in marked:
+        if isinstance(part, Tag):
+            parts.append(part)
+            continue
+        at = 0
+        for match in _PLACEHOLDER.finditer(part):
+            parts += [part[at : match.start()], Tag(match[0])]
+            at = match.end()
+        parts.append(part[at:])
+    return [part for part in parts if part != ""]
+
+
+def is_choice(marked: Marked) -> bool:
+    """Whether a segment is a message of ICU with texts for several numbers or cases, which is code in part."""
+    return any(_CHOICE.search(part) for part in marked if isinstance(part, str))
 
 
 def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) -> Marked:
@@ -141,20 +205,36 @@ def _spaced(tags: Sequence[Placed], tgt: str, at: int, num_before: int) -> Marke
         at: the character of the translation that follows, which is no space.
         num_before: the number of tags that belong to what stands before.
     """
-    between = [one.space_after and other.space_before for one, other in pairwise(tags)]
-    spaces = [tags[0].space_before, *between, tags[-1].space_after]
-    is_break = any(placed.tag.is_break for placed in tags)
+    between = [
+        (one.after.isspace() and other.before.isspace())
+        or (_stands_apart(one, one.after) and _stands_apart(other, other.before))
+        for one, other in pairwise(tags)
+    ]
+    spaces = [tags[0].before.isspace(), *between, tags[-1].after.isspace()]
     if tgt[:at][-1:].isspace():
-        spaces[num_before] |= not any(spaces) and not is_break
+        spaces[num_before] |= not any(spaces) and not any(placed.tag.is_break or placed.splits for placed in tags)
     else:  # only what stands for a word needs spaces here
         pairs = [{p.tag.pair for p in tags if p.tag.kind == kind} for kind in ("open", "close")]
-        is_word = not is_break and (any(p.tag.kind == "alone" for p in tags) or not pairs[0].isdisjoint(pairs[1]))
-        spaces[0] &= is_word and tgt[at - 1 : at] not in _OPENING
-        spaces[-1] &= is_word and tgt[at : at + 1] not in _CLOSING
+        is_word = any(p.tag.kind == "alone" for p in tags) or not pairs[0].isdisjoint(pairs[1])
+        preceding, following = tgt[at - 1 : at], tgt[at : at + 1]
+        spaces[0] &= is_word and preceding not in _OPENING
+        spaces[-1] &= is_word and following not in _CLOSING
+        spaces[0] |= preceding.isalnum() and _stands_apart(tags[0], tags[0].before)
+        spaces[-1] |= following.isalnum() and _stands_apart(tags[-1], tags[-1].after)
+        spaces[0] &= not tags[0].tag.is_break
+        spaces[-1] &= not tags[-1].tag.is_break
     spaces[0] &= at > 0
     spaces[-1] &= at < len(tgt)
-    parts = [part for space, placed in zip(spaces, tags, strict=False) for part in (" " * space, placed.tag)]
+    parts = Marked()
+    for space, placed in zip(spaces, tags, strict=False):
+        parts += [" " * space, placed.tag, *placed.more]
     return [*parts, " " * spaces[-1]]
+
+
+def _stands_apart(placed: Placed, neighbour: str) -> bool:
+    """Whether a tag stands for a word, whose neighbour in the source was no letter or digit."""
+    is_word = placed.tag.kind == "alone" and not placed.tag.is_break
+    return is_word and neighbour != "" and not neighbour.isalnum()
 
 
 def _in_order(tags: Sequence[Placed], src: str, tgt: str) -> list[tuple[int, Placed]]:
@@ -173,7 +253,10 @@ def in_proportion(src: str, tgt: str) -> list[Link]:
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
-    """The links, joined where a cut between two would divide a word; without the space around them."""
+    """The links, joined where a cut between two would divide a word; without the space around them.
+
+    Punctuation is one unit for each character.
+    """
     units = list[Link]()
     for link in links:
         text = tgt[link.start : link.end]
@@ -182,13 +265,18 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
             continue
         if units and units[-1].end == start and _is_in_word(tgt, start):
             units[-1] = Link(units[-1].start, end, units[-1].src)  # the first piece decides for the word
-        else:
+        elif any(map(str.isalnum, text)):
             units.append(Link(start, end, link.src))
+        else:
+            middle = (end - start - 1) / 2
+            units += [Link(at, at + 1, link.src + at - start - middle) for at in range(start, end)]
     return units
 
 
 def _is_in_word(text: str, at: int) -> bool:
     before, after = text[at - 1], text[at]
+    if before.isdigit() != after.isdigit():  # as in CO2, whose 2 may have a tag
+        return False
     return before.isalnum() and after.isalnum() and not (_is_ideograph(before) or _is_ideograph(after))
 
 
@@ -309,7 +397,10 @@ def _span(node: _Node, units: Sequence[Link], bounds: tuple[int, int], src: str,
         if total > best_sum:
             best, best_sum = (units[start].start, unit.end), total
     if best is None and units:  # no unit translates what it encloses: the nearest one takes its place
-        nearest = min(units, key=lambda unit: _distance(unit, (first.at + last.at) / 2, bounds, src))
+        words = [unit for unit in units if any(map(str.isalnum, tgt[unit.start : unit.end]))]
+        has_word = any(map(str.isalnum, src[first.at : last.at]))
+        candidates = words if has_word and words else units
+        nearest = min(candidates, key=lambda unit: _distance(unit, (first.at + last.at) / 2, bounds, src))
         best = nearest.start, nearest.end
     return best or (bounds[0], bounds[0])
 
@@ -328,23 +419,35 @@ def _point(placed: Placed, units: Sequence[Link], bounds: tuple[int, int], src: 
         return bounds[0]
     if placed.at >= len(src):
         return bounds[1]
-    following, preceding = src[placed.at : placed.at + 1], src[max(0, placed.at - 2) : placed.at].strip()[-1:]
-    is_before = _is_punctuation(following) and not placed.space_after  # such as `x` in "see `x`."
-    mark = following if is_before else preceding if _is_punctuation(preceding) else None
-    same = [unit for unit in units if tgt[unit.start : unit.end].strip() == mark]
 
     def distance(unit: Link) -> tuple[float, float]:
         return _distance(unit, placed.at, bounds, src)
 
+    enclosed = _enclosed(placed, src, tgt, bounds)
+    if enclosed is not None:
+        return enclosed
+    following, preceding = src[placed.at : placed.at + 1], src[max(0, placed.at - 2) : placed.at].strip()[-1:]
+    is_before = _is_punctuation(following) and not placed.after.isspace()  # such as `x` in "see `x`."
+    mark = following if is_before else preceding if _is_punctuation(preceding) else None
+    same = [unit for unit in units if tgt[unit.start : unit.end] == mark]
     if same:
-        nearest = min(same, key=distance)
+        nearest = min(same, key=lambda unit: ((unit.src < placed.at) == is_before, *distance(unit)))
         return nearest.start if is_before else nearest.end
     units = [unit for unit in units if any(map(str.isalnum, tgt[unit.start : unit.end]))] or units
     after = [unit for unit in units if unit.src >= placed.at]
     before = [unit for unit in units if unit.src < placed.at]
-    if after and (not before or (placed.space_before and not placed.space_after)):
+    if after and (not before or (placed.before.isspace() and not placed.after.isspace())):
         return min(after, key=distance).start
     return min(before, key=distance).end
+
+
+def _enclosed(placed: Placed, src: str, tgt: str, bounds: tuple[int, int]) -> int | None:
+    """Where a tag goes that stood alone in quotes or brackets, as in '%s': into those of the translation."""
+    if not _EMPTY_QUOTES.fullmatch(src[placed.at - 1 : placed.at + 1]) or placed.before.isspace():
+        return None
+    expected = bounds[0] + placed.at / len(src) * (bounds[1] - bounds[0])
+    places = [match.start() + 1 for match in _EMPTY_QUOTES.finditer(tgt, *bounds)]
+    return min(places, key=lambda at: abs(at - expected), default=None)
 
 
 def _is_punctuation(character: str) -> bool:

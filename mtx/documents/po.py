@@ -3,6 +3,7 @@
 Placeholders such as %s and {0} are tags, so each comes out once. Flow: see `documents.xliff`.
 """
 
+import html
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,17 +12,13 @@ from mtx.data.bilingual import require_languages
 from mtx.data.po import Message, messages
 from mtx.documents.edits import Edit
 from mtx.documents.inline import with_lines
-from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_edges
+from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_edges, with_placeholders
 from mtx.errors import DataError
 
-# The formats of C, Python, Ruby, Perl, JavaScript and the shell, and markup
-_PLACEHOLDER = re.compile(
-    r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
-    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
-    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
-    r"|</?[a-zA-Z][^<>]{0,1000}>|&(?:\w{2,10}|#\d{1,6});"
-)
-_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")  # of ICU: texts inside of code
+_ENTITY = re.compile(r"&(?:\w{2,10}|#\d{1,6});")
+_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])  # others are characters of a word
+_MARKUP = re.compile(rf"(?<!%)</?[a-zA-Z][^<>]{{0,1000}}>|{'|'.join(sorted(_KEPT_ENTITIES))}")
+_SPACES = re.compile(r" *[\t\r\n]\s*|(?<=\S)  +(?=\S)")  # of texts in columns, too
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
@@ -41,8 +38,7 @@ def read(
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             source = _marked(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
-            is_choice = any(_CHOICE.search(part) for part in source if isinstance(part, str))
-            if (overwrite or not message.texts[key]) and bare(source)[0] and not is_choice:
+            if (overwrite or not message.texts[key]) and bare(source)[0] and not is_choice(source):
                 todo.append((message, key, source))
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
@@ -82,10 +78,10 @@ def _lines(text: str) -> list[tuple[int, int]]:
 
 
 def _marked(text: str) -> Marked:
-    """A message as text and tags: placeholders, markup, and line breaks inside of it."""
+    """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
+    text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
     parts, at = Marked(), 0
-    for match in _PLACEHOLDER.finditer(text):
-        parts.append(text[at : match.start()])
-        parts.append(element_tag(match[0]) if match[0].startswith("<") else Tag(match[0]))
+    for match in _MARKUP.finditer(text):
+        parts += [text[at : match.start()], element_tag(match[0])]
         at = match.end()
-    return [part for part in with_lines([*parts, text[at:]]) if part != ""]
+    return with_lines(with_placeholders([*parts, text[at:]]), _SPACES)

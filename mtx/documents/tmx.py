@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 from mtx.data.bilingual import match_rank
 from mtx.documents.edits import Edit, space_before
 from mtx.documents.inline import TOKEN, element, parse, written
-from mtx.documents.markup import Marked, bare, with_edges
+from mtx.documents.markup import Marked, bare, is_choice, with_edges
 from mtx.errors import DataError
 from mtx.files.xml_stream import parse_text
 
@@ -45,7 +45,7 @@ def read(
         if src is None or not src.seg[3] or (tgt is not None and not tgt.seg[3]):
             continue  # no text in this language, or a damaged unit without a seg
         segment = parse(text[src.seg[1] : src.seg[2]])
-        if bare(segment)[0] and (overwrite or tgt is None or not _has_text(text, tgt)):
+        if bare(segment)[0] and not is_choice(segment) and (overwrite or tgt is None or not _has_text(text, tgt)):
             todo.append((tgt, unit, segment))
 
     def write(translations: Sequence[Marked]) -> list[Edit]:

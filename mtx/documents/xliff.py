@@ -14,7 +14,7 @@ from pathlib import Path
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
 from mtx.documents.edits import Edit, space_before
 from mtx.documents.inline import TOKEN, attributes_of, element, local_name, parse, with_attribute, written
-from mtx.documents.markup import Marked, bare, with_edges
+from mtx.documents.markup import Marked, bare, is_choice, with_edges
 from mtx.errors import DataError
 from mtx.files.xml_stream import parse_text
 
@@ -114,29 +114,57 @@ class _Plan:
         seg_source = unit.sides.get("seg-source")
         self.template = seg_source if seg_source and self._has_text(seg_source) else unit.sides["source"]
         marks = _marks(text, self.template) if self.template is seg_source else []
-        state = target.attributes.get("state") if target else None
-        has_text = target is not None and self._has_text(target)
-        is_translated = has_text and state not in _UNTRANSLATED
-        has_confirmed = has_text and any(map(_is_confirmed, unit.definitions.values()))
+        is_translated = target is not None and self._is_translated(target)
+        has_confirmed = (
+            target is not None and self._has_text(target) and any(map(_is_confirmed, unit.definitions.values()))
+        )
         self.is_whole = not has_confirmed and (overwrite or not is_translated)
-        self.emptied = list[Element]()  # marks that a new target has without their text
+        self.given = list[tuple[Element, str]]()  # marks whose content in a new target is known
         if _is_confirmed({**unit.attributes, **(target.attributes if target else {})}):
             return
         if self.is_whole:
             parts = [(mid, mark, mark) for mid, mark in marks] or [("", self.template, self.template)]
         else:
             assert target is not None
-            parts = _in_both(marks, _marks(text, target))
+            parts = self._parts_of(target, marks)
+        given = {id(place) for place, _ in self.given}
         for mid, source, place in parts:
             definition = unit.definitions.get(mid, {})
             is_confirmed = _is_confirmed(definition) and not self.is_whole and self._has_text(place)
-            is_kept = is_confirmed or (is_translated and not overwrite and self._has_text(place))
-            if is_kept or not bare(segment := self._parsed(source))[0]:
+            is_kept = is_confirmed or (is_translated and not overwrite and not self.is_whole and self._has_text(place))
+            if id(place) in given or is_kept or not bare(segment := self._parsed(source))[0] or is_choice(segment):
                 continue
             if _is_locked(definition):
-                self.emptied.append(place)
+                self.given.append((place, ""))
             else:
                 self.segments.append((place, segment))
+
+    def _is_translated(self, target: Element) -> bool:
+        """Whether a target has a translation, and not what the source says."""
+        if not self.unit.is_version_1 and self.unit.attributes.get("state") == "initial":
+            source = self.unit.sides["source"]
+            copied = self.text[source.inner_start : source.inner_end]
+            return self._has_text(target) and self.text[target.inner_start : target.inner_end] != copied
+        return self._has_text(target) and target.attributes.get("state") not in _UNTRANSLATED
+
+    def _parts_of(self, target: Element, marks: list[tuple[str, Element]]) -> list[tuple[str, Element, Element]]:
+        """The marks of both sides, by their number; without those whose number stands twice.
+
+        A target that lacks some of them, and has nothing outside of its own, is written as a whole.
+        """
+        own = _marks(self.text, target)
+        counts = [Counter(mid for mid, _ in side) for side in (marks, own)]
+        sources, targets = dict(marks), dict(own)
+        starts, ends = [mark.start for _, mark in own], [mark.end for _, mark in own]
+        gaps = zip([target.inner_start, *ends], [*starts, target.inner_end], strict=True)
+        outside = "".join(self.text[start:end] for start, end in gaps)
+        is_part = targets.keys() < sources.keys() and max([*counts[0].values(), *counts[1].values()]) == 1
+        if own and is_part and not outside.strip():
+            self.is_whole = True
+            texts = {mid: self.text[mark.inner_start : mark.inner_end] for mid, mark in own if self._has_text(mark)}
+            self.given = [(sources[mid], text) for mid, text in texts.items()]
+            return [(mid, mark, mark) for mid, mark in marks]
+        return [(mid, sources[mid], mark) for mid, mark in own if [count[mid] for count in counts] == [1, 1]]
 
     def _parsed(self, element: Element) -> Marked:
         return parse(self.text[element.inner_start : element.inner_end], self.unit.keeps_lines)
@@ -156,8 +184,7 @@ class _Plan:
             assert self.target is not None
             return [Edit(self.target.start, self.target.inner_start, tag), *(self._filled(*part) for part in new)]
         content, at = "", self.template.inner_start
-        new += [(place, "") for place in self.emptied]
-        for place, inner in sorted(new, key=lambda part: part[0].start):
+        for place, inner in sorted([*new, *self.given], key=lambda part: part[0].start):
             content += self.text[at : place.inner_start] + inner
             at = place.inner_end
         content += self.text[at : self.template.inner_end]
@@ -192,13 +219,6 @@ def _is_confirmed(attributes: dict[str, str]) -> bool:
     return _is_locked(attributes) or any(
         value.lower() in _CONFIRMED.get(name.rpartition(":")[2], ()) for name, value in attributes.items()
     )
-
-
-def _in_both(src: list[tuple[str, Element]], tgt: list[tuple[str, Element]]) -> list[tuple[str, Element, Element]]:
-    """The marks of both sides by their number; without those whose number stands twice."""
-    counts = [Counter(mid for mid, _ in marks) for marks in (src, tgt)]
-    sources = dict(src)
-    return [(mid, sources[mid], mark) for mid, mark in tgt if [count[mid] for count in counts] == [1, 1]]
 
 
 def _marks(text: str, side: Element) -> list[tuple[str, Element]]:

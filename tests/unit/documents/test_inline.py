@@ -69,8 +69,9 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
     def texts(parts: Marked) -> list[str]:
         return [part if isinstance(part, str) else part.raw for part in parts]
 
-    assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n a", "\n  ", "b", "<x/>", "", "\t", "c\n"]
+    assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n a", "\n  ", "b", "<x/>", "\t", "c\n"]
     assert texts(parse("\n a\n  b", keeps_lines=False)) == ["\n a\n  b"]
+    assert texts(parse("\na<x/>\n<y/>\n", keeps_lines=True)) == ["\na", "<x/>", "\n", "<y/>", "\n"]
 
 
 def test_ten_thousand_codes_take_no_time_at_all() -> None:

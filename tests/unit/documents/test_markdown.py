@@ -29,6 +29,8 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("See [Docs][] and [MIT], [x `y`].\n\n[docs]: a\n[mit]: b\n[x `y`]: c\n",
          "SEE [DOCS][Docs] AND [MIT][MIT], [X `y`][x `y`].\n\n[docs]: a\n[mit]: b\n[x `y`]: c\n"),
         ("> [!NOTE]\n> a\n> b\n\n[!NOTE] c\n", "> [!NOTE]\n> A B\n\n[!NOTE] C\n"),
+        ("a[^1] b.\n\n[^1]: http://c.d\n", "A[^1] B.\n\n[^1]: http://c.d\n"),
+        ("# A :rocket: $a_1 + b$ {{ c }} {% d %} 5$ 6$\n", "# A :rocket: $a_1 + b$ {{ c }} {% d %} 5$ 6$\n"),
         ("[a](<b c> 'd \"e\"') [f][] [g][h] [i]\n\n[f]: x\n[h]: y\n[i]: z\n",
          "[A](<b c> 'd \"e\"') [F][f] [G][h] [I][i]\n\n[f]: x\n[h]: y\n[i]: z\n"),
         ("![a *b*](c) [![d](e)](f) `g` <http://h.i> a@b\n", "![a *b*](c) [![d](e)](f) `g` <http://h.i> A@B\n"),
@@ -62,6 +64,7 @@ def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
         ("a  \nb", ["A", Tag("  \n", is_break=True), "+ b"], "A  \n\\+ b"),
         ("> a\\\n> b", ["A", Tag("\\\n> ", is_break=True), "1. b"], "> A\\\n> 1\\. b"),
         ("*a* b", [Tag("*", "open", "em"), "(b)", Tag("*", "close", "em"), "a"], "(b)a"),
+        ("a\\\nb", ["B a", Tag("\\\n", is_break=True)], "B a "),
         ("a <!-- c --> b", [Tag("<!-- c -->"), " b a"], "a <!-- c --> b"),
     ],
 )

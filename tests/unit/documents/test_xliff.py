@@ -120,3 +120,29 @@ def test_a_part_may_be_translated_after_all(tmp_path: Path) -> None:
 def test_an_empty_seg_source_is_none(tmp_path: Path) -> None:
     result = result_of(unit("<source>a</source><seg-source/>"), tmp_path)
     assert result == unit(f"<source>a</source><seg-source/><target{STATE}>A</target>")
+
+
+def test_a_target_without_some_marks_is_completed(tmp_path: Path) -> None:
+    def text(target: str) -> str:
+        sides = "<source>one. two.</source><seg-source>{} {}</seg-source>{}"
+        return unit(sides.format(MARK.format(1, "one."), MARK.format(2, "two."), target))
+
+    whole = f"<target{STATE}>{MARK.format(1, 'Eins.')} {MARK.format(2, 'TWO.')}</target>"
+    assert result_of(text(f"<target> {MARK.format(1, 'Eins.')} </target>"), tmp_path) == text(whole)
+    kept = text(f"<target>{MARK.format(1, 'Eins.')} mehr</target>")
+    assert result_of(kept, tmp_path) == kept
+
+
+def test_a_copied_source_in_the_state_initial_is_no_translation(tmp_path: Path) -> None:
+    segment = '<segment state="initial"><source>a</source><target>{}</target></segment>'
+    assert result_of(segment.format("a"), tmp_path, file=VERSION_2) == segment.format("A")
+    for kept in (segment.format("b"), segment.format("a").replace(' state="initial"', "")):
+        assert result_of(kept, tmp_path, file=VERSION_2) == kept
+
+
+def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:
+    assert f"<target{STATE}>%1$@ A {{{{name}}}}</target>" in result_of(
+        unit("<source>%1$@ a {{name}}</source>"), tmp_path
+    )
+    choice = unit("<source>{VAR_PLURAL, plural, =0 {none} other {some}}</source>")
+    assert result_of(choice, tmp_path) == choice
