@@ -1,6 +1,5 @@
 """Replaces parts of a text and leaves every other byte as it is: the encoding, its byte order mark, and line ends."""
 
-import codecs
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from mtx.errors import DataError
 from mtx.files.encodings import likely_encoding, wide_encoding
 
-_MARKS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
+_MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
 _MAX_SPACE = 200
 _DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 

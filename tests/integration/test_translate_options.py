@@ -255,7 +255,8 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: s
         with zipfile.ZipFile(letter, "w") as archive:
             archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
     words = [f"{letter}: is {kind}, expected plain text", f"help: {help}"]
-    refused(2, words, "translate", trained, letter, "-o", out)
+    if name == "letter.docx":  # the other is a document that is translated as one
+        refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)
     refused(2, words, "logprob", trained, letter, text, "-o", out)
     refused(2, words, "logprob", trained, text, letter, "-o", out)

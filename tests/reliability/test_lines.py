@@ -19,7 +19,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Hypothesis, TextTranslator
+from mtx.decoding.text_translator import Attention, Hypothesis, TextTranslator
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally
@@ -47,6 +47,9 @@ class Echo(TextTranslator):
         found = super().hypotheses(lines, prefixes, first, name)
         assert len(found) == len(lines)
         return found
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        raise NotImplementedError("for documents only")
 
     def split(
         self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
