@@ -173,7 +173,10 @@ class CTranslate2Translator(TextTranslator):
             max_batch_size=self.batch_tokens, batch_type="tokens",
         )  # fmt: skip
         rows = (result.attention[0][: len(target) - 1] for result, target in zip(results, targets, strict=True))
-        return [np.array(row, np.float32).reshape(len(row), -1) for row in rows]
+        return [
+            np.array(row, np.float32) if row else np.empty((0, len(source)), np.float32)
+            for row, source in zip(rows, sources, strict=True)
+        ]
 
     def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
         """See `mtx.decoding.memory_check.Engine`; each hypothesis has its own cache."""

@@ -26,6 +26,8 @@ _FIXED = {  # settings of encoder and decoder that are the same in all exports
     "alibi": 0, "alibi_use_positive_positions": 0, "alignment_heads": 1, "alignment_layer": -1, "embeddings_merge": 0,
     "multi_query_attention": 0, "scale_alibi": 0, "scale_embeddings": 1, "start_from_zero_embedding": 1,
 }  # fmt: skip
+_ALIGNMENT_HEADS = "decoder/alignment_heads"  # those whose mean `cross_attention` gives
+_OLD = {_ALIGNMENT_HEADS: 1}  # of exports of mtx before 2026-11-23
 _TOKENS = ("unk_token", "bos_token", "eos_token", "decoder_start_token")
 
 
@@ -74,7 +76,8 @@ def _shapes(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, 
 def _settings(config: ModelConfig) -> dict[str, int]:
     activation, pre_norm = ACTIVATIONS[config.activation], int(config.norm == "pre")
     settings = {**_FIXED, "activation": activation, "num_heads": config.num_heads, "pre_norm": pre_norm}
-    return {f"{stack}/{name}": value for stack in ("encoder", "decoder") for name, value in settings.items()}
+    both = {f"{stack}/{name}": value for stack in ("encoder", "decoder") for name, value in settings.items()}
+    return {**both, _ALIGNMENT_HEADS: config.num_heads}
 
 
 class _Reader:
@@ -133,7 +136,7 @@ def _check_variable(reader: _Reader, name: str, shapes: Mapping[str, Shape], set
     if name in shapes:
         _check_type(name, kind)
         reader.skip(size)
-    elif (value := reader.number({_INT8: "b", _INT16: "h"}.get(kind, "i"))) != settings[name]:
+    elif (value := reader.number({_INT8: "b", _INT16: "h"}.get(kind, "i"))) not in (settings[name], _OLD.get(name)):
         raise ValueError(f"{name} is {value}, expected {settings[name]}")
     return kind
 

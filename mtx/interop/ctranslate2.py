@@ -73,7 +73,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     config = model.config
     spec = specs.transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(ACTIVATIONS[config.activation]),
+        activation=specs.common_spec.Activation(ACTIVATIONS[config.activation]), alignment_heads=config.num_heads,
     )  # fmt: skip
     sinusoids = sinusoidal_positions(num_positions, config.d_model)
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}

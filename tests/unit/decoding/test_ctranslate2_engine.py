@@ -61,6 +61,21 @@ def test_it_finds_what_our_search_finds(
         assert len({tuple(candidate.ids) for candidate in best[0]}) >= 5
 
 
+@pytest.mark.parametrize("number", range(len(VARIANTS)))
+def test_its_attention_is_ours(tokenizer: Tokenizer, exports: Path, number: int) -> None:
+    ours = Translator.load(exports / f"model-{number}", threads=1)
+    theirs = CTranslate2Translator.load(exports / f"export-{number}", threads=1)
+    text = [ids for ids in sources(tokenizer) if max(ids) < tokenizer.num_pieces]
+    src, tgt = [*text[:20], text[0]], [*text[20:40], [EOS_ID]]
+    maps = [translator.cross_attention(src, tgt) for translator in (ours, theirs)]
+    assert [len(translator.cross_attention([], [])) for translator in (ours, theirs)] == [0, 0]
+    for one, other, src_ids, tgt_ids in zip(*maps, src, tgt, strict=True):
+        assert len(one) == len(tgt_ids) and len(other) in (len(tgt_ids) - 1, len(tgt_ids))
+        np.testing.assert_allclose(one.sum(1), 1, rtol=1e-5)
+        width = min(one.shape[1], other.shape[1], len(src_ids)) if other.size else 0
+        np.testing.assert_allclose(one[: len(other), :width], other[:, :width], atol=1e-4)
+
+
 def test_hypotheses_are_whole_different_and_in_order(tokenizer: Tokenizer, exports: Path) -> None:
     src, alpha = sources(tokenizer), 1.0
     for number in range(len(VARIANTS)):
