@@ -132,9 +132,9 @@ class _Plan:
             definition = unit.definitions.get(mid, {})
             is_confirmed = _is_confirmed(definition) and not self.is_whole and self._has_text(place)
             is_kept = is_confirmed or (is_translated and not overwrite and not self.is_whole and self._has_text(place))
-            if id(place) in given or is_kept or not bare(segment := self._parsed(source))[0] or is_choice(segment):
+            if id(place) in given or is_kept or not bare(segment := self._parsed(source))[0]:
                 continue
-            if _is_locked(definition):
+            if _is_locked(definition) or is_choice(segment):
                 self.given.append((place, ""))
             else:
                 self.segments.append((place, segment))

@@ -146,3 +146,6 @@ def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:
     )
     choice = unit("<source>{VAR_PLURAL, plural, =0 {none} other {some}}</source>")
     assert result_of(choice, tmp_path) == choice
+    marks = MARK.format(1, "{n, plural, other {some}}") + MARK.format(2, "two.")
+    result = result_of(unit(f"<source>some two.</source><seg-source>{marks}</seg-source>"), tmp_path)
+    assert f"<target{STATE}>{MARK.format(1, '')}{MARK.format(2, 'TWO.')}</target>" in result
