@@ -117,7 +117,6 @@ def translate(
     """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.commands import line_blocks
     from mtx.config.value_types import FILE_ENDING
-    from mtx.documents.document import KINDS_WITH_TARGETS, kind_of_document
 
     sampling = sampling_options(temperature, top_k, top_p, seed, n_best, beam)
     load = partial(
@@ -125,12 +124,9 @@ def translate(
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
         split_sentences=split_sentences, devices=devices,
     )  # fmt: skip
-    kind = kind_of_document(file) if file is not None and file.is_file() else None
-    if kind is not None and file is not None:
+    if file is not None and (kind := _kind_of_document(file)):
         if n_best > 1 or prefix is not None or as_json:
             raise UsageError(f"{file}: is a document ({kind}); --n-best, --prefix and --json are for lines of text")
-        if overwrite and kind not in KINDS_WITH_TARGETS:
-            raise UsageError(f"{file}: {_NO_TARGETS}")
         _translate_document(file, kind, output, overwrite, load)
         return
     if overwrite:
@@ -158,15 +154,24 @@ def translate(
             logger.warning(message)
 
 
+def _kind_of_document(file: Path) -> str | None:
+    """See `mtx.documents.document`, whose parsers are not loaded for standard input; None for a pipe."""
+    from mtx.documents.document import kind_of_document
+
+    return kind_of_document(file) if file.is_file() else None
+
+
 def _translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, load: Callable[[], "TextTranslator"]
 ) -> None:
     from tqdm import tqdm
 
-    from mtx.documents.document import translate_document
+    from mtx.documents.document import KINDS_WITH_TARGETS, translate_document
     from mtx.documents.markup import Marked
     from mtx.documents.translate import translate_segments
 
+    if overwrite and kind not in KINDS_WITH_TARGETS:
+        raise UsageError(f"{file}: {_NO_TARGETS}")
     num_segments = 0
     with file.open("rb") as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, None)

@@ -1,4 +1,4 @@
-"""Translates segments with tags inside: bare, with the tags put back by cross attention. See `markup`."""
+"""Translates segments with tags inside: bare, with the tags put back by cross attention. See `placing`."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from mtx.data.sentence_splitter import joined_sentences
 from mtx.decoding.text_translator import Attention, TextTranslator
-from mtx.documents.markup import Link, Marked, bare, in_proportion, put_back
+from mtx.documents.markup import Marked, bare
+from mtx.documents.placing import Link, in_proportion, put_back
 
 _BYTE = "<0x"  # begins the names of the pieces that stand for a byte
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2

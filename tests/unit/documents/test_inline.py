@@ -7,7 +7,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from mtx.documents.inline import parse, unescape, with_attribute, written
-from mtx.documents.markup import Link, Marked, bare, put_back
+from mtx.documents.markup import Marked, bare
+from mtx.documents.placing import Link, put_back
 
 CODE = re.compile(r"<[^>]*>")
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from mtx.documents.markup import Link, Marked, Tag, bare, put_back
+from mtx.documents.markup import Marked, Tag, bare
+from mtx.documents.placing import Link, put_back
 
 
 def marked(text: str) -> Marked:
@@ -107,7 +108,7 @@ def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
 
 
 def test_very_many_tags_are_placed_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtx.documents.markup._MOST_WORK", 10)
+    monkeypatch.setattr("mtx.documents.placing._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei <i>drei <x/></i> vier"
 
