@@ -99,7 +99,7 @@ def back_translate(
     logger.info(
         "%s: %s of %s%s", output, counted(num_kept, "pair"), counted(num_lines, "line"), dropped and f" ({dropped})"
     )
-    logger.info("train with them: data.train='[MINE, {name: %s, tag: BT, weight: W}]'", output)
+    logger.info("train with them, in a configuration: data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output)
 
 
 def _translations(translator: "TextTranslator", lines: list[str], first: int) -> list[str]:
