@@ -21,6 +21,7 @@ from mtx.config.fixed import differences
 from mtx.config.schema import Config
 from mtx.data import corpus_sizes, preprocess, source_record
 from mtx.data.preprocess import PreparedData
+from mtx.data.text_changes import CHANGES
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
@@ -367,6 +368,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 _LATER_KEYS = (
     ("data", "columns"), ("data", "duplicates"), ("training", "max_epochs"), ("training", "cooldown"),
     ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"), ("training", "copies"),
+    *(("training", name) for name in CHANGES),
 )  # fmt: skip
 
 

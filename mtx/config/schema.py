@@ -27,6 +27,7 @@ from mtx.config.value_types import (
     PositiveInt,
     Probability,
     Seconds,
+    Share,
     matching,
     one_or_two,
     two_columns,
@@ -265,7 +266,23 @@ class TrainingConfig(Section):
         description="cut words of the training text into other pieces in each epoch: the probability with which "
         "BPE-dropout leaves out a merge, such as 0.1; 0: always the same pieces",
     )
-    copies: Annotated[float, Field(ge=0, le=1)] = Field(
+    upper_case: Share = Field(
+        0.0,
+        description="share of the training pairs that are in capital letters in an epoch, other pairs in each, such as "
+        "0.07, so that such text is translated too",
+    )
+    title_case: Share = Field(
+        0.0, description="share of the training pairs With A Capital Letter In Each Word in an epoch, such as 0.05"
+    )
+    no_end_punctuation: Share = Field(
+        0.0, description="share of the training pairs without their last punctuation in an epoch, such as 0.2"
+    )
+    typing_errors: Share = Field(
+        0.0,
+        description="share of the training pairs with typing errors in their sources in an epoch, in a tenth of the "
+        "longer words, such as 0.05",
+    )
+    copies: Share = Field(
         0.0,
         description="share of the training pairs of which each epoch also has a copy, with the target text on both "
         "sides, such as 0.5 for little text, whose models otherwise make little use of the source; 0: none",

@@ -85,3 +85,4 @@ BatchTokens = Annotated[int, Field(ge=1, le=limits.MAX_BATCH_TOKENS)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 NumLayers = Annotated[int, Field(ge=1, le=1000)]  # the deepest Transformers trained for translation have 1000
 Probability = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]

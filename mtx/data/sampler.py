@@ -136,8 +136,9 @@ class BatchSampler:
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
-        encode: encodes a chunk of an epoch anew (`mtx.data.subword_sampling`); None takes the pieces of the store.
+        encode: encodes a chunk of an epoch anew (`mtx.data.epoch_text`); None takes the pieces of the store.
         ratio: source tokens per target token of an epoch; None: that of the pairs, each once.
+        longest: the most source tokens of a sentence; None: that of these pairs.
 
     Attributes:
         ratio: source tokens per target token.
@@ -146,7 +147,7 @@ class BatchSampler:
 
     def __init__(
         self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int,
-        encode: Encode | None = None, ratio: float | None = None,
+        encode: Encode | None = None, ratio: float | None = None, longest: int | None = None,
     ):  # fmt: skip
         assert len(src_lengths) > 0
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
@@ -154,7 +155,7 @@ class BatchSampler:
         self.ratio = ratio or src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
         self._tgt_budget = batch_tokens
-        self._src_budget = src_budget(batch_tokens, self.ratio, int(src_lengths.max()))
+        self._src_budget = src_budget(batch_tokens, self.ratio, longest or int(src_lengths.max()))
         self._max_sentences = max(1, batch_tokens // 4)
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)

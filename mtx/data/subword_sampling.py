@@ -6,20 +6,18 @@ merges are made here, word by word: SentencePiece's pieces never begin in one wo
 cuts are drawn once, `_NUM_CUTS` of them, and each occurrence takes one of these.
 
 What a place of an epoch's order holds is a function of the seed, the epoch and the place.
-Flow: token store -> `SubwordSampler` -> the batch sampler.
+Flow: chunks of text (`mtx.data.epoch_text`) -> `SubwordSampler` -> the batch sampler.
 """
 
 import random
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain
-from typing import Any
 
 import numpy as np
 
-from mtx.data.sampler import Chunk, Ints
+from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.sentencepiece_models import Merges
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.token_store import Side
 from mtx.data.tokenizer import Tokenizer
 
 _NUM_CUTS = 32
@@ -31,6 +29,7 @@ class SubwordSampler:
     """Encodes chunks of an epoch's order anew; it is called by the batch sampler.
 
     Args:
+        chunks: the text that is cut anew.
         rate: the probability that a merge is left out.
         max_tokens: a sentence that would become longer keeps its usual pieces.
 
@@ -38,12 +37,9 @@ class SubwordSampler:
         UsageError: if the tokenizer is not BPE.
     """
 
-    def __init__(self, store: TokenStore, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int):
-        self._seed, self._max_tokens = seed, max_tokens
-        self._sides = [
-            (store.src, _Cutter(tokenizer, seed, rate, False)),
-            (store.tgt, _Cutter(tokenizer, seed, rate, True)),
-        ]
+    def __init__(self, chunks: Encode, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int):
+        self._chunks, self._seed, self._max_tokens = chunks, seed, max_tokens
+        self._cutters = [_Cutter(tokenizer, seed, rate, target) for target in (False, True)]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk with new pieces.
@@ -53,20 +49,19 @@ class SubwordSampler:
             pairs: the numbers of the pairs at its places.
         """
         rng = np.random.default_rng((self._seed, epoch, number))
-        return Chunk(pairs, *(self._encode(side, cutter, pairs, rng) for side, cutter in self._sides))
+        chunk = self._chunks(epoch, number, pairs)
+        sides = zip((chunk.src, chunk.tgt), self._cutters, strict=True)
+        return Chunk(pairs, *(self._encode(side, cutter, rng) for side, cutter in sides))
 
-    def _encode(self, side: Side, cutter: "_Cutter", pairs: Ints, rng: np.random.Generator) -> Side:
-        starts, ends = side.starts[pairs], side.starts[pairs] + side.lengths[pairs]
-        usual = [side.tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
-        draws = rng.integers(_NUM_CUTS, size=int(side.lengths[pairs].sum()), dtype=np.uint8).tolist()
+    def _encode(self, side: Side, cutter: "_Cutter", rng: np.random.Generator) -> Side:
+        usual = side.sentences(np.arange(len(side.lengths)))
+        draws = rng.integers(_NUM_CUTS, size=int(side.lengths.sum()), dtype=np.uint8).tolist()
         encoded, used = [], 0
         for ids in usual:
             new = cutter.cut(ids, draws[used : used + len(ids)])
             used += len(ids)
             encoded.append(new if len(new) <= self._max_tokens else ids)
-        lengths = np.array([len(ids) for ids in encoded], dtype=np.int32)
-        tokens: Any = np.fromiter(chain.from_iterable(encoded), dtype=side.tokens.dtype, count=int(lengths.sum()))
-        return Side(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+        return Side.of(encoded, side.tokens.dtype)
 
 
 class _Cutter:

@@ -1,7 +1,8 @@
 """Changes of a pair of sentences after which it still is one: upper and title case, no end punctuation, typing errors.
 
 People write so, and a model that has not seen it translates worse. Case and end punctuation change on both sides, as in
-the augmentation of OpusTrainer (Bogoychev et al. 2023), typing errors in the source alone.
+the augmentation of OpusTrainer (Bogoychev et al. 2023), typing errors in the source alone. The keys of `CHANGES` are
+keys of the section training too (`mtx.data.epoch_text`).
 """
 
 import random
@@ -46,8 +47,8 @@ def _mistyped(word: str, rng: random.Random) -> str:
 
 
 CHANGES: dict[str, Change] = {
-    "upper case": upper_case,
-    "title case": title_case,
-    "no end punctuation": no_end_punctuation,
-    "typing errors": typing_errors,
+    "upper_case": upper_case,
+    "title_case": title_case,
+    "no_end_punctuation": no_end_punctuation,
+    "typing_errors": typing_errors,
 }

@@ -7,7 +7,9 @@ sentence is a start and a length in that array. This module does not know what a
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,22 @@ class Side:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int32]
 
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
+        """The sentences, one after the other."""
+        lengths = np.array([len(ids) for ids in sentences], dtype=np.int32)
+        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
+        return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+
+    def take(self, pairs: NDArray[np.int64]) -> "Side":
+        """The sentences with these numbers; the ids are not copied."""
+        return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
+
+    def sentences(self, pairs: NDArray[np.int64]) -> list[list[int]]:
+        """The ids of the sentences with these numbers."""
+        starts, ends = self.starts[pairs], self.starts[pairs] + self.lengths[pairs]
+        return [self.tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+
 
 @dataclass(frozen=True)
 class TokenStore:
@@ -165,8 +183,7 @@ class TokenStore:
 
     def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
         """A store of the pairs with these numbers; the ids are not copied."""
-        src, tgt = (Side(side.tokens, side.starts[pairs], side.lengths[pairs]) for side in (self.src, self.tgt))
-        table = self._table.take(pairs)
+        table, src, tgt = self._table.take(pairs), self.src.take(pairs), self.tgt.take(pairs)
         return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def with_copies(self, weight: float) -> "TokenStore":

@@ -46,7 +46,7 @@ def changed_copies(test_set: TestSet) -> list[TestSet]:
         pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
         sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
         more = [[change("", line, rng)[1] for line in lines] for lines in test_set.more_references]
-        copies.append(TestSet(f"{test_set.name}, {name}", test_set.tgt, sources, references, more))
+        copies.append(TestSet(f"{test_set.name}, {name.replace('_', ' ')}", test_set.tgt, sources, references, more))
     return copies
 
 

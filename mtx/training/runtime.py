@@ -21,10 +21,10 @@ from torch import Tensor
 
 from mtx.checks import steps_per_epoch
 from mtx.config.schema import Config
+from mtx.data.epoch_text import changed_every_epoch
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
-from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
@@ -329,14 +329,14 @@ def training_text(config: Config, data: PreparedData) -> TokenStore:
 
 def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer) -> BatchSampler:
     """The sampler of a run, which decides what its steps learn from; `text` is its `training_text`."""
-    training, rate = config.training, config.training.subword_sampling
+    training, encode = config.training, changed_every_epoch(config, text, tokenizer)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
-    encode = SubwordSampler(text, tokenizer, config.seed, rate, config.data.max_tokens) if rate else None
     src, tgt = text.src.lengths, text.tgt.lengths
     ratio = None  # with weights alone, runs of earlier versions go on with the steps that they have
     if training.copies:
         ratio = float(np.average(src, weights=weights) / np.average(tgt, weights=weights))
-    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, ratio)
+    longest = config.data.max_tokens if encode else None
+    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, ratio, longest)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:

@@ -8,6 +8,7 @@ import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data import sampler as module
+from mtx.data.epoch_text import StoredText
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
@@ -39,7 +40,7 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tok
 
 
 def plan(store: TokenStore, tokenizer: Tokenizer, rate: float = 0.3) -> BatchSampler:
-    encode = SubwordSampler(store, tokenizer, 7, rate, MAX_TOKENS)
+    encode = SubwordSampler(StoredText(store), tokenizer, 7, rate, MAX_TOKENS)
     return BatchSampler(store.src.lengths, store.tgt.lengths, None, 7, 100, encode)
 
 
@@ -95,19 +96,19 @@ def test_a_step_is_a_function_of_its_position(store: TokenStore, tokenizer: Toke
 def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStore, tokenizer: Tokenizer) -> None:
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
     pairs = np.arange(NUM_PAIRS)
-    chunk = SubwordSampler(store, tokenizer, 1, 0.9, longest)(0, 0, pairs)
+    chunk = SubwordSampler(StoredText(store), tokenizer, 1, 0.9, longest)(0, 0, pairs)
     assert max(chunk.src.lengths.max(), chunk.tgt.lengths.max()) <= longest
     row = int(store.src.lengths.argmax())
     assert sentences(chunk.src)[row] == sentences(store.src)[row]
 
 
 def test_without_dropout_the_merges_are_those_of_sentencepiece(store: TokenStore, tokenizer: Tokenizer) -> None:
-    chunk = SubwordSampler(store, tokenizer, 1, 0.0, MAX_TOKENS)(0, 0, np.arange(NUM_PAIRS))
+    chunk = SubwordSampler(StoredText(store), tokenizer, 1, 0.0, MAX_TOKENS)(0, 0, np.arange(NUM_PAIRS))
     assert sentences(chunk.src) == sentences(store.src) and sentences(chunk.tgt) == sentences(store.tgt)
 
 
 def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: TokenStore, tokenizer: Tokenizer) -> None:
-    drawn = SubwordSampler(store, tokenizer, 1, 0.2, 1000)
+    drawn = SubwordSampler(StoredText(store), tokenizer, 1, 0.2, 1000)
     ours = np.mean([drawn(epoch, 0, np.arange(NUM_PAIRS)).tgt.lengths.sum() for epoch in range(30)])
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.models.source)
     texts = store.tgt_texts() * 30

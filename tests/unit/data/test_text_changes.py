@@ -11,9 +11,9 @@ from mtx.evaluation.test_sets import TestSet, changed_copies
 @pytest.mark.parametrize(
     "name, src, tgt",
     [
-        ("upper case", "IT'S A DOG.", "EIN STRASSENHUND! (JA.)"),
-        ("title case", "It's A Dog.", "Ein Straßenhund! (ja.)"),
-        ("no end punctuation", "It's a dog", "Ein Straßenhund! (ja.)"),
+        ("upper_case", "IT'S A DOG.", "EIN STRASSENHUND! (JA.)"),
+        ("title_case", "It's A Dog.", "Ein Straßenhund! (ja.)"),
+        ("no_end_punctuation", "It's a dog", "Ein Straßenhund! (ja.)"),
     ],
 )
 def test_changes_of_both_sides(name: str, src: str, tgt: str) -> None:
@@ -26,7 +26,7 @@ def test_changes_of_both_sides(name: str, src: str, tgt: str) -> None:
     [("a dog!?…", "a dog"), ("一只狗。", "一只狗"), ("...", "..."), ("a dog . ", "a dog"), ("2.5", "2.5")],
 )
 def test_end_punctuation(text: str, without: str) -> None:
-    assert CHANGES["no end punctuation"](text, text, random.Random(1)) == (without, without)
+    assert CHANGES["no_end_punctuation"](text, text, random.Random(1)) == (without, without)
 
 
 def test_typing_errors_are_in_a_tenth_of_the_longer_words_of_the_source() -> None:
@@ -43,6 +43,6 @@ def test_copies_of_a_test_set_are_the_same_at_every_call() -> None:
     test_set = TestSet("set", "de", ["a nicely written sentence."] * 9, ["ein Satz."] * 9, [["Ein Satz!"] * 9])
     copies = changed_copies(test_set)
     assert copies == changed_copies(test_set)
-    assert [copy.name for copy in copies] == [f"set, {name}" for name in CHANGES]
+    assert [copy.name for copy in copies] == [f"set, {name.replace('_', ' ')}" for name in CHANGES]
     assert copies[0].more_references == [["EIN SATZ!"] * 9] and copies[0].references == ["EIN SATZ."] * 9
     assert len(set(copies[3].sources)) > 1 and copies[3].references == test_set.references

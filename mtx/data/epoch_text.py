@@ -1,0 +1,95 @@
+"""Changes the text of some training pairs anew in each epoch, and encodes it: case, end punctuation, typing errors.
+
+`mtx.data.text_changes` says what a change is. What a place of an epoch's order holds is a function of the seed, the
+epoch and the place, so that a run that goes on has the same text. No torch.
+Flow: token store -> `StoredText` or `TextChanger` -> perhaps `SubwordSampler` -> the batch sampler.
+"""
+
+import random
+from collections.abc import Mapping
+
+import numpy as np
+
+from mtx.config.schema import Config, TrainingConfig
+from mtx.data.sampler import Chunk, Encode, Ints
+from mtx.data.subword_sampling import SubwordSampler
+from mtx.data.text_changes import CHANGES
+from mtx.data.token_store import Side, TokenStore
+from mtx.data.tokenizer import Tokenizer
+
+
+def changed_every_epoch(config: Config, text: TokenStore, tokenizer: Tokenizer) -> Encode | None:
+    """What gives each epoch its own text or pieces, as the configuration says; None if all epochs have the same.
+
+    Raises:
+        UsageError: if subword sampling is wanted and the tokenizer is not BPE.
+    """
+    training, longest = config.training, config.data.max_tokens
+    rates = change_rates(training)
+    encode: Encode | None = TextChanger(text, tokenizer, config.seed, rates, longest) if any(rates.values()) else None
+    if training.subword_sampling:
+        stored = encode or StoredText(text)
+        encode = SubwordSampler(stored, tokenizer, config.seed, training.subword_sampling, longest)
+    return encode
+
+
+def change_rates(training: TrainingConfig) -> dict[str, float]:
+    """The share of the pairs that each of `CHANGES` changes in an epoch."""
+    return {name: getattr(training, name) for name in CHANGES}
+
+
+class StoredText:
+    """Chunks of the text as it is in the store."""
+
+    def __init__(self, store: TokenStore):
+        self._store = store
+
+    def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
+        """The pairs of a chunk; see `sampler.Encode`."""
+        return Chunk(pairs, self._store.src.take(pairs), self._store.tgt.take(pairs))
+
+
+class TextChanger:
+    """Chunks in which some pairs have changed text; it is called by the batch sampler.
+
+    A pair that would have a longer side than `max_tokens`, or an empty one, stays as it is. A tag at the beginning of a
+    source stays.
+
+    Args:
+        rates: the probability of each of `CHANGES` for a pair.
+    """
+
+    def __init__(
+        self, store: TokenStore, tokenizer: Tokenizer, seed: int, rates: Mapping[str, float], max_tokens: int
+    ):  # fmt: skip
+        self._store, self._tokenizer, self._seed, self._max_tokens = store, tokenizer, seed, max_tokens
+        self._changes = [(CHANGES[name], rate) for name, rate in rates.items()]
+        self._tags = frozenset(tokenizer.tags.values())
+
+    def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
+        """The pairs of a chunk; see `sampler.Encode`."""
+        rng = np.random.default_rng((self._seed, epoch, number, 1))  # three numbers are the key of subword sampling
+        rates = np.array([rate for _, rate in self._changes])
+        drawn = rng.random((len(pairs), len(rates))) < rates
+        places = np.flatnonzero(drawn.any(axis=1))
+        seeds = rng.integers(2**63, size=len(places))
+        texts = [
+            self._change(src, tgt, drawn[place], random.Random(int(seed)))
+            for src, tgt, place, seed in zip(*self._store.texts(pairs[places]), places, seeds, strict=True)
+        ]
+        store = self._store
+        src, tgt = store.src.sentences(pairs), store.tgt.sentences(pairs)
+        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1)
+        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True)
+        for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
+            if src[place][0] in self._tags:
+                src_ids = [src[place][0], *src_ids]
+            if min(len(src_ids), len(tgt_ids)) > 1 and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+                src[place], tgt[place] = src_ids, tgt_ids
+        return Chunk(pairs, Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype))
+
+    def _change(self, src: str, tgt: str, drawn: np.ndarray, rng: random.Random) -> tuple[str, str]:
+        for (change, _), is_drawn in zip(self._changes, drawn, strict=True):
+            if is_drawn:
+                src, tgt = change(src, tgt, rng)
+        return src, tgt

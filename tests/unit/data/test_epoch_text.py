@@ -1,0 +1,115 @@
+"""Some pairs of an epoch have changed text, which depends on nothing but the seed and the place in the epoch."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtx.config.schema import Config, TokenizerConfig
+from mtx.config.settings import resolve
+from mtx.data.epoch_text import StoredText, TextChanger
+from mtx.data.sampler import Chunk, SamplerState, steps
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.training.runtime import new_sampler
+
+NUM_PAIRS, TAG = 60, "BT"
+SRC = [f"a small dog number {'abcdef'[n % 6]} sees the house." for n in range(NUM_PAIRS)]
+TGT = [f"ein kleiner Hund Nummer {'abcdef'[n % 6]} sieht das Haus." for n in range(NUM_PAIRS)]
+PAIRS = np.arange(NUM_PAIRS)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    config = TokenizerConfig.model_validate({"vocab_size": 340})
+    return train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG])
+
+
+def write_store(
+    tokenizer: Tokenizer, directory: Path, tags: list[str | None], src: list[str], tgt: list[str]
+) -> TokenStore:
+    src_ids = [tokenizer.encode([line], tag)[0] for line, tag in zip(src, tags, strict=True)]
+    ids = src_ids, tokenizer.encode(tgt, target=True)
+    with StoreWriter(directory / "train.arrow", tokenizer.num_ids, [1.0]) as writer:
+        writer.add(store_batch(tokenizer.num_ids, *ids, np.arange(len(src)), np.zeros(len(src)), src, tgt))
+    return TokenStore.open(directory / "train.arrow")
+
+
+@pytest.fixture(scope="module")
+def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    half = NUM_PAIRS // 2
+    return write_store(tokenizer, tmp_path_factory.mktemp("store"), [None] * half + [TAG] * half, SRC, TGT)
+
+
+def config_of(*overrides: str) -> Config:
+    return resolve(None, ["training.batch_tokens=1000", *overrides]).config
+
+
+def changer(
+    store: TokenStore, tokenizer: Tokenizer, seed: int = 7, max_tokens: int = 200, **rates: float
+) -> TextChanger:
+    return TextChanger(store, tokenizer, seed, rates, max_tokens)
+
+
+def ids_of(chunk: Chunk) -> list[tuple[list[int], list[int]]]:
+    count = np.arange(len(chunk.pairs))
+    return list(zip(chunk.src.sentences(count), chunk.tgt.sentences(count), strict=True))
+
+
+def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_others(
+    store: TokenStore, tokenizer: Tokenizer
+) -> None:
+    changed = changer(store, tokenizer, upper_case=0.25)
+    plain, counts, places = ids_of(StoredText(store)(0, 0, PAIRS)), 0, set()
+    for epoch in range(20):
+        for row, (src_ids, tgt_ids) in enumerate(ids_of(changed(epoch, 0, PAIRS))):
+            if (src_ids, tgt_ids) != plain[row]:
+                counts += 1
+                places.add(row)
+                assert tokenizer.decode([src_ids, tgt_ids]) == [SRC[row].upper(), TGT[row].upper()]
+                assert (src_ids[0] == tokenizer.tags[TAG]) == (row >= NUM_PAIRS // 2)
+                assert src_ids[-1] == tgt_ids[-1] == EOS_ID
+    assert 0.2 < counts / (20 * NUM_PAIRS) < 0.3
+    assert len(places) > 50
+
+
+def test_a_chunk_is_a_function_of_seed_epoch_and_number(store: TokenStore, tokenizer: Tokenizer) -> None:
+    rates = {"upper_case": 0.2, "typing_errors": 0.5, "no_end_punctuation": 0.3}
+    chunk = ids_of(changer(store, tokenizer, **rates)(3, 2, PAIRS))
+    again = changer(store, tokenizer, **rates)
+    assert ids_of(again(3, 1, PAIRS)) != chunk and ids_of(again(2, 2, PAIRS)) != chunk
+    assert ids_of(again(3, 2, PAIRS)) == chunk
+    assert ids_of(changer(store, tokenizer, seed=8, **rates)(3, 2, PAIRS)) != chunk
+
+
+def test_a_pair_that_would_become_too_long_stays(store: TokenStore, tokenizer: Tokenizer) -> None:
+    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
+    everything = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS))
+    assert max(len(ids) for pair in everything for ids in pair) > longest
+    limited = ids_of(changer(store, tokenizer, max_tokens=longest, upper_case=1.0)(0, 0, PAIRS))
+    plain = ids_of(StoredText(store)(0, 0, PAIRS))
+    assert max(len(ids) for pair in limited for ids in pair) <= longest
+    assert any(pair == old for pair, old in zip(limited, plain, strict=True))
+
+
+def test_a_step_has_room_for_a_source_that_became_longer_than_all_others(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Targets in capital letters have many tokens, so there is little room for sources."""
+    src, tgt = ["house."] * NUM_PAIRS, [TGT[0].upper()] * NUM_PAIRS
+    short = write_store(tokenizer, tmp_path, [None] * NUM_PAIRS, src, tgt)
+    config = config_of("training.upper_case=0.5", "training.batch_tokens=64", "data.max_tokens=64")
+    sampler = new_sampler(config, short, tokenizer)
+    longest = max(len(ids) for ids in tokenizer.encode(["HOUSE."]))
+    assert round(64 * sampler.ratio) < longest and int(short.src.lengths.max()) < longest
+    assert all(len(step.pairs) for step in steps(sampler, SamplerState(), 100))
+
+
+def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
+    changed = new_sampler(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).encoded
+    both = config_of("training.upper_case=0.3", "training.subword_sampling=0.3")
+    cut = new_sampler(both, store, tokenizer).step(SamplerState()).encoded
+    assert changed is not None and cut is not None
+    plain, sampled = ids_of(changed), ids_of(cut)
+    assert plain != sampled
+    for old, new in zip(plain, sampled, strict=True):
+        assert tokenizer.decode(list(old)) == tokenizer.decode(list(new))
+    assert any(text.isupper() for text in tokenizer.decode([src for src, _ in sampled]))
