@@ -96,8 +96,9 @@ def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
     logger.info("")
     if can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
-        print_lines([gain.line() for gain in result.gains])
-        print_lines([f"{problem.text}: {problem.help}" for problem in advice(result.gains)])
+        if result.gains:
+            problems = (f"{problem.text}: {problem.help}" for problem in advice(result.gains))
+            print_lines([*(gain.line() for gain in result.gains), *problems])
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     if _judge(result.paths.root):
         logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
