@@ -1,7 +1,8 @@
 """The stages of `mtx train` in order: open the run, prepare, train, average, score. Finished stages are skipped.
 
 Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same
-command continues an interrupted run.
+command continues an interrupted run. A run that starts from a model also scores that one, before training, into
+before/NAME/.
 """
 
 import functools
@@ -9,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import Translate, translate_and_score
+from mtx.evaluation.gains import Gain, measure_gains, stored_gains
 from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
@@ -60,6 +62,7 @@ from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
+_SCORES_BEFORE = "scores the model of training.init_from"
 _SHARED_DISK = "run_dir must be on a disk that all machines of the run share"
 _MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
@@ -70,6 +73,7 @@ class Result:
 
     paths: RunLayout
     scores: dict[str, Scores]
+    gains: list[Gain]
     samples: list[Sample]
     deferred_errors: DeferredErrors
 
@@ -131,6 +135,7 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
         raise UsageError(f"{key} is {own} here and {of_first} on rank 0", "the same command on all machines")
     trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
     trainer.resume()
+    ranks.share(_SCORES_BEFORE, lambda: None)
     trainer.run(started)
     trainer.release()
     if ranks.share("writes the model", lambda: None) != _identity(paths):
@@ -160,7 +165,17 @@ def _trainer(
     trainer.resume(initial)
     checkpoint.check_space(paths, trainer.space_needed())
     _announce(trainer)
+    ranks.share(_SCORES_BEFORE, lambda: _score_before(trainer) if initial else None)
     return trainer
+
+
+def _score_before(trainer: Trainer) -> None:
+    """Translate and score the test sets with the model that training starts from, by the search of the run."""
+    config = trainer.config
+    assert config.training.init_from is not None
+    logger.info("scoring %s before it is trained", config.training.init_from)
+    translator = init_from.translator(config, trainer.runtime.device)
+    evaluate_tests(translator, trainer.paths, trainer.data, config, directory=trainer.paths.before)
 
 
 def new_trainer(
@@ -295,6 +310,8 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     state = trainer.state
     if state.init_sha256:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
+        gains = measure_gains(paths, data.report["tests"], config.data.tgt)
+        run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
 
@@ -329,23 +346,25 @@ def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErr
 
 def evaluate_tests(
     translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
-    translate: Translate | None = None,
+    translate: Translate | None = None, directory: Path | None = None,
 ) -> dict[str, Scores]:  # fmt: skip
     """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
 
     Args:
+        directory: takes the place of evaluation/.
         protocol, translate: see `translate_and_score`.
     """
     scores, options, own = {}, translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
     if not is_own:
         logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
+    directory = directory or paths.evaluation
     for name, store in data.tests.items():
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
-        directory = paths.evaluation / name if is_own else None
-        scores[name] = translate_and_score(translator, test_set, directory, protocol, translate)
+        new = directory / name if is_own else None
+        scores[name] = translate_and_score(translator, test_set, new, protocol, translate)
     return scores
 
 
@@ -408,9 +427,10 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
 
 
 def finished(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
-    """The scores and five sample translations of a finished run, read from its files."""
+    """The scores, the gains and five sample translations of a finished run, read from its files."""
     scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
-    return Result(paths, scores, _samples(paths.evaluation / next(iter(scores), "")), deferred_errors)
+    gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
+    return Result(paths, scores, gains, _samples(paths.evaluation / next(iter(scores), "")), deferred_errors)
 
 
 def _samples(directory: Path) -> list[Sample]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 _PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
+_ADAPT = "adapt"  # the recipe that starts from a model
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
@@ -85,6 +86,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
     resolved = settings.resolve(names[0] if names else None, overrides)
+    if names == [_ADAPT] and resolved.config.training.init_from is None:
+        help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
+        raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
     if names:
         _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
     if resolved.config.training.init_from is not None:

@@ -84,6 +84,7 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
 def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
     check_address_space(is_training=True)
     from mtx import pipeline
+    from mtx.evaluation.gains import advice
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
@@ -95,6 +96,9 @@ def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
     logger.info("")
     if can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
+        if result.gains:
+            problems = (f"{problem.text}: {problem.help}" for problem in advice(result.gains))
+            print_lines([*(gain.line() for gain in result.gains), *problems])
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     if _judge(result.paths.root):
         logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))

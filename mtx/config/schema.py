@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from mtx.config import limits
 from mtx.config.value_types import (
     FILE_ENDING,
+    HELD_OUT_TEST,
     NULL,
     TAG,
     Auto,
@@ -78,7 +79,11 @@ class TrainText(Section):
     """One part of the training text."""
 
     name: PathText = Field(description="local name or file, as in data.train")
-    weight: PositiveFloat = Field(1.0, description="how often each pair is used per epoch")
+    weight: PositiveFloat | None = Field(
+        1.0,
+        description="how often each pair is used per epoch; null, as for a name alone: 1, but with training.init_from "
+        "text beside the first is used no more often than the first",
+    )
     tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = Field(
         None, description="mark before each source sentence, such as BT"
     )
@@ -103,9 +108,17 @@ class DataConfig(Section):
     dir: PathText | None = Field(None, description="directory of local names; null: the current directory")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used if data.dir is null")
     generator: Literal["grammar"] | None = Field(None, description="grammar: the demo's synthetic text")
-    train: tuple[TrainItem, ...] = Field((), description="local names or files of training text")
+    train: tuple[TrainItem, ...] = Field(
+        (),
+        description="local names or files of training text; with training.init_from the first is the text to adapt to: "
+        "of it alone a part is held out, and the others are used no more often, unless they have a weight",
+    )
     valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
-    test: tuple[PathText, ...] = Field((), description="local names or files; none: a part of the training text")
+    test: tuple[PathText, ...] = Field(
+        (),
+        description=f"local names or files; {HELD_OUT_TEST}: a part of the training text, also beside others; none: "
+        f"{HELD_OUT_TEST} alone",
+    )
     columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = Field(
         (),
         description="the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by "
@@ -130,7 +143,8 @@ class DataConfig(Section):
     def _check_languages(self) -> "DataConfig":
         is_local = self.generator is None and (self.hub is None or self.dir is not None)
         train = [text.name if isinstance(text, TrainText) else text for text in self.train]
-        names = [name for name in (*train, self.valid, *self.test) if name and not FILE_ENDING.search(name)]
+        tests = [name for name in self.test if name != HELD_OUT_TEST]
+        names = [name for name in (*train, self.valid, *tests) if name and not FILE_ENDING.search(name)]
         if self.src == self.tgt and is_local and names:
             raise ValueError(
                 f"data.src and data.tgt are both {self.src!r}: {names[0]}.{self.src} would be both sides of each pair"

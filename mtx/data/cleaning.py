@@ -18,6 +18,7 @@ from mtx.files.text_files import is_utf8
 
 EMPTY, TOO_LONG, RATIO = "empty", "too long", "length ratio"
 IDENTICAL, CONTROL, DUPLICATE, NOT_UTF8 = "identical", "control characters", "duplicate", "not UTF-8"
+HELD_OUT = "source held out"  # pairs of other text with a source that is held out of the own text
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 

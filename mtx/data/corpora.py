@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtx.config.value_types import FILE_ENDING
+from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.errors import DataError
 from mtx.files.text_files import is_utf8, printable, read_lines, replace_invalid
 
@@ -59,11 +59,12 @@ class Corpus:
     """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
 
     Attributes:
+        weight: None means 1, or with `training.init_from` what keeps it from outweighing the own text.
         files: the local files that it is read from.
     """
 
     name: str
-    weight: float
+    weight: float | None
     tag: str | None
     read: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
@@ -91,15 +92,32 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Corpora:
-    """The text of a run. If `valid` is None or `tests` is empty, a part of `train` will be held out."""
+    """The text of a run. For `valid` or a test set that is None, a part of `own` will be held out.
+
+    Attributes:
+        tests: if it is empty, the only test set is held out.
+        is_adaptation: whether a model is adapted to the first text, beside which the others only keep what it knows.
+    """
 
     train: list[Corpus]
     valid: Corpus | None
-    tests: dict[str, Corpus]
+    tests: Mapping[str, Corpus | None]
+    is_adaptation: bool = False
+
+    @property
+    def own(self) -> list[Corpus]:
+        """The training text that translations are to be like; in an adaptation the first that has no tag."""
+        untagged = [corpus for corpus in self.train if corpus.tag is None]
+        return (untagged or self.train)[:1] if self.is_adaptation else self.train
+
+    @property
+    def test_sets(self) -> Mapping[str, Corpus | None]:
+        """Every test set by its name, in order; None is held out."""
+        return self.tests or {HELD_OUT_TEST: None}
 
     def all(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
-        return [*self.train, *([self.valid] if self.valid else []), *self.tests.values()]
+        return [corpus for corpus in (*self.train, self.valid, *self.tests.values()) if corpus]
 
 
 def name_test_sets(names: Iterable[str]) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
-from mtx.data.cleaning import DUPLICATE, NOT_UTF8, TOO_LONG, Limits, SeenHashes
+from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus, PairGroup
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora, for_training
@@ -62,9 +62,16 @@ class PreparedData:
 
 @dataclass
 class Tally:
-    """Counts of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason."""
+    """Counts of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason.
+
+    Attributes:
+        is_own: whether the corpus is one of `Corpora.own`.
+        weight: how often each pair is used per epoch; `_choose_weights` sets it where the corpus has none.
+    """
 
     corpus: Corpus
+    is_own: bool
+    weight: float
     read: int = 0
     kept: int = 0
     held_out: int = 0
@@ -84,7 +91,7 @@ class Tally:
     def report(self) -> dict[str, Any]:
         """The corpus's entry in report.json."""
         counts = {"read": self.read, "kept": self.kept, "held_out": self.held_out}
-        names = {"name": self.corpus.name, "weight": self.corpus.weight, "tag": self.corpus.tag}
+        names = {"name": self.corpus.name, "weight": self.weight, "tag": self.corpus.tag}
         return {**names, **counts, "dropped": dict(self.dropped.most_common())}
 
 
@@ -129,7 +136,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
-    corpora = find_corpora(config.data)
+    corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
@@ -141,12 +148,16 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
         train, temporary = for_training(config.data, corpora.train, directory)
-        corpora, tallies = replace(corpora, train=train), [Tally(corpus) for corpus in train]
+        corpora = replace(corpora, train=train)
+        tallies = [Tally(corpus, corpus in corpora.own, corpus.weight or 1.0) for corpus in train]
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
+        stores = [VALID_STORE, *map(test_store, corpora.test_sets)]
+        sets.sort(key=lambda eval_set: stores.index(eval_set.store))
         num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
         for path in temporary:
             disk.unlink(path)
+        _choose_weights(tallies)
         _check_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
@@ -213,9 +224,30 @@ def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], ta
     if not is_new.all():
         tally.drop(DUPLICATE, group_of(block.text, np.flatnonzero(~is_new)))
     new = block.text.filter(pa.array(is_new))
-    batch = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name)
-    tally.held_out += new.num_rows - batch.num_rows
-    return batch
+    stays = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name, tally.is_own)
+    if tally.is_own:
+        tally.held_out += int((~stays).sum())
+    elif not stays.all():
+        tally.drop(HELD_OUT, group_of(new, np.flatnonzero(~stays)))
+    return new.filter(pa.array(stays))
+
+
+def _choose_weights(tallies: list[Tally]) -> None:
+    """Give text beside the own one, where it has no weight, the largest up to 1 with which it is used no more often.
+
+    Raises:
+        DataError: if nothing is left of the own text.
+    """
+    own = [tally for tally in tallies if tally.is_own]
+    if not (num_own := sum(tally.num_left for tally in own)):
+        raise DataError(f"{own[0].corpus.name}: {_nothing_left(own)}")
+    for tally in tallies:
+        if not tally.is_own and tally.corpus.weight is None:
+            tally.weight = min(1.0, num_own / max(1, tally.num_left))
+            log.info(
+                "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s",
+                tally.corpus.name, f"{tally.num_left:,}", tally.weight, f"{num_own:,}", own[0].corpus.name,
+            )  # fmt: skip
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -223,19 +255,19 @@ def _check_weights(tallies: list[Tally]) -> None:
 
     With less, a step could span any number of epochs.
     """
-    num_pairs = sum(tally.corpus.weight * tally.num_left for tally in tallies)
+    num_pairs = sum(tally.weight * tally.num_left for tally in tallies)
     if 1 <= num_pairs <= MAX_EPOCH_PAIRS:
         return
     if num_pairs > MAX_EPOCH_PAIRS:
-        heaviest = max(tallies, key=lambda tally: tally.corpus.weight * tally.num_left).corpus
+        heaviest = max(tallies, key=lambda tally: tally.weight * tally.num_left)
         raise UsageError(
-            f"data.train: with the weight {heaviest.weight:g} of {heaviest.name} an epoch would have {num_pairs:.3g} "
-            f"pairs; expected at most {MAX_EPOCH_PAIRS:,}"
+            f"data.train: with the weight {heaviest.weight:g} of {heaviest.corpus.name} an epoch would have "
+            f"{num_pairs:.3g} pairs; expected at most {MAX_EPOCH_PAIRS:,}"
         )
     largest = max(tallies, key=lambda tally: tally.num_left)
     smallest_weight = Context(prec=2, rounding=ROUND_UP).divide(1, largest.num_left)
     raise UsageError(
-        f"data.train: with the weight {largest.corpus.weight:g} of {largest.corpus.name} an epoch would have less than "
+        f"data.train: with the weight {largest.weight:g} of {largest.corpus.name} an epoch would have less than "
         f"one sentence; expected at least {smallest_weight:f} for its {largest.num_left:,} pairs"
     )
 
@@ -280,7 +312,7 @@ def _encode_train(
     """
     started, num_src_tokens, num_tgt_tokens, lines = perf_counter(), 0, 0, list[str]()
     distance = -(-sample.num_cleaned // _SPLIT_LINES)  # of one drawn line from the next
-    weights, tags = [tally.corpus.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
+    weights, tags = [tally.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
     threads = 1 if workers.are_started else -1
     encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
     with StoreWriter(path, tokenizer.num_ids, weights) as writer, progress_bar("encoding", sample.num_cleaned) as bar:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from mtx.config.schema import DataConfig, TrainText
-from mtx.config.value_types import FILE_ENDING
+from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.data import bilingual
 from mtx.data.bilingual import Reader, read_bilingual
 from mtx.data.cleaning import Limits
@@ -56,11 +56,17 @@ def find_corpora(data: DataConfig) -> Corpora:
         )
     if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir)) or 0):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
-    texts = [text if isinstance(text, TrainText) else TrainText.model_validate({"name": text}) for text in data.train]
+    texts = [
+        text if isinstance(text, TrainText) else TrainText.model_validate({"name": text, "weight": None})
+        for text in data.train
+    ]
     corpora = Corpora(
         train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
         valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
-        tests={key: Corpus(name, 1.0, None, *_find(data, name, "test")) for key, name in name_test_sets(data.test)},
+        tests={
+            key: None if name == HELD_OUT_TEST else Corpus(name, 1.0, None, *_find(data, name, "test"))
+            for key, name in name_test_sets(data.test)
+        },
     )
     if data.columns and not any(map(_is_table, corpora.all())):
         what = "each language is a file of its own" if len(corpora.train[0].files) == 2 else "no file is a table"

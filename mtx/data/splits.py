@@ -1,8 +1,9 @@
 """The validation and test sets: those that the user configures, and those held out of the training text.
 
-A configured set is used exactly as it is and never filtered. If one is not configured, the training pairs whose source
-has one of the k smallest (test) or k largest (validation) hashes are held out. Equal sources therefore stay together,
-and if the corpus changes, no sentence moves from the validation set to the test set or back. k is a twentieth of the
+A configured set is used exactly as it is and never filtered. If one is not configured, the pairs of the own text
+(`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out, and other
+training text loses the pairs with these sources. Equal sources therefore stay together, and if the corpus changes, no
+sentence moves from the validation set to the test set or back. k is a twentieth of the
 number of different sources, but at most MAX_HELD_OUT. Once it is at that limit and the corpus grows, sentences with
 smaller or larger hashes enter these sets, and those that they displace become training text.
 Flow: corpora -> `EvalSet` -> `preprocess`, which removes the held-out pairs from the training text.
@@ -28,9 +29,7 @@ from mtx.run.layout import VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
-HELD_OUT_TEST = "heldout"  # the name of the test set that is held out of the training text
 MAX_HELD_OUT = 1000
-_MAX_HASH = np.uint64(2**64 - 1)
 
 
 @dataclass
@@ -39,8 +38,8 @@ class EvalSet:
 
     Attributes:
         batches: its text, record batches of `blocks.TEXT`.
-        bounds: the smallest and largest source hash of the pairs to hold out, or None for a configured set.
-        src_hashes: the source hashes of a configured set, sorted.
+        is_held_out: whether it is taken from the training text; else it is configured.
+        src_hashes: the hashes of its sources, sorted.
         would_drop: the number of pairs that cleaning would drop, for each reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
         num_leaks: training pairs whose source is in a configured set; `leak` is the first of them.
@@ -49,7 +48,7 @@ class EvalSet:
     name: str
     store: str
     batches: list[Any] = field(default_factory=list)
-    bounds: tuple[np.uint64, np.uint64] | None = None
+    is_held_out: bool = False
     src_hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
@@ -60,7 +59,7 @@ class EvalSet:
         """The set's entry in report.json."""
         return {
             "pairs": sum(batch.num_rows for batch in self.batches),
-            "held_out": self.bounds is not None,
+            "held_out": self.is_held_out,
             "cut_to_max_tokens": self.num_cut,
             "would_drop": dict(self.would_drop.most_common()),
             "leaks": {"train_pairs": self.num_leaks, "example": self.leak},
@@ -74,7 +73,7 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
         DataError: if a set is empty or not UTF-8.
     """
     sets = [("validation", EvalSet("valid", VALID_STORE), corpora.valid)] if corpora.valid else []
-    sets += [("test", EvalSet(name, test_store(name)), corpus) for name, corpus in corpora.tests.items()]
+    sets += [("test", EvalSet(name, test_store(name)), corpus) for name, corpus in corpora.tests.items() if corpus]
     for kind, eval_set, corpus in sets:
         hashes, left_out = [eval_set.src_hashes], Counter[str]()
         for block in corpus.blocks():
@@ -98,25 +97,27 @@ def _refuse_not_utf8(corpus: Corpus, block: PairBlock) -> None:
 
 
 def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[EvalSet]:
-    """The sets that are not configured, still empty, with the bounds of the source hashes that they hold out."""
+    """The sets that are not configured, still empty, with the hashes of the sources that they hold out."""
     sets = [] if corpora.valid else [("validation", EvalSet("valid", VALID_STORE))]
-    sets += [] if corpora.tests else [("test", EvalSet(HELD_OUT_TEST, test_store(HELD_OUT_TEST)))]
+    held_out = [name for name, corpus in corpora.test_sets.items() if corpus is None]
+    sets += [("test", EvalSet(name, test_store(name))) for name in held_out]
     if not sets:
         return []
-    num_sources, smallest, largest = _extreme_hashes(corpora.train, limits, workers)
+    num_sources, smallest, largest = _extreme_hashes(corpora.own, limits, workers)
+    text = "the training text" if corpora.own == corpora.train else corpora.own[0].name
     size = min(MAX_HELD_OUT, max(1, num_sources // 20))
     if 0 < num_sources <= size * len(sets):
-        for corpus in corpora.train:  # sentences that are not UTF-8 do not count, and are then the reason
+        for corpus in corpora.own:  # sentences that are not UTF-8 do not count, and are then the reason
             for block in corpus.blocks():
                 _refuse_not_utf8(corpus, block)
         raise DataError(
-            f"the training text has {num_sources} different source sentences, too few to hold some out and still train",
+            f"{text} has {num_sources} different source sentences, too few to hold some out and still train",
             "data.valid and data.test name other text",
         )
     for kind, eval_set in sets if num_sources else []:
-        is_valid = eval_set.store == VALID_STORE
-        eval_set.bounds = (largest[-size], _MAX_HASH) if is_valid else (np.uint64(0), smallest[size - 1])
-        log.info("no %s set is given: %s source sentences are held out of the training text", kind, f"{size:,}")
+        eval_set.is_held_out = True
+        eval_set.src_hashes = largest[-size:] if eval_set.store == VALID_STORE else smallest[:size]
+        log.info("no %s set is given: %s source sentences are held out of %s", kind, f"{size:,}", text)
     return [eval_set for _, eval_set in sets]
 
 
@@ -135,23 +136,27 @@ def _extreme_hashes(
     return len(sources), smallest, largest
 
 
-def hold_out(batch: Any, hashes: NDArray[np.uint64], sets: list[EvalSet], corpus: str) -> Any:
-    """Move held-out pairs of a training batch into their sets, and return the batch of the others.
+def hold_out(
+    batch: Any, hashes: NDArray[np.uint64], sets: list[EvalSet], corpus: str, is_own: bool
+) -> NDArray[np.bool_]:
+    """Put held-out pairs of a training batch into their sets; returns which pairs stay in the training text.
 
-    A pair whose source is in a configured set stays in the batch and is counted as a leak.
+    A pair whose source is in a configured set stays and is counted as a leak.
 
     Args:
         batch: record batch of `blocks.TEXT`.
         hashes: the hash of each source.
         corpus: the name of the batch's corpus.
+        is_own: whether it is a part of `Corpora.own`; else a pair with a held-out source goes into no set.
     """
     for_training = np.ones(len(hashes), np.bool_)
     for eval_set in sets:
-        if eval_set.bounds is not None:
-            in_bounds = (eval_set.bounds[0] <= hashes) & (hashes <= eval_set.bounds[1])
-            eval_set.batches.append(batch.filter(pa.array(in_bounds)))
-            for_training &= ~in_bounds
-        elif (leaks := np.flatnonzero(np.isin(hashes, eval_set.src_hashes))).size:
+        in_set = np.isin(hashes, eval_set.src_hashes)
+        if eval_set.is_held_out:
+            for_training &= ~in_set
+            if is_own:
+                eval_set.batches.append(batch.filter(pa.array(in_set)))
+        elif (leaks := np.flatnonzero(in_set)).size:
             eval_set.num_leaks += leaks.size
             eval_set.leak = eval_set.leak or group_of(batch, leaks).example(corpus)
-    return batch.filter(pa.array(for_training))
+    return for_training

@@ -19,6 +19,7 @@ from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.comparison_output import mean_and_p
 from mtx.evaluation.differing_settings import differing_settings, setting_text
+from mtx.evaluation.gains import advice
 from mtx.evaluation.significance import MetricComparison
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
@@ -110,9 +111,18 @@ def _machine_rows(runs: Sequence[RunSummary]) -> Iterable[tuple[str, list[str]]]
 def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str], first: RunSummary) -> dict[str, Any]:
     return {
         "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
+        "gains": list(_gain_rows(run)), "advice": [f"{each.text}: {each.help}" for each in advice(run.gains)],
         "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
         "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
+
+
+def _gain_rows(run: RunSummary) -> Iterable[Row]:
+    """Each test set and metric with its scores before and after training, the gain and its p-value."""
+    for gain in run.gains:
+        for change in gain.changes:
+            scores = f"{change.before:.2f}", f"{change.after:.2f}", f"{change.points:+.2f}"
+            yield (gain.test, change.metric, *scores, p_text(change.p_value))
 
 
 def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) -> Iterable[dict[str, str]]:

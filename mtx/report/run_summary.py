@@ -11,12 +11,13 @@ from typing import Any
 from mtx.config.schema import Config, leaves
 from mtx.errors import DamagedFileError
 from mtx.evaluation.differing_settings import LOCATION_KEYS, setting_text
+from mtx.evaluation.gains import Gain, stored_gains
 from mtx.files import durable
 from mtx.report.training_history import Event, TrainingHistory, training_history
 from mtx.run.configuration import load_config
 from mtx.run.contents import RunState, is_finished, require_run, run_state
 from mtx.run.events import read_events
-from mtx.run.layout import REPORT, SCORES
+from mtx.run.layout import REPORT, SCORES, RunLayout
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class RunSummary:
     provenance: dict[str, Any]
     is_finished: bool
     state: str
+
+    @property
+    def gains(self) -> list[Gain]:
+        """What training has changed on each test set; empty if it started from no model."""
+        return stored_gains(self.provenance, RunLayout(Path(self.name)).model / SCORES)
 
     @property
     def step(self) -> int:

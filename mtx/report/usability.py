@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.config.schema import Config
+from mtx.evaluation.gains import advice as advice_on_gains
 from mtx.evaluation.metrics import normalize_lines, too_short_for_bleu
 from mtx.evaluation.traits import Traits
 from mtx.files import text_files
@@ -81,8 +82,12 @@ def usability(run: RunSummary) -> Usability | None:
     words, limit = _WORDS[level], _level_of_faults(traits) if traits else 0
     if limit > level:
         level, words = limit, f"{_WORDS[limit].split(':')[0]}: too many of its translations are faulty"
-    measured = ", ".join([f"{value:.1f} {metric} on {name}", *faults])
+    problems = advice_on_gains(run.gains)
+    measured = ", ".join([f"{value:.1f} {metric} on {name}", *faults, *(problem.text for problem in problems)])
     advice, more = _advice(run, level, limits[_DRAFT])
+    if problems:  # more of the same training would not solve them
+        helps = dict.fromkeys(problem.help for problem in problems)
+        advice, more = f"in another run_dir, {', and '.join(helps)}", []
     return Usability(level, f"{words} ({measured})", advice, more)
 
 

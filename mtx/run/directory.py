@@ -63,7 +63,8 @@ def refuse_foreign(paths: RunLayout) -> None:
 
 def clean_up(paths: RunLayout) -> None:
     """Undo what an interruption left in a run; the caller holds its lock."""
-    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation):
+    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation,
+                      paths.before):  # fmt: skip
         durable.remove_temporaries(directory)
     for step in checkpoint_steps(paths):
         durable.finish_removal(paths.checkpoint(step), OPTIMIZER)

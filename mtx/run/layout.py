@@ -64,6 +64,7 @@ class RunLayout:
     checkpoints = _entry("checkpoints")
     model = _entry("model")
     evaluation = _entry("evaluation")
+    before = _entry("before")  # as evaluation/, by the model of training.init_from
 
     def checkpoint(self, step: int) -> Path:
         """The directory of the checkpoint of `step`."""

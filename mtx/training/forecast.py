@@ -51,7 +51,8 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
         started: when the construction of the trainer began, on the monotonic clock.
 
     Returns:
-        start_s: seconds until the warm-up steps were done. step_s, validation_s: seconds of one of them.
+        start_s: seconds until the warm-up steps were done, and to score the model that the run starts from.
+        step_s, validation_s: seconds of one of them.
         save_s: seconds by which one checkpoint delays training.
         scoring_s: seconds to choose the final weights and to score all test sets.
         reserve_s: seconds of a time limit that training leaves for the end. tgt_tokens_per_s: the speed.
@@ -73,8 +74,9 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
     search = decoding.beam_size, decoding.batch_tokens
     scoring_s = sum(_translation_s(trainer, store, *search, metrics.score) for store in tests)
     stopping = StoppingCriteria(config, trainer.data, time.monotonic(), state.elapsed_s)
+    before_s = scoring_s if config.training.init_from and not state.step else 0.0
     return {
-        "start_s": ends[_WARM_UP - 1] - started, "step_s": step_s, "tgt_tokens_per_s": tgt_tokens / step_s,
+        "start_s": ends[_WARM_UP - 1] - started + before_s, "step_s": step_s, "tgt_tokens_per_s": tgt_tokens / step_s,
         "save_s": save_s, "validation_s": validation_s,
         "scoring_s": NUM_MEANS * validation_s + scoring_s,
         "reserve_s": stopping.reserve_s(config.training.time_limit or 0.0, validation_s),

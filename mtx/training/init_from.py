@@ -2,7 +2,7 @@
 
 The model's architecture, vocabulary and languages override those of a recipe or a file; contradicting settings on the
 command line are refused. A run that has begun has the settings in its config.yaml. The weights are loaded only for the
-first step. Only `load` imports torch, so that `mtx config` works without it.
+first step. Only `load` and `translator` import torch, so that `mtx config` works without it.
 """
 
 import logging
@@ -22,6 +22,7 @@ from mtx.run.contents import has_begun, is_run, model_directory
 from mtx.run.layout import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
+    from mtx.decoding.translator import Translator
     from mtx.model_directory.storage import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -127,6 +128,18 @@ def load(config: Config) -> "LoadedModel | None":
     if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
     return loaded
+
+
+def translator(config: Config, device: str) -> "Translator":
+    """The model of `training.init_from` with the search of the run; `load` has checked that it can be used."""
+    from mtx.decoding.translator import Translator
+
+    assert config.training.init_from is not None
+    decoding = config.decoding
+    return Translator.load(
+        _model_directory(config.training.init_from), device=device, beam_size=decoding.beam_size,
+        length_penalty=decoding.length_penalty, batch_tokens=decoding.batch_tokens, split_sentences=False,
+    )  # fmt: skip
 
 
 def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:

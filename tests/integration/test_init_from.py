@@ -274,6 +274,8 @@ def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> Non
     for name in ("tokenizer.src.model", "tokenizer.tgt.model", "tokenizer.json"):
         assert (run / "model" / name).read_bytes() == (source / name).read_bytes()
     assert "vocab_size: auto" in (run / "config.yaml").read_text()  # it has fewer pieces than one can ask for
+    [gain] = json.loads((run / "model" / "scores.json").read_text())["run"]["gains"]
+    assert gain["test"] == "heldout" and (run / "before" / "heldout" / "hyp.txt").is_file()
     translated = mtx("translate", run, stdin=b"one two three four\n")
     assert translated.returncode == 0 and len(translated.stdout.splitlines()) == 1
     export_huggingface(storage.load(run / "model"), tmp_path / "again")

@@ -160,7 +160,9 @@ HUB = st.fixed_dictionaries(
     {"name": TEXT}, optional={"subset": TEXT, "revision": TEXT, "train": TEXT, "valid": TEXT, "test": st.lists(TEXT)}
 )
 WEIGHT = st.floats(0, MAX_EPOCH_PAIRS, exclude_min=True)
-PART = st.fixed_dictionaries({"name": TEXT}, optional={"weight": WEIGHT, "tag": st.text("aZ0_", min_size=1)})
+PART = st.fixed_dictionaries(
+    {"name": TEXT}, optional={"weight": WEIGHT | st.none(), "tag": st.text("aZ0_", min_size=1)}
+)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus"]), "seed": st.integers(0, 2**31 - 1),
     "precision": st.sampled_from(["auto", "fp32", "bf16"]),

@@ -18,6 +18,7 @@ RECIPES = recipe_names()
 
 def test_all_recipes_are_there() -> None:
     assert RECIPES == [
+        "adapt",
         "demo",
         "iwslt14-de-en",
         "iwslt17-de-en",
@@ -40,7 +41,11 @@ def test_resolves_to_its_own_run_directory(name: str) -> None:
     assert config.run_dir == f"runs/{name}"
     assert config.data.src != config.data.tgt
     data = config.data
-    assert data.generator or (data.train and data.valid and data.test) or (name == "own-text" and not data.train)
+    assert (
+        data.generator
+        or (data.train and data.valid and data.test)
+        or (name in ("adapt", "own-text") and not data.train)
+    )
 
 
 @pytest.mark.parametrize("name", RECIPES)

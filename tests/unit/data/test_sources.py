@@ -21,7 +21,7 @@ def test_a_name_is_two_files(tmp_path: Path, ending: str) -> None:
     for name in ("train", "val", "test_2016"):
         write_sides(tmp_path, name, [(name, name.upper()), *PAIRS], ending)
     corpora = find(tmp_path, train=("train",), valid="val", test=("test_2016",))
-    assert [(c.name, c.weight, c.tag) for c in corpora.train] == [("train", 1.0, None)]
+    assert [(c.name, c.weight, c.tag) for c in corpora.train] == [("train", None, None)]
     assert pairs_of(corpora.train[0]) == [("train", "TRAIN"), *PAIRS]
     assert pairs_of(corpora.train[0]) == [("train", "TRAIN"), *PAIRS]  # once more, from the start
     assert pairs_of(corpora.valid) == [("val", "VAL"), *PAIRS]
@@ -35,7 +35,7 @@ def test_names_are_looked_up_in_the_current_folder(tmp_path: Path, monkeypatch: 
     corpora = find(train=({"name": "parts/news.2014", "weight": "2", "tag": "BT"}, "parts/news.2014"))
     assert [(c.name, c.weight, c.tag) for c in corpora.train] == [
         ("parts/news.2014", 2.0, "BT"),
-        ("parts/news.2014", 1.0, None),
+        ("parts/news.2014", None, None),
     ]
     assert pairs_of(corpora.train[0]) == PAIRS
     assert corpora.valid is None
