@@ -185,7 +185,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.batch_tokens": st.integers(4096, MAX_BATCH_TOKENS), "training.warmup_steps": MANY,
     "training.cooldown": st.floats(0, 0.9), "training.subword_sampling": SHARE,
     "training.consistency": st.floats(0, 100), "training.copies": st.floats(0, 1),
-    "data.duplicates": st.sampled_from(["auto", "newest", "all"]),
+    "data.terms": st.just("auto") | TEXT, "data.duplicates": st.sampled_from(["auto", "newest", "all"]),
     "training.choose_by": st.sampled_from(["auto", "bleu", "chrf", "nll"]),
     "training.clip_norm": POSITIVE, "training.learning_rate": POSITIVE,
     "training.micro_batch_tokens": st.just("auto") | st.integers(4096, MAX_BATCH_TOKENS),

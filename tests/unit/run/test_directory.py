@@ -34,7 +34,8 @@ FIXED: dict[str, Any] = {
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
     "training.learning_rate": 0.1, "training.warmup_steps": 5, "training.label_smoothing": 0.2,
     "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.subword_sampling": 0.2, "training.consistency": 3.0,
-    "training.copies": 0.5, "training.choose_by": "nll", "data.duplicates": "newest", "training.deterministic": True,
+    "training.copies": 0.5, "training.choose_by": "nll", "data.duplicates": "newest", "data.terms": "auto",
+    "training.deterministic": True,
 }  # fmt: skip
 MAY_CHANGE: dict[str, Any] = {
     "run_dir": "moved", "sizes": "corpus", "device": "cpu", "data.dir": "elsewhere",
