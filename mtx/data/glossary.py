@@ -86,33 +86,25 @@ class Glossary:
     def matches(self, text: str) -> list[Match]:
         """The terms in a text that is in NFC, in its order.
 
-        Terms are whole words, or any characters in scripts without spaces. The longest term is taken first; where terms
-        overlap, the others are left out. A term in lower case also matches with a capital at its beginning.
+        Terms are whole words, or any characters in scripts without spaces. The longest is taken first; what overlaps
+        it is left out. A term whose first word is in lower case also matches with a capital at its beginning.
         """
         words = word_spans(text)
         ends = {end for _, end in words}
-        candidates = list[tuple[int, bool, Match]]()
+        candidates = list[tuple[int, bool, Match]]()  # the least is taken first
         for start, end in words:
-            word = text[start:end]
-            for first in dict.fromkeys((word, _uncapitalised(word))):
+            for first in _spellings(word := text[start:end]):
                 for length in self._lengths.get(first, ()):
-                    if start + length in ends:
-                        candidates += self._candidates(text, start, start + length)
+                    term = first + text[end : start + length]
+                    if start + length in ends and term in self.terms:
+                        match = Match(start, start + length, term, self.terms[term])
+                        candidates.append((-length, first != word, match))
         taken, matches = set[int](), list[Match]()
-        for _, _, match in sorted(candidates, key=lambda candidate: (candidate[0], candidate[1], candidate[2].start)):
+        for _, _, match in sorted(candidates, key=lambda candidate: candidate[:2]):
             if taken.isdisjoint(span := range(match.start, match.end)):
                 taken.update(span)
                 matches.append(match)
         return sorted(matches, key=lambda match: match.start)
-
-    def _candidates(self, text: str, start: int, end: int) -> Iterator[tuple[int, bool, Match]]:
-        """The terms that equal a part of a text, with what decides between overlapping ones: the least is taken."""
-        found = text[start:end]
-        lowered = _uncapitalised(found)
-        is_lower_case = lowered != found and lowered == lowered.lower()
-        for term in (found, lowered) if is_lower_case else (found,):
-            if term in self.terms:
-                yield start - end, term != found, Match(start, end, term, self.terms[term])
 
     def annotate(self, text: str) -> str:
         """The text with the translation beside each term, between marks; without terms it stays as it is."""
@@ -172,8 +164,11 @@ def _first_word(term: str) -> str:
     return term[start:end]
 
 
-def _uncapitalised(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def _spellings(word: str) -> tuple[str, ...]:
+    """A word of a text, and in lower case if it only begins with a capital, as it may at the start of a sentence."""
+    lowered = word.lower()
+    is_capitalised = lowered != word and len(lowered) == len(word) and lowered[1:] == word[1:]
+    return (word, lowered) if is_capitalised else (word,)
 
 
 def _nfc(text: str) -> str:
