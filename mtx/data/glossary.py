@@ -152,7 +152,7 @@ def _word() -> re.Pattern[str]:
         for _, run in itertools.groupby(enumerate(combining), lambda item: item[1] - item[0])
     )
     marks = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
-    return re.compile(f"[{WITHOUT_SPACES}]|(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
+    return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
 
 
 def _letters(word: str) -> str:

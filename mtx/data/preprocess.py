@@ -103,10 +103,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
     durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *tokenizer_files])
     report = durable.read_json(data_dir / REPORT)
     tokenizer = Tokenizer.load(data_dir)
-    terms = None
-    if report.get("terms") is not None:
-        durable.verify(data_dir, [TERMS])
-        terms = Glossary.read(data_dir / TERMS)
+    terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
 
     def open_store(name: str) -> TokenStore:
         store = TokenStore.open(data_dir / name)

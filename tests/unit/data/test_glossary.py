@@ -21,6 +21,7 @@ def annotated(terms: dict[str, str], text: str) -> str:
     [
         ({"house": "Haus"}, "a house, houses, house-boat", "a <house|Haus>, houses, <house|Haus>-boat"),
         ({"truck": "Lkw", "fire truck": "Feuerwehrauto"}, "a fire truck", "a <fire truck|Feuerwehrauto>"),
+        ({"fire truck": "Feuerwehrauto"}, "fire trucks", "fire trucks"),
         ({"a b": "1", "b c d": "2"}, "a b c d", "a <b c d|2>"),
         ({"house": "Haus"}, "House HOUSE", "<House|Haus> HOUSE"),
         ({"House": "Parlament"}, "a house", "a house"),
@@ -56,6 +57,7 @@ def test_text_of_users_cannot_hold_a_mark() -> None:
 def test_occurrences_are_whole_words_in_this_case() -> None:
     assert occurrences("Haus", "Haus Hausboot haus Haus") == [(0, 4), (19, 23)]
     assert occurrences("aa", "aa aaa aa") == [(0, 2), (7, 9)]
+    assert occurrences("a a", "a a a") == [(0, 3)]
     assert occurrences("车", "汽车车") == [(1, 2), (2, 3)]
 
 
@@ -80,6 +82,7 @@ def test_a_file_is_read_and_written(tmp_path: Path) -> None:
         (b"a\tb\na\tc\n", r"terms\.tsv:2: a has two translations, b and c; expected one"),
         (b"a\tb\x1dc\n", r"terms\.tsv:1: its target term has a control character"),
         (b"a\x1b[2J\tb\n", r"terms\.tsv:1: its source term has a control character"),
+        ("a\u2028b\tc\n".encode(), r"terms\.tsv:1: its source term has a control character"),
         (b"a\t\xff\n", r"terms\.tsv:1: is not UTF-8"),
         (b"a" * (MAX_TERM_CHARS + 1) + b"\tb\n", r"terms\.tsv:1: its source term has 201 characters"),
         (b"\n", r"terms\.tsv: has no terms"),

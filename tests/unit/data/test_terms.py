@@ -48,6 +48,11 @@ def test_rare_words_and_words_without_a_partner_are_left_out() -> None:
     assert find_terms([(src, tgt)], None).terms == {"often": "oft"}
 
 
+def test_of_two_words_with_one_partner_the_better_one_has_it() -> None:
+    src, tgt = ["big"] * 6 + ["large"] * 3 + ["tree"] * 3, ["groß"] * 9 + ["Baum"] * 3
+    assert find_terms([(src, tgt)], None).terms == {"big": "groß", "tree": "Baum"}
+
+
 def test_scripts_without_spaces_have_pairs_of_letters() -> None:
     assert find_terms([(["car"] * 3 + ["tree"] * 3, ["汽车"] * 3 + ["树木"] * 3)], None).terms == {
         "car": "汽车",
