@@ -385,9 +385,9 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 
 # Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
 _LATER_KEYS = (
-    ("data", "columns"), ("data", "duplicates"), ("training", "max_epochs"), ("training", "cooldown"),
-    ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"), ("training", "copies"),
-    *(("training", name) for name in CHANGES),
+    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("training", "max_epochs"),
+    ("training", "cooldown"), ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"),
+    ("training", "copies"), *(("training", name) for name in CHANGES),
 )  # fmt: skip
 
 

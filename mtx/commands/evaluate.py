@@ -12,6 +12,7 @@ from mtx.commands.options import (
     Beam,
     Device,
     Devices,
+    GlossaryFile,
     ProtocolName,
     Published,
     find_protocol,
@@ -41,6 +42,7 @@ def evaluate(
         bool,
         typer.Option("--robust", help="Also in upper and title case, without end punctuation, with typing errors."),
     ] = False,
+    glossary: GlossaryFile = None,
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
@@ -52,33 +54,44 @@ def evaluate(
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
     if hyp is not None:
-        if robust:
-            raise UsageError("--robust translates changed copies of a test set, so it needs MODEL instead of --hyp")
+        for option in [name for name, is_given in (("--robust", robust), ("--glossary", glossary)) if is_given]:
+            raise UsageError(f"{option} translates a test set in another way, so it needs MODEL instead of --hyp")
         print_scores(_score_file(hyp, ref, testset, direction, protocol), as_json)
         return
     assert model is not None
+    if robust and glossary is not None:
+        raise UsageError("--robust and --glossary are two evaluations; leave one of them out")
     _check_text(model, src, ref, testset, direction)
     check_address_space()
     from mtx import pipeline
+    from mtx.data.glossary import Glossary
     from mtx.evaluation import test_sets
     from mtx.evaluation.evaluate import translate_and_score
+    from mtx.evaluation.metrics import Scores
+    from mtx.evaluation.term_use import GlossaryScores, score_with_glossary
 
+    terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(
         model, device=device, devices=devices, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
-    if src is None and testset is None:
-        scores = pipeline.evaluate_run(translator, Path(model), published)
-        sets = test_sets.test_sets_of_runs([Path(model)]) if robust else []
+    scores = dict[str, Scores | GlossaryScores]()
+    if testset is not None:
+        sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
+    elif src is not None and ref is not None:
+        sets = [test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))]
     else:
-        if testset is not None:
-            test_set = test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")
-        else:
-            assert src is not None and ref is not None
-            test_set = test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))
-        scores, sets = {test_set.name: translate_and_score(translator, test_set, protocol=published)}, [test_set]
-    for copy in (copy for test_set in sets if robust for copy in test_sets.changed_copies(test_set)):
-        scores[copy.name] = translate_and_score(translator, copy, protocol=published)
+        if terms is None:
+            scores |= pipeline.evaluate_run(translator, Path(model), published)
+        sets = test_sets.test_sets_of_runs([Path(model)]) if robust or terms is not None else []
+    for test_set in sets:
+        if terms is not None:
+            pair = score_with_glossary(translator, test_set, terms, published)
+            scores[test_set.name], scores[f"{test_set.name}, {glossary}"] = pair
+        elif test_set.name not in scores:
+            scores[test_set.name] = translate_and_score(translator, test_set, protocol=published)
+        for copy in test_sets.changed_copies(test_set) if robust else []:
+            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     print_scores(scores, as_json)
 
 

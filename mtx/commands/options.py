@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mtx.config.settings import Resolved
     from mtx.evaluation.metrics import Scores
     from mtx.evaluation.protocols import Protocol
+    from mtx.evaluation.term_use import GlossaryScores
 
 logger = logging.getLogger("mtx")
 _PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
@@ -44,6 +45,10 @@ Settings = Annotated[
 ]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory or model directory.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; stdout by default.")]
+GlossaryFile = Annotated[
+    Path | None,
+    typer.Option("--glossary", help="Use these terms, one source TAB target a line; for models of data.terms."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Devices = Annotated[str | None, typer.Option(help="Use so many devices of this machine, a number or all.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
@@ -267,7 +272,7 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     return None if name is None else protocols.find(name.value, tgt)
 
 
-def print_scores(scores: "dict[str, Scores]", as_json: bool) -> None:
+def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
     from mtx.files import streams
 
     if as_json:

@@ -17,6 +17,7 @@ from mtx.commands.options import (
     Beam,
     Device,
     Devices,
+    GlossaryFile,
     Model,
     Output,
     open_input,
@@ -94,6 +95,7 @@ def translate(
     prefix: Annotated[
         Path | None, typer.Option(help="File with the words that each translation must begin with, line by line.")
     ] = None,
+    glossary: GlossaryFile = None,
     split_sentences: Annotated[
         bool | None,
         typer.Option(
@@ -122,18 +124,18 @@ def translate(
     load = partial(
         load_translator, model, engine, precision, device=device, threads=threads, beam_size=beam,
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
-        split_sentences=split_sentences, devices=devices,
+        split_sentences=split_sentences, devices=devices, glossary=glossary,
     )  # fmt: skip
     if file is not None and (kind := _kind_of_document(file)):
         if n_best > 1 or prefix is not None or as_json:
             raise UsageError(f"{file}: is a document ({kind}); --n-best, --prefix and --json are for lines of text")
-        _translate_document(file, kind, output, overwrite, load)
+        _translate_document(file, kind, output, overwrite, load, glossary)
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
     invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
     with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, prefix)
+        refuse_own_output(sink, output, source, prefix, glossary)
         translator = load()
         _check_n_best(n_best, translator)
         if file is not None and FILE_ENDING.search(file.name):
@@ -162,8 +164,9 @@ def _kind_of_document(file: Path) -> str | None:
 
 
 def _translate_document(
-    file: Path, kind: str, output: Path | None, overwrite: bool, load: Callable[[], "TextTranslator"]
-) -> None:
+    file: Path, kind: str, output: Path | None, overwrite: bool, load: Callable[[], "TextTranslator"],
+    glossary: Path | None,
+) -> None:  # fmt: skip
     from tqdm import tqdm
 
     from mtx.documents.document import KINDS_WITH_TARGETS, translate_document
@@ -174,7 +177,7 @@ def _translate_document(
         raise UsageError(f"{file}: {_NO_TARGETS}")
     num_segments = 0
     with file.open("rb") as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, None)
+        refuse_own_output(sink, output, source, glossary)
         translator = load()
 
         def translate(segments: list[Marked]) -> list[Marked]:
@@ -264,15 +267,17 @@ def logprob(
 def load_translator(
     model: str, engine: Engine = Engine.torch, precision: str | None = None, *, device: str = "auto",
     devices: str | None = None, threads: int | None = None, split_sentences: bool | None = False,
-    batch_tokens: int | None = None, **options: Any,
+    batch_tokens: int | None = None, glossary: Path | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
     Args:
         devices: a number, or all; None means one.
         split_sentences: see `Translator.load`; scores are those of whole lines.
+        glossary: a file with terms that the translations use.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
+    from mtx.data.glossary import Glossary
     from mtx.decoding.memory_check import ORDINARY, check_beam
     from mtx.run.machine import num_cores
 
@@ -283,6 +288,7 @@ def load_translator(
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())
+    terms = None if glossary is None else Glossary.read(glossary)
     check_address_space()
     if engine is Engine.ctranslate2:
         if devices is not None:
@@ -305,6 +311,7 @@ def load_translator(
     check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
     values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
     translator.is_checked = any(values) or (batch_tokens or 0) > ORDINARY["--batch-tokens"]
+    translator.use_glossary(terms)
     return translator
 
 

@@ -129,6 +129,11 @@ class DataConfig(Section):
         description="newest: of the training pairs with one source, the one that was changed last; all: every pair; "
         "auto: newest in translation memories and bilingual files, all in other text",
     )
+    terms: PathText | None = Field(
+        None,
+        description="learn to use a glossary (mtx translate --glossary); auto: from words of the training text that "
+        "translate each other; a file of source term TAB target term: from its terms in the text too; null: no terms",
+    )
     max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_UP, Context
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,16 +26,18 @@ from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus, PairGroup
+from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora, for_training
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
+from mtx.data.terms import find_terms, glossary_file
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files import disk, durable
 from mtx.files.durable import MANIFEST
-from mtx.run.layout import REPORT, TRAIN_STORE, VALID_STORE, test_store
+from mtx.run.layout import REPORT, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ class PreparedData:
 
     Attributes:
         sha256: of the manifest, which holds the SHA-256 of every file, so it stands for all of the data.
+        terms: what the model learns to use a glossary from (`mtx.data.terms`); None without data.terms.
     """
 
     train: TokenStore
@@ -58,6 +62,7 @@ class PreparedData:
     tokenizer: Tokenizer
     report: dict[str, Any]
     sha256: str
+    terms: Glossary | None = None
 
 
 @dataclass
@@ -101,9 +106,11 @@ def load_prepared(data_dir: Path) -> PreparedData:
     Raises:
         DamagedFileError: if a file is missing or changed; the message names it.
     """
-    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *Tokenizer.file_names_in(data_dir)])
+    tokenizer_files = Tokenizer.file_names_in(data_dir)
+    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *tokenizer_files])
     report = durable.read_json(data_dir / REPORT)
     tokenizer = Tokenizer.load(data_dir)
+    terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
 
     def open_store(name: str) -> TokenStore:
         store = TokenStore.open(data_dir / name)
@@ -113,7 +120,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
 
     tests = {name: open_store(test_store(name)) for name in report["tests"]}
     sha256 = durable.sha256(data_dir / MANIFEST)
-    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256)
+    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256, terms)
 
 
 def load_valid(data_dir: Path) -> TokenStore:
@@ -130,19 +137,22 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         tokenizer: used unchanged; None means that of `tokenizer.model`, or a new one from the training text.
 
     Raises:
-        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag, or the weights make an
-            epoch too small or too large.
+        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag or the marks of terms, or
+            the weights make an epoch too small or too large.
         DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    glossary, has_terms = glossary_file(config.data), config.data.terms is not None
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
         origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
         _refuse_missing_tags(tags, tokenizer, origin)
+        if has_terms and not tokenizer.marks:
+            raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
     limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
@@ -160,15 +170,17 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         _choose_weights(tallies)
         _check_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
-        tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, workers)
+        tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, has_terms, workers)
         tokenizer.save(directory)
+        num_terms = _write_terms(sample, glossary, directory / TERMS) if has_terms else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
         share = multi_sentence_share(lines, config.data.src)
-        durable.write_json(directory / REPORT, _report(tallies, sets, tokenizer, num_tokens, share))
+        report = _report(tallies, sets, tokenizer, num_tokens, share)
+        durable.write_json(directory / REPORT, report | ({} if num_terms is None else {"terms": num_terms}))
 
 
 def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
@@ -274,7 +286,7 @@ def _check_weights(tallies: list[Tally]) -> None:
 
 @dataclass(frozen=True)
 class Sample:
-    """The sentences that a tokenizer is learned from: both sides of about `max_pairs` or fewer cleaned pairs.
+    """The sentences that tokenizer and terms are learned from: both sides of about `max_pairs` or fewer cleaned pairs.
 
     The pairs are drawn evenly. Every iteration gives the same sentences.
     """
@@ -285,21 +297,39 @@ class Sample:
     seed: int
 
     def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(chain(*self.pairs()))
+
+    def pairs(self) -> Iterator[tuple[list[str], list[str]]]:
+        """The source and the target texts, in blocks."""
         rng = np.random.default_rng(self.seed)
         for batch in read_batches(self.cleaned):
             if self.num_cleaned > self.max_pairs:
                 batch = batch.filter(pa.array(rng.random(batch.num_rows) < self.max_pairs / self.num_cleaned))
-            yield from batch["src"].to_pylist()
-            yield from batch["tgt"].to_pylist()
+            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
 
 
-def _learn_tokenizer(config: TokenizerConfig, sample: Sample, tags: list[str], workers: Workers) -> Tokenizer:
+def _learn_tokenizer(
+    config: TokenizerConfig, sample: Sample, tags: list[str], has_terms: bool, workers: Workers
+) -> Tokenizer:
     """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
-    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=tags)
+    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=tags, has_marks=has_terms)
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
+
+
+def _write_terms(sample: Sample, glossary: Path | None, path: Path) -> int:
+    """Write the terms that a model learns from; returns their number."""
+    started = perf_counter()
+    terms = find_terms(sample.pairs(), glossary)
+    if not terms.terms:
+        raise DataError(
+            "data.terms: no words of the training text translate each other often enough", "data.terms=null"
+        )
+    durable.write_text(path, "".join(terms.lines()))
+    log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)
+    return len(terms.terms)
 
 
 def _encode_train(

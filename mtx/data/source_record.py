@@ -1,6 +1,6 @@
 """Which local files a run was prepared from (sources.json), so that a later start can tell that one has changed.
 
-They are the files of text and the SentencePiece models of `tokenizer.model`.
+They are the files of text, the glossary of `data.terms` and the SentencePiece models of `tokenizer.model`.
 
 The record lies beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever and
 however old its files were.
@@ -12,6 +12,7 @@ from typing import Any
 
 from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data.sources import find_corpora
+from mtx.data.terms import glossary_file
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import durable
@@ -58,6 +59,7 @@ def _entries(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
 
 def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
     models = given_models(tokenizer) if tokenizer else []
+    models += [path] if (path := glossary_file(data)) else []
     if data.generator is not None or (data.hub is not None and data.dir is None):
         return models
     return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *models]

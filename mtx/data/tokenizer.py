@@ -5,7 +5,8 @@
     |--------------- num_ids = rows of the output layer ----| pad_id
 
 A tag marks the source sentences of one part of the training text (`tag` in data.train, such as BT for back-translated
-text); each tag takes one reserved symbol. Published models with one SentencePiece model for each side have no reserved
+text); each tag takes one reserved symbol, from the first on. The marks around terms (`glossary`) take the last three,
+if the model learns them. Published models with one SentencePiece model for each side have no reserved
 symbols (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence
 is ordinary text. NFC is applied here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
@@ -23,6 +24,7 @@ from mtx.config import sizes
 from mtx.config.schema import TokenizerConfig
 from mtx.config.value_types import TAG
 from mtx.data import sentencepiece_models
+from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import (
     PAD,
     JointModel,
@@ -47,6 +49,8 @@ Form = Literal["nfc", "nmt_nfkc", "none"]
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 _NO_TEXT = re.compile(r"!sentences_\.empty\(\)|all_chars_count\) > \(0\)")
+_MARK = re.compile(f"([{TERM_MARKS}])")
+_MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -63,10 +67,11 @@ class Tokenizer:
         num_ids: pieces and reserved symbols, which are the rows of the output layer.
         pad_id: the id after all of these, equal to `num_ids`.
         tags: the reserved id of each tag.
+        marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
         models: the joint model, or the models of the two sides.
     """
 
-    def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str]):
+    def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str], has_marks: bool = False):
         self.models = models
         self.normalization: Form = normalization
         self.num_pieces = models.num_pieces
@@ -74,12 +79,18 @@ class Tokenizer:
         self.pad_id = self.num_ids
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
         reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), models.num_reserved))]
+        if has_marks:
+            reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
+        first_mark = self.num_ids - len(_MARK_NAMES)
+        self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
         self._symbols = [*(f"<{name}>" for name in reserved), PAD]
 
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
     ) -> list[list[int]]:
         """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
+
+        The characters of `TERM_MARKS` in a source become `marks`, if there are such.
 
         Args:
             num_threads: threads of SentencePiece; -1 is one per core, or one alone if the address space is limited,
@@ -91,7 +102,18 @@ class Tokenizer:
         start = [] if tag is None else [self.tags[tag]]
         num_threads = 1 if free_address_space() is not None else num_threads
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
+        marked = bool(self.marks) and not target
+        encoded = self._encode_marked(texts, num_threads) if marked else self.models.encode(texts, target, num_threads)
+        return [[*start, *ids, EOS_ID] for ids in encoded]
+
+    def _encode_marked(self, texts: list[str], num_threads: int) -> list[list[int]]:
+        """Token ids of sources, of which what stands before, between and after marks is encoded for itself."""
+        parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
+        ids = iter(self.models.encode([part for split in parts for part in split[::2]], False, num_threads))
+        return [
+            [token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))]
+            for split in parts
+        ]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
@@ -142,24 +164,32 @@ class Tokenizer:
         description = read_json(json_path)
         form: Any = description.get("normalization")
         tags: Any = description.get("tags")
-        are_tags = isinstance(tags, dict) and len(tags) <= NUM_RESERVED and all(map(TAG.fullmatch, tags))
+        has_marks = "marks" in description
+        are_tags = isinstance(tags, dict) and len(tags) <= most_tags(has_marks) and all(map(TAG.fullmatch, tags))
         if form not in get_args(Form) or not are_tags:
             raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
             models = read_joint(directory)
-        elif tags or form != "none":
-            raise DamagedFileError(f"{json_path}: models of two sides go with normalization none and no tags")
+        elif tags or has_marks or form != "none":
+            raise DamagedFileError(f"{json_path}: models of two sides go with normalization none, no tags and no marks")
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
-        tokenizer = cls(models, form, list(tags))
+        tokenizer = cls(models, form, list(tags), has_marks)
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
-        return {"normalization": self.normalization, "tags": self.tags, "pieces": self.models.described_pieces()}
+        marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
+        pieces = self.models.described_pieces()
+        return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": pieces}
+
+
+def most_tags(has_marks: bool) -> int:
+    """The number of tags that a tokenizer can have, with marks around terms or without."""
+    return NUM_RESERVED - len(TERM_MARKS) * has_marks
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -181,7 +211,9 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", []) if paths else None
 
 
-def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str]) -> Tokenizer:
+def train_tokenizer(
+    sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
+) -> Tokenizer:
     """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
@@ -189,19 +221,21 @@ def train_tokenizer(sentences: Iterable[str], config: TokenizerConfig, num_pairs
         config: the number of pieces and the normalization.
         num_pairs: the size of the corpus, which determines the number of pieces with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
+        has_marks: whether the model learns terms, whose marks take three reserved symbols.
 
     Raises:
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > NUM_RESERVED:
-        raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {NUM_RESERVED} are possible")
+    if len(tags) > (most := most_tags(has_marks)):
+        beside = " beside data.terms" if has_marks else ""
+        raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible{beside}")
     if config.vocab_size == "auto":
         vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
     else:
         vocab_sizes = [config.vocab_size]
     model = _train(sentences, vocab_sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
-    return Tokenizer(JointModel(model), config.normalization, tags)
+    return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 
 
 def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normalization: Form) -> bytes:

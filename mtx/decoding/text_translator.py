@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mtx.data.cleaning import clean_text
+from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.errors import DataError
+from mtx.errors import DataError, UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class TextTranslator(ABC):
         splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
     Attributes:
+        glossary: whose terms the translations use; see `use_glossary`.
         is_checked: whether a search that needs more memory than is free is refused; see `mtx.decoding.memory_check`.
         is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
             logged, and a line with a prefix, which may be that of several sentences, stays whole.
@@ -65,7 +67,20 @@ class TextTranslator(ABC):
         self.tokenizer, self.max_tokens, self.options = tokenizer, max_tokens, options
         self.num_tgt_positions = num_tgt_positions
         self.src, self.tgt, self.splitter = src, tgt, splitter
+        self.glossary: Glossary | None = None
         self._has_told = False
+
+    def use_glossary(self, glossary: Glossary | None) -> None:
+        """Use the terms of a glossary from now on; None uses none.
+
+        Raises:
+            UsageError: if the model did not learn terms.
+        """
+        if glossary is not None and not self.tokenizer.marks:
+            raise UsageError(
+                "this model did not learn terms, so it cannot use a glossary", "mtx train ... data.terms=auto"
+            )
+        self.glossary = glossary
 
     def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
         """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
@@ -146,6 +161,8 @@ class TextTranslator(ABC):
         ]
         self._tell_once([len(line_sentences) for line_sentences in sentences], first)
         flat = [sentence for line_sentences in sentences for sentence in line_sentences]
+        if self.glossary is not None:
+            flat = [self.glossary.annotate(sentence) for sentence in flat]
         ids = iter(self.tokenizer.encode(flat, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1))
         return [[part for _ in line_sentences for part in self._parts(next(ids))] for line_sentences in sentences]
 
@@ -166,8 +183,21 @@ class TextTranslator(ABC):
         return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 
     def _parts(self, ids: list[int]) -> list[list[int]]:
-        body, end, width = ids[:-1], ids[-1:], self.max_tokens - 1
-        return [body[i : i + width] + end for i in range(0, len(body), width)]
+        body, end, parts = ids[:-1], ids[-1:], list[list[int]]()
+        while body:
+            size = self._part_size(body)
+            parts.append(body[:size] + end)
+            body = body[size:]
+        return parts
+
+    def _part_size(self, body: list[int]) -> int:
+        """As many ids as fit, without the beginning of a term that would be cut."""
+        size = min(len(body), self.max_tokens - 1)
+        if size == len(body) or not self.tokenizer.marks:
+            return size
+        first, *_, last = self.tokenizer.marks.values()
+        start = next((place for place in reversed(range(size)) if body[place] in (first, last)), 0)
+        return start if start and body[start] == first else size
 
     def _prefix_ids(
         self, parts: list[list[list[int]]], prefixes: Sequence[str] | None, first: int, name: str

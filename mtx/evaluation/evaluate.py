@@ -38,7 +38,7 @@ def translate_and_score(
     """
     normalization = translator.tokenizer.normalization
     hypotheses = normalize_lines((translate or translator.translate)(test_set.sources), normalization)
-    scores = _score(hypotheses, test_set, normalization, protocol)
+    scores = score_translations(hypotheses, test_set, normalization, protocol)
     if directory is not None:
         with durable.new_directory(directory, replace=True) as new:
             for file_name, lines in (
@@ -60,10 +60,13 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
-    return _score(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
+    return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
 
 
-def _score(hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None) -> Scores:
+def score_translations(
+    hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None
+) -> Scores:
+    """The scores of translations of a test set that `normalize_lines` has normalised; the references will be."""
     references, *more_references = (
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )

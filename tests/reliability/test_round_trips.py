@@ -189,7 +189,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.consistency": st.floats(0, 100), "training.copies": st.floats(0, 1),
     "training.upper_case": st.floats(0, 1), "training.title_case": st.floats(0, 1),
     "training.no_end_punctuation": st.floats(0, 1), "training.typing_errors": st.floats(0, 1),
-    "data.duplicates": st.sampled_from(["auto", "newest", "all"]),
+    "data.terms": st.just("auto") | TEXT, "data.duplicates": st.sampled_from(["auto", "newest", "all"]),
     "training.choose_by": st.sampled_from(["auto", "bleu", "chrf", "nll"]),
     "training.clip_norm": POSITIVE, "training.learning_rate": POSITIVE,
     "training.micro_batch_tokens": st.just("auto") | st.integers(4096, MAX_BATCH_TOKENS),

@@ -1,0 +1,128 @@
+"""What a model learns terms from: a lexicon of the training text, and pairs with the translations beside the terms.
+
+The model should take the translation that stands beside a term, whichever it is (Dinu et al. 2019). So most of these
+translations are made-up words, which stand in the target too: there is nothing to remember, only to take over.
+Flow: training text, perhaps a glossary -> `find_terms` -> data/terms.tsv -> `training_terms` -> tokenizer.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from mtx.config.schema import DataConfig
+from mtx.data.glossary import Glossary, annotated, occurrences, word_spans
+from mtx.data.lexicon import Words, learn_lexicon
+from mtx.errors import UsageError
+
+AUTO = "auto"  # of data.terms
+SHARE = 0.2  # of the pairs of an epoch that `training_terms` changes
+_MOST_TERMS = 3  # of a pair
+_MADE_UP = 0.7  # of the terms have a made-up translation
+_MADE_UP_SOURCE = 0.3  # of these are made up in the source too
+_ONE_MORE = 0.2  # of the made-up terms have one word more, because terms of several words are rare in a lexicon
+_FRAGMENT, _LENGTH = (2, 4), (4, 12)  # letters of a fragment, and of a made-up word
+
+Texts = tuple[Sequence[str], Sequence[str]]  # the source and the target texts of some pairs
+
+
+def training_terms(glossary: Glossary, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """A pair with the translations beside one to three of its terms; without terms it stays as it is.
+
+    The same `rng` gives the same pair. Only terms of which the target text has the translation are taken.
+    """
+    chosen = _choose(glossary, src, tgt, rng)
+    sources, targets = dict[str, str](), dict[str, str]()  # what each term and each translation becomes
+    for term in chosen:
+        old = glossary.terms[term]
+        is_made_up = rng.random() < _MADE_UP
+        src_letters, tgt_letters = glossary.letters
+        targets[old] = made_up(old, tgt_letters, rng) if is_made_up else old
+        if is_made_up and rng.random() < _MADE_UP_SOURCE:
+            sources[term] = made_up(term, src_letters, rng)
+    spans = sorted((*span, new) for old, new in targets.items() for span in occurrences(old, tgt))
+    matches = [match for match in glossary.matches(src) if match.src in chosen]
+    text, places, done = "", list[tuple[int, int, str]](), 0
+    for match in matches:
+        text += src[done : match.start]
+        start = len(text)
+        text += sources.get(match.src, src[match.start : match.end])
+        places.append((start, len(text), targets[match.tgt]))
+        done = match.end
+    return annotated(text + src[done:], places), _replaced(tgt, spans)
+
+
+def _choose(glossary: Glossary, src: str, tgt: str, rng: random.Random) -> list[str]:
+    """Some terms of a pair, of which the translations do not overlap in the target."""
+    terms = list(dict.fromkeys(match.src for match in glossary.matches(src)))
+    rng.shuffle(terms)
+    number, chosen, taken = rng.randint(1, _MOST_TERMS), list[str](), set[int]()
+    for term in terms:
+        places = {place for span in occurrences(glossary.terms[term], tgt) for place in range(*span)}
+        if places and taken.isdisjoint(places) and len(chosen) < number:
+            chosen.append(term)
+            taken |= places
+    return chosen
+
+
+def _replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    parts, done = list[str](), 0
+    for start, end, new in spans:
+        parts += [text[done:start], new]
+        done = end
+    return "".join([*parts, text[done:]])
+
+
+def made_up(term: str, letters: Sequence[str], rng: random.Random) -> str:
+    """As many words as the term has, or one more, of random fragments of `letters`, with its capital letters."""
+    if not letters:
+        return term
+    words = [_word(letters, rng) for _ in term.split()]
+    if len(word_spans(words[0])) == 1 and rng.random() < _ONE_MORE:  # in scripts without spaces each letter is a word
+        words.append(_word(letters, rng))
+    made = " ".join(words)
+    if term.isupper() and len(term) > 1:
+        return made.upper()
+    return made[:1].upper() + made[1:] if term[:1].isupper() else made
+
+
+def _word(letters: Sequence[str], rng: random.Random) -> str:
+    word, length = "", rng.randint(*_LENGTH)
+    while len(word) < length:
+        text, size = rng.choice(letters), rng.randint(*_FRAGMENT)
+        start = rng.randint(0, max(0, len(text) - size))
+        word += text[start : start + size]
+    return word[:length]
+
+
+def glossary_file(data: DataConfig) -> Path | None:
+    """The glossary of data.terms; None if it names none. Raises UsageError if it is missing."""
+    if data.terms in (None, AUTO):
+        return None
+    path = Path(str(data.terms))
+    if not path.is_file():
+        problem = "is not a file" if path.exists() else "no such file"
+        raise UsageError(f"data.terms: {path}: {problem}", "data.terms=auto learns without a glossary")
+    return path.resolve()
+
+
+def find_terms(pairs: Iterable[Texts], file: Path | None) -> Glossary:
+    """The terms that a model learns from: a lexicon of the text, and those of a glossary that occur in it.
+
+    A glossary alone would often be too rare in the text to teach anything. If both have a term, the glossary's counts.
+
+    Args:
+        pairs: training text, in blocks; it is read into memory.
+
+    Raises:
+        UsageError, DataError: see `Glossary.read`.
+    """
+    given = Glossary({}) if file is None else Glossary.read(file)
+    src, tgt = Words(), Words()
+    occurring = dict[str, str]()
+    for src_texts, tgt_texts in pairs:
+        src.add(src_texts)
+        tgt.add(tgt_texts)
+        for src_text, tgt_text in zip(src_texts, tgt_texts, strict=True) if given.terms else ():
+            found = given.matches(src_text)
+            occurring |= {match.src: match.tgt for match in found if occurrences(match.tgt, tgt_text)}
+    return Glossary(learn_lexicon(src, tgt) | occurring)
