@@ -1,35 +1,44 @@
-"""Changes the text of some training pairs anew in each epoch, and encodes it: case, end punctuation, typing errors.
+"""Changes the text of some training pairs anew in each epoch, and encodes it: case, punctuation, typing errors, terms.
 
-`mtx.data.text_changes` says what a change is. What a place of an epoch's order holds is a function of the seed, the
-epoch and the place, so that a run that goes on has the same text. No torch.
+`mtx.data.text_changes` and `mtx.data.terms` say what a change is. What a place of an epoch's order holds is a function
+of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
 Flow: token store -> `StoredText` or `TextChanger` -> perhaps `SubwordSampler` -> the batch sampler.
 """
 
 import random
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 
 from mtx.config.schema import Config, TrainingConfig
+from mtx.data.glossary import Glossary
 from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.subword_sampling import SubwordSampler
-from mtx.data.text_changes import CHANGES
+from mtx.data.terms import SHARE, training_terms
+from mtx.data.text_changes import CHANGES, Change
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 
 
-def changed_every_epoch(config: Config, text: TokenStore, tokenizer: Tokenizer) -> Encode | None:
+def changed_every_epoch(
+    config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None
+) -> Encode | None:
     """What gives each epoch its own text or pieces, as the configuration says; None if all epochs have the same.
+
+    Args:
+        terms: what the model learns to use a glossary from.
 
     Raises:
         UsageError: if subword sampling is wanted and the tokenizer is not BPE.
     """
     training, longest = config.training, config.data.max_tokens
     rates = change_rates(training)
-    encode: Encode | None = TextChanger(text, tokenizer, config.seed, rates, longest) if any(rates.values()) else None
+    encode: Encode | None = None
+    if any(rates.values()) or terms is not None:
+        encode = TextChanger(text, tokenizer, config.seed, rates, longest, terms)
     if training.subword_sampling:
-        stored = encode or StoredText(text)
-        encode = SubwordSampler(stored, tokenizer, config.seed, training.subword_sampling, longest)
+        encode = SubwordSampler(encode or StoredText(text), tokenizer, config.seed, training.subword_sampling, longest)
     return encode
 
 
@@ -57,13 +66,17 @@ class TextChanger:
 
     Args:
         rates: the probability of each of `CHANGES` for a pair.
+        terms: of which a share of the pairs have the translations beside them; None: no pair has.
     """
 
     def __init__(
-        self, store: TokenStore, tokenizer: Tokenizer, seed: int, rates: Mapping[str, float], max_tokens: int
+        self, store: TokenStore, tokenizer: Tokenizer, seed: int, rates: Mapping[str, float], max_tokens: int,
+        terms: Glossary | None = None,
     ):  # fmt: skip
         self._store, self._tokenizer, self._seed, self._max_tokens = store, tokenizer, seed, max_tokens
-        self._changes = [(CHANGES[name], rate) for name, rate in rates.items()]
+        self._changes: list[tuple[Change, float]] = [(CHANGES[name], rate) for name, rate in rates.items()]
+        if terms is not None:  # the last, because no change of case may touch its marks
+            self._changes.append((partial(training_terms, terms), SHARE))
         self._tags = frozenset(tokenizer.tags.values())
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:

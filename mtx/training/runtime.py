@@ -22,6 +22,7 @@ from torch import Tensor
 from mtx.checks import steps_per_epoch
 from mtx.config.schema import Config
 from mtx.data.epoch_text import changed_every_epoch
+from mtx.data.glossary import Glossary
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler
@@ -150,7 +151,7 @@ def choose_runtime(
         size = config.training.micro_batch_tokens
         if size == "auto":
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
-            sampler = new_sampler(config, training_text(config, data), data.tokenizer)
+            sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
             size = largest_micro_batch(config, runtime, num_ids, sampler, num_shards)
         runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
         if ranks.is_first:
@@ -327,9 +328,14 @@ def training_text(config: Config, data: PreparedData) -> TokenStore:
     return data.train.with_copies(config.training.copies) if config.training.copies else data.train
 
 
-def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer) -> BatchSampler:
-    """The sampler of a run, which decides what its steps learn from; `text` is its `training_text`."""
-    training, encode = config.training, changed_every_epoch(config, text, tokenizer)
+def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:
+    """The sampler of a run, which decides what its steps learn from.
+
+    Args:
+        text: its `training_text`.
+        terms: those of its data.
+    """
+    training, encode = config.training, changed_every_epoch(config, text, tokenizer, terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     src, tgt = text.src.lengths, text.tgt.lengths
     ratio = None  # with weights alone, runs of earlier versions go on with the steps that they have

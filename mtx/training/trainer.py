@@ -88,7 +88,7 @@ class Trainer:
         self.device = torch.device(runtime.device)
         self.state = State(data_sha256=data.sha256, settings=fixed_settings(config))
         self.text = training_text(config, data)
-        self.sampler = new_sampler(config, self.text, data.tokenizer)
+        self.sampler = new_sampler(config, self.text, data.tokenizer, data.terms)
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals(self.ranks.size > 1)

@@ -8,6 +8,7 @@ import pytest
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
 from mtx.data.epoch_text import StoredText, TextChanger
+from mtx.data.glossary import Glossary
 from mtx.data.sampler import Chunk, SamplerState, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
@@ -101,6 +102,23 @@ def test_a_step_has_room_for_a_source_that_became_longer_than_all_others(tokeniz
     longest = max(len(ids) for ids in tokenizer.encode(["HOUSE."]))
     assert round(64 * sampler.ratio) < longest and int(short.src.lengths.max()) < longest
     assert all(len(step.pairs) for step in steps(sampler, SamplerState(), 100))
+
+
+def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    config = TokenizerConfig.model_validate({"vocab_size": 340})
+    marked = train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG], has_marks=True)
+    store = write_store(marked, tmp_path, [TAG] * NUM_PAIRS, SRC, TGT)
+    encode = TextChanger(store, marked, 7, {"upper_case": 0.2}, 200, Glossary({"dog": "Hund", "house": "Haus"}))
+    marks, found = {*marked.marks.values()}, 0
+    for epoch in range(20):
+        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
+            assert src_ids[0] == marked.tags[TAG] and not marks & {*tgt_ids}
+            if marks & {*src_ids}:
+                found += 1
+                assert sum(token in marks for token in src_ids) % 3 == 0
+                assert not marked.decode([tgt_ids])[0].isupper()
+    assert 0.12 < found / (20 * NUM_PAIRS) < 0.2  # those in capital letters have none of these terms
+    assert new_sampler(config_of(), store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).encoded is not None
 
 
 def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
