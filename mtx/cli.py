@@ -23,6 +23,7 @@ from mtx.commands.compare import compare
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
 from mtx.commands.help import Command, Group
+from mtx.commands.init import init
 from mtx.commands.interop import export, import_
 from mtx.commands.options import require_stdout
 from mtx.commands.report import report
@@ -49,7 +50,8 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status, doctor,
+    train, init, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status,
+    doctor,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)

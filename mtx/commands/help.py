@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-NOT_YET = "a server, glossaries, Windows without WSL (planned: docs/planned.md)"
+NOT_YET = "a server, Windows without WSL (planned: docs/planned.md)"
 
 # The groups of `mtx --help` in their order, and for each command what its help shows as an example.
 EXAMPLES: dict[str, dict[str, list[str]]] = {
@@ -18,6 +18,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
             "mtx train own-text data.train=my.tsv data.src=en data.tgt=de --dry-run",
             "mtx train runs/mine",
         ],
+        "init": ["mtx init memory.tmx", "mtx init my.tsv data.src=en data.tgt=de -o mine.yaml"],
         "prepare": ["mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de"],
         "download": ["mtx download multi30k-en-de"],
         "config": ["mtx config", "mtx config demo", "mtx config training.learning_rate"],

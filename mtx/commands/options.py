@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -73,7 +73,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = [argument for argument in words if settings.is_override(argument)]
     names = [argument for argument in words if argument not in overrides]
     _require_quotes(words, overrides)
-    if names and all(map(_is_bilingual, names)):
+    if names and are_bilingual(names):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
         if name in key_names() or name == "=":
@@ -107,6 +107,11 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         resolved = choose_sizes(resolved)
     return resolved
+
+
+def are_bilingual(names: Sequence[str]) -> bool:
+    """Whether all arguments that stand for a configuration are translation memories or bilingual files instead."""
+    return all(map(_is_bilingual, names))
 
 
 def _is_bilingual(name: str) -> bool:

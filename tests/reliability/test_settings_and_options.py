@@ -70,7 +70,8 @@ _COMMANDS: dict[str, list[str]] = {
     "doctor": [],
     "status": ["RUN"],
 }
-_OTHERS = {"config", "download", "import"}  # their arguments are settings, tried here, and files, tried elsewhere
+# Their arguments are settings, tried here, and files, tried elsewhere.
+_OTHERS = {"config", "download", "import", "init"}
 _TOGETHER = {"--seed": ["--temperature", "1"], "--top-k": [], "--layer": ["--head", "1"], "--n-best": ["--beam", "9"]}
 
 
