@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mtx.commands.options import are_bilingual, open_output, require_stdout, resolve
-from mtx.config.value_types import FILE_ENDING
 from mtx.errors import UsageError
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
@@ -55,11 +54,15 @@ def _arguments(words: list[str]) -> list[str]:
         UsageError: if no file is given, or the languages are not known.
     """
     from mtx.config import settings
+    from mtx.config.value_types import FILE_ENDING
 
     overrides = [word for word in words if settings.is_override(word)]
     names = [word for word in words if word not in overrides]
     if not names:
         raise UsageError("expected a file of parallel text", "mtx init memory.tmx")
+    for name in names:
+        if FILE_ENDING.search(name) and not settings.exists(Path(name)):
+            raise UsageError(f"{name}: no such file")
     stem = FILE_ENDING.sub("", Path(names[0]).name).removesuffix(".gz")
     keys = {override.partition("=")[0] for override in overrides}
     more = [] if "run_dir" in keys else [f"run_dir=runs/{stem}"]
@@ -87,9 +90,9 @@ def _lines(resolved: "Resolved", report: dict[str, Any], files: list[str]) -> It
     yield "# `mtx config KEY` explains a key, such as `mtx config data.train`."
     reasons = {key: origin for key, origin in resolved.origins.items() if origin.startswith(_CHOSEN)}
     own = [key for key in resolved.origins if resolved.is_explicit(key) and key not in reasons]
-    yield from settings.part_as_yaml(config, own).splitlines()
+    yield from settings.part_as_yaml(config, own).removesuffix("\n").split("\n")
     if reasons:
         yield ""
         why = max(reasons.values(), key=lambda reason: reason.startswith("for"))
         yield f"# Chosen {why}; what you write above stays. Now it is:"
-        yield from (f"#   {line}" for line in settings.part_as_yaml(config, reasons).splitlines())
+        yield from (f"#   {line}" for line in settings.part_as_yaml(config, reasons).removesuffix("\n").split("\n"))

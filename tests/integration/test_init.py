@@ -50,3 +50,5 @@ def test_a_memory_names_its_languages(tmp_path: Path) -> None:
     values = yaml.safe_load((tmp_path / "mine.yaml").read_text())
     assert values["data"] == {"src": "en", "tgt": "fr", "train": ["memory.tmx"]} and values["model"] == {"dropout": 0.3}
     assert mtx(tmp_path, "init").returncode == 2
+    missing = mtx(tmp_path, "init", "other.tmx", "-o", "other.yaml")
+    assert missing.returncode == 2 and missing.stderr == b"error: other.tmx: no such file\n"

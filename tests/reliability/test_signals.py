@@ -197,7 +197,8 @@ def test_the_same_signal_twice_while_it_prepares(
     tried, failures, draw = size(2, 20), [], random.Random(SEED)
     for number in range(tried):
         run, marks, signal = tmp_path / f"run{number}", tmp_path / f"marks{number}", NUMBERS[number % 2]
-        first = partial(together, partial(slow, place, 0.02), partial(mark_calls, marks, PREPARE, place))
+        parts = partial(slow, place, 0.02), partial(slow, PREPARE, 0.3), partial(mark_calls, marks, PREPARE, place)
+        first = partial(together, *parts)
         started = rig.start("train", *settings, f"run_dir={run}", first=first)
         assert started.wait_until(lambda log=marks: num_marks(log, PREPARE))
         started.send(signal)
