@@ -9,6 +9,8 @@ import random
 import re
 from collections.abc import Callable
 
+from mtx.data.letter_case import in_case
+
 Change = Callable[[str, str, random.Random], tuple[str, str]]
 
 TYPO_SHARE = 0.1  # of the words that can have one
@@ -18,16 +20,12 @@ _WORD = re.compile(r"[^\W\d_]{4,}")  # shorter words often become others
 
 def upper_case(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """Both sides in capital letters."""
-    return src.upper(), tgt.upper()
+    return in_case(src, "upper"), in_case(tgt, "upper")
 
 
 def title_case(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """Both sides with a capital letter at the beginning of each word."""
-    return _title(src), _title(tgt)
-
-
-def _title(text: str) -> str:
-    return re.sub(r"(?<!\S)\w", lambda match: match[0].upper(), text)
+    return in_case(src, "title"), in_case(tgt, "title")
 
 
 def no_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:

@@ -2,8 +2,9 @@
 
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
-translated in parts. This module does not need torch; the engines are `mtx.decoding.translator` (torch) and
-`mtx.decoding.ctranslate2_engine`.
+translated in parts. A sentence in capitals or in title case is translated as it is usually written, if the tokenizer
+knows it better so, and its translation gets that case (`mtx.data.letter_case`). This module does not need torch; the
+engines are `mtx.decoding.translator` (torch) and `mtx.decoding.ctranslate2_engine`.
 """
 
 import logging
@@ -17,6 +18,7 @@ import numpy.typing as npt
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary
+from mtx.data.letter_case import Case, case_of, in_case, usual_case
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -37,6 +39,14 @@ class Hypothesis:
     text: str
     score: float
     pieces: list[str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is translated at once, a sentence or a part of it: token ids, and the case that its translation gets."""
+
+    ids: list[int]
+    case: Case | None
 
 
 class TextTranslator(ABC):
@@ -127,7 +137,8 @@ class TextTranslator(ABC):
         """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
         Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
-        is the samples of its parts with the same number. Its score is the sum of the scores of the parts.
+        is the samples of its parts with the same number. Its score is the sum of the scores of the parts. Score and
+        pieces of a sentence in capitals or in title case are those of the sentence as it is usually written.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
@@ -141,30 +152,42 @@ class TextTranslator(ABC):
         """
         require_lines(lines, "hypotheses", prefixes)
         parts = self.split(lines, prefixes, first)
-        prefix_ids = self._prefix_ids(parts, prefixes, first, name)
-        by_part = iter(self._decode_parts([ids for line_parts in parts for ids in line_parts], prefix_ids))
+        prefix_ids = self._prefix_ids([len(line_parts) for line_parts in parts], prefixes, first, name)
+        by_part = iter(self._decode_parts([part for line_parts in parts for part in line_parts], prefix_ids))
         results = []
         for line_parts in parts:
             hypotheses = [next(by_part) for _ in line_parts]
             results.append(hypotheses[0] if len(hypotheses) == 1 else self._combined(hypotheses))
         return results
 
-    def split(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
-    ) -> list[list[list[int]]]:
-        """Returns the ids of each line, in parts of at most max_tokens; an empty line has no parts."""
+    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
+        """Returns the parts of each line, of at most max_tokens; an empty line has none."""
         texts = [clean_text(line) for line in lines]
-        stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes or [""] * len(texts)]
+        prefixes = prefixes or [""] * len(texts)
+        stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes]
         sentences = [
             self.splitter(text) if self.splitter and text and not is_whole else [text]
             for text, is_whole in zip(texts, stays_whole, strict=True)
         ]
         self._tell_once([len(line_sentences) for line_sentences in sentences], first)
-        flat = [sentence for line_sentences in sentences for sentence in line_sentences]
-        if self.glossary is not None:
-            flat = [self.glossary.annotate(sentence) for sentence in flat]
-        ids = iter(self.tokenizer.encode(flat, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1))
-        return [[part for _ in line_sentences for part in self._parts(next(ids))] for line_sentences in sentences]
+        flat = [  # a prefix stands in the translation as it is, so its line keeps its case
+            (sentence, None) if prefix else self.usual_case(sentence)
+            for line_sentences, prefix in zip(sentences, prefixes, strict=True)
+            for sentence in line_sentences
+        ]
+        usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
+        ids = self.tokenizer.encode(usual, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1)
+        parts = ([Part(part, case) for part in self._cut(row)] for row, (_, case) in zip(ids, flat, strict=True))
+        return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
+
+    def usual_case(self, sentence: str) -> tuple[str, Case | None]:
+        """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
+        case = case_of(sentence)
+        usual = None if case is None else usual_case(sentence, case, self.src, self._count_tokens)
+        return (sentence, None) if usual is None else (usual, case)
+
+    def _count_tokens(self, texts: list[str]) -> list[int]:
+        return [len(ids) for ids in self.tokenizer.encode(texts, num_threads=1)]
 
     def _tell_once(self, num_sentences: list[int], first: int) -> None:
         """Logs the first line that is split because of the model, with its number if the first one is `first`."""
@@ -182,7 +205,7 @@ class TextTranslator(ABC):
             return [_join(samples) for samples in zip(*parts, strict=True)]
         return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 
-    def _parts(self, ids: list[int]) -> list[list[int]]:
+    def _cut(self, ids: list[int]) -> list[list[int]]:
         body, end, parts = ids[:-1], ids[-1:], list[list[int]]()
         while body:
             size = self._part_size(body)
@@ -200,25 +223,28 @@ class TextTranslator(ABC):
         return start if start and body[start] == first else size
 
     def _prefix_ids(
-        self, parts: list[list[list[int]]], prefixes: Sequence[str] | None, first: int, name: str
+        self, num_parts: list[int], prefixes: Sequence[str] | None, first: int, name: str
     ) -> list[list[int]]:
         """Returns the prefix of every part in target ids: only the first part of a line has one."""
-        texts = ["" for _ in parts] if prefixes is None else [clean_text(prefix) for prefix in prefixes]
+        texts = ["" for _ in num_parts] if prefixes is None else [clean_text(prefix) for prefix in prefixes]
         ids = self.tokenizer.encode(texts, target=True, num_threads=1) if any(texts) else [[] for _ in texts]
         check_lengths(ids, self.num_tgt_positions, name, first)
         return [
             line_ids[:-1] if number == 0 else []
-            for line_parts, line_ids in zip(parts, ids, strict=True)
-            for number in range(len(line_parts))
+            for count, line_ids in zip(num_parts, ids, strict=True)
+            for number in range(count)
         ]
 
-    def _decode_parts(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
-        decoded = self.decode(sources, prefixes)
+    def _decode_parts(self, parts: list[Part], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
+        decoded = self.decode([part.ids for part in parts], prefixes)
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
         return [
-            [Hypothesis(next(texts), c.score, self.tokenizer.pieces(c.ids)) for c in candidates]
-            for candidates in decoded
+            [Hypothesis(self._in_case(next(texts), part), c.score, self.tokenizer.pieces(c.ids)) for c in candidates]
+            for part, candidates in zip(parts, decoded, strict=True)
         ]
+
+    def _in_case(self, text: str, part: Part) -> str:
+        return text if part.case is None else in_case(text, part.case, self.tgt)
 
 
 def check_lengths(sentences: Sequence[list[int]], limit: int | None, name: str, first: int = 1) -> None:

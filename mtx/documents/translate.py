@@ -16,12 +16,17 @@ _UNKNOWN = "<unk>"  # stands for a character
 
 @dataclass
 class _Sentence:
-    """A sentence of a segment: where it begins in the segment's bare text, and in that of the translation."""
+    """A sentence of a segment: where it begins in the segment's bare text, and in that of the translation.
+
+    Attributes:
+        pieces: those of the translation as the model wrote it.
+    """
 
     text: str
     src_start: int
     translation: str = ""
     tgt_start: int = 0
+    pieces: Sequence[str] = ()
 
 
 def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -> list[Marked]:
@@ -30,7 +35,7 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     sentences = [_sentences(translator, text) for text, _ in texts]
     flat = [sentence for some in sentences for sentence in some]
     for sentence, hypotheses in zip(flat, translator.hypotheses([s.text for s in flat]), strict=True):
-        sentence.translation = _NO_XML.sub(" ", hypotheses[0].text)
+        sentence.translation, sentence.pieces = _NO_XML.sub(" ", hypotheses[0].text), hypotheses[0].pieces
     aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
     links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}
     results = []
@@ -67,8 +72,9 @@ def _moved(link: Link, sentence: _Sentence) -> Link:
 def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[list[Link]]:
     """The links of each sentence; in proportion for one that is too long for the model to look at as a whole."""
     tokenizer, limit = translator.tokenizer, translator.max_tokens
-    src = tokenizer.encode([sentence.text for sentence in sentences])
-    tgt = tokenizer.encode([sentence.translation for sentence in sentences], target=True)
+    texts = [_as_translated(translator, sentence) for sentence in sentences]
+    src = tokenizer.encode([text for text, _ in texts])
+    tgt = tokenizer.encode([text for _, text in texts], target=True)
     most = min(limit, translator.num_tgt_positions or limit)
     rows = [row for row in range(len(src)) if len(src[row]) <= limit and 1 < len(tgt[row]) <= most]
     attention = translator.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
@@ -77,6 +83,12 @@ def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[l
         src_ends = _ends(tokenizer.pieces(src[row]), sentences[row].text)
         links[row] = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentences[row].translation))
     return links
+
+
+def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
+    """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
+    text, case = translator.usual_case(sentence.text)
+    return (text, "".join(sentence.pieces).replace("▁", " ").strip()) if case else (text, sentence.translation)
 
 
 def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:

@@ -125,9 +125,10 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]
-    rows = [row for row, parts in enumerate(ours.split(lines)) if len(parts) == 1]  # mtx splits the other lines
+    split = ours.split(lines)  # what is too long, in capitals or in title case mtx translates in its own way
+    rows = [row for row, parts in enumerate(split) if len(parts) == 1 and parts[0].case is None]
     if not rows:
-        logger.warning("every line is longer than the model takes in one piece, so translations were not compared")
+        logger.warning("every line is too long for the model or in capitals, so translations were not compared")
         return None
     inputs = [lines[row] for row in rows]
     transformers.utils.logging.disable_progress_bar()

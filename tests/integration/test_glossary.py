@@ -31,7 +31,7 @@ def glossary(tmp_path: Path) -> Path:
 
 def ids_of(translator: Translator, line: str) -> list[list[int]]:
     [parts] = translator.split([line])
-    return parts
+    return [part.ids for part in parts]
 
 
 def test_a_run_learns_terms_of_its_text(model: Path) -> None:

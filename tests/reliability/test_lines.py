@@ -19,7 +19,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, Hypothesis, TextTranslator
+from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTranslator
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally
@@ -51,9 +51,7 @@ class Echo(TextTranslator):
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         raise NotImplementedError("for documents only")
 
-    def split(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1
-    ) -> list[list[list[int]]]:
+    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
         parts, start = super().split(lines, prefixes, first), len(self.num_parts)
         self.num_parts += map(len, parts)
         answers = [answer(number, line).encode() for number, line in enumerate(lines, start)]
@@ -68,7 +66,7 @@ class Echo(TextTranslator):
 
 
 def answer(number: int, line: str) -> str:
-    return f"{number} {zlib.crc32(line.encode()):08x}"
+    return f"{number} {zlib.crc32(line.encode()):08X}"  # in capitals, as are answers to lines in capitals
 
 
 @pytest.fixture

@@ -121,8 +121,8 @@ def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: T
     ids = tokenizer.encode([line])[0]
     assert len(ids) > 2 * MAX_TOKENS
     parts = translator.split([line])[0]
-    assert all(1 < len(part) <= MAX_TOKENS and part[-1] == EOS_ID for part in parts)
-    assert [i for part in parts for i in part[:-1]] == ids[:-1]
+    assert all(1 < len(part.ids) <= MAX_TOKENS and part.ids[-1] == EOS_ID for part in parts)
+    assert [i for part in parts for i in part.ids[:-1]] == ids[:-1]
     best = [found[0] for found in translator._decode_parts(parts, [[]] * len(parts))]
     got, *_ = translator.hypotheses([line])[0]
     assert got.text == " ".join(h.text for h in best if h.text)
@@ -136,6 +136,23 @@ def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
         text = translator.tokenizer.decode([pieces[:count]])[0]
         assert len(translator.tokenizer.encode([text])[0]) == count + 1
         assert len(translator.split([text])[0]) == parts
+
+
+def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translator: Translator) -> None:
+    lines = [" ".join(line.split()).capitalize() for line in sentences(30, seed=3) if len(line.split()) > 2]
+    usual, capitals = translator.hypotheses(lines), translator.hypotheses([line.upper() for line in lines])
+    assert any(h.text != h.text.upper() for found in usual for h in found)
+    for of_usual, of_capitals in zip(usual, capitals, strict=True):
+        assert [(h.text.upper(), h.score, h.pieces) for h in of_usual] == [
+            (h.text, pytest.approx(h.score, abs=1e-5), h.pieces) for h in of_capitals
+        ]
+    [with_prefix] = translator.translate(["ABC DFG HA"], ["abc"])
+    assert with_prefix.startswith("abc")
+
+
+def test_each_sentence_of_a_line_has_its_case(translator: Translator, tokenizer: Tokenizer) -> None:
+    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda line: line.split("."))
+    assert [part.case for part in split.split(["ABC DFG. abc dfg"])[0]] == ["upper", None]
 
 
 def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) -> None:
@@ -294,7 +311,7 @@ def test_no_translation_is_longer_than_the_longest(translator: Translator, token
 def test_scores_are_the_same_with_logits_of_few_positions_at_once(
     translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    src = [source for line in sentences(9, seed=2) if line.strip() for source in translator.split([line])[0]]
+    src = [part.ids for line in sentences(9, seed=2) if line.strip() for part in translator.split([line])[0]]
     expected = translator.forced(src, src[::-1])
     rows: list[int] = []
     log_softmax = torch.log_softmax
@@ -335,7 +352,7 @@ def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, alpha: float) -> None:
     searched = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
-    sources = [searched.split([line])[0][0] for line in sentences(12, seed=8) if line.strip()]
+    sources = [searched.split([line])[0][0].ids for line in sentences(12, seed=8) if line.strip()]
     found = searched.decode(sources, [[] for _ in sources])
     pairs = [(source, c) for source, candidates in zip(sources, found, strict=True) for c in candidates]
     forced = searched.forced([source for source, _ in pairs], [c.ids for _, c in pairs])

@@ -1,0 +1,66 @@
+"""Which sentences are in an unusual case, and how their words are usually written."""
+
+import re
+
+import pytest
+
+from mtx.data.letter_case import Case, case_of, in_case, usual_case
+
+WHOLE = {"a", "A", "man", "Man", "in", "Haus", "and", "visits", "I", "am", "Don't", "Closed"}
+
+
+def count_tokens(texts: list[str]) -> list[int]:
+    """Words of `WHOLE` are one piece, other words one for each letter and one for the space before."""
+    pieces = (re.findall(r"[\w']+|[^\w\s]", text) for text in texts)
+    return [1 + sum(1 if piece in WHOLE else 1 + len(piece) for piece in found) for found in pieces]
+
+
+@pytest.mark.parametrize(
+    "text, case",
+    [
+        ("A MAN", "upper"), ("3 MEN!", "upper"), ("NASA", "upper"), ("A", None), ("A4", None), ("12", None), ("", None),
+        ("ǅ ABC", None), ("IBM公司", None), ("ПРИВЕТ", "upper"), ("A Man In", "title"), ("A Man in", None),
+        ("New York", None), ("3 Men And Women", "title"), ("(a Man) In It", "title"), ("a Man In It", None),
+        ("今天 天气 很好", None),
+    ],
+)  # fmt: skip
+def test_cases(text: str, case: Case | None) -> None:
+    assert case_of(text) == case
+
+
+@pytest.mark.parametrize(
+    "text, case, usual",
+    [
+        ("A MAN IN HAUS AND I AM", "upper", "A man in Haus and I am"),
+        ("DON'T, MAN!", "upper", "Don't, man!"),
+        ("3 MAN", "upper", "3 man"),
+        ("¡CLOSED!", "upper", "¡Closed!"),
+        ("NATO", "upper", None),
+        ("A Man And NASA", "title", "A man and NASA"),
+        ("Merkel Visits A Man", "title", "Merkel visits a man"),
+        ("Angela Merkel Berlin", "title", None),
+        ("Haus Haus Haus", "title", None),
+    ],
+)
+def test_words_are_written_as_the_tokenizer_knows_them(text: str, case: Case, usual: str | None) -> None:
+    assert usual_case(text, case, "en", count_tokens) == usual
+
+
+def test_a_title_of_names_with_a_known_word_stays() -> None:
+    names = " ".join(["Merkel"] * 6)
+    assert usual_case(f"{names} Visits", "title", "en", count_tokens) is None
+
+
+@pytest.mark.parametrize(
+    "text, case, language, expected",
+    [
+        ("Straße in", "upper", "de", "STRASSE IN"), ("bir iş ılık", "upper", "tr", "BİR İŞ ILIK"),
+        ("a man's t-shirt (old)", "title", "en", "A Man's T-shirt (old)"), ("iş var", "title", "tr-TR", "İş Var"),
+    ],
+)  # fmt: skip
+def test_the_case_of_a_translation(text: str, case: Case, language: str, expected: str) -> None:
+    assert in_case(text, case, language) == expected
+
+
+def test_small_letters_of_turkish() -> None:
+    assert usual_case("BU ILIK İŞ", "upper", "tr", lambda texts: [text.count("I") for text in texts]) == "Bu ılık iş"
