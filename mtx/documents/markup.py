@@ -17,6 +17,8 @@ _PLACEHOLDER = re.compile(
     r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
     r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
     r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
+    # addresses of pages and of mail, without the punctuation behind them
+    r"|(?:\bhttps?://|\bwww\.)[^\s<>\"']{1,2000}(?<![.,;:!?)\]}»”’])|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 
@@ -123,7 +125,7 @@ def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
 
 
 def with_placeholders(marked: Marked) -> Marked:
-    """The parts of a segment, in which placeholders such as %s, {0} and {{name}} are tags."""
+    """The parts of a segment, in which placeholders such as %s, {0} and {{name}}, and addresses, are tags."""
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):

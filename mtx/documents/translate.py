@@ -4,14 +4,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mtx.data.sentence_splitter import joined_sentences
+from mtx.data.sentencepiece_models import EOS, UNK
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _BYTE = "<0x"  # begins the names of the pieces that stand for a byte
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
-_UNKNOWN = "<unk>"  # stands for a character
+_BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
 @dataclass
@@ -88,14 +91,15 @@ def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[l
 def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
     """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
     text, case = translator.usual_case(sentence.text)
-    return (text, "".join(sentence.pieces).replace("▁", " ").strip()) if case else (text, sentence.translation)
+    written = "".join(piece for piece in sentence.pieces if piece != EOS).replace("▁", " ").strip()
+    return text, written if case else sentence.translation
 
 
 def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
-    """Links each piece of the translation to the middle of the source piece that it attends to most."""
+    """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
     links, start = [], 0.0
-    for row, end in zip(attention, tgt_ends[:-1], strict=False):  # without `</s>`
-        column = int(row[: len(src_ends) - 1].argmax())
+    for row, end in zip(_balanced(attention[:, : len(src_ends) - 1]), tgt_ends[:-1], strict=False):  # without `</s>`
+        column = int(row.argmax())
         before = src_ends[column - 1] if column else 0.0
         if round(end) > round(start):
             links.append(Link(round(start), round(end), (before + src_ends[column]) / 2))
@@ -103,12 +107,22 @@ def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) 
     return links
 
 
+def _balanced(attention: Attention) -> Attention:
+    """Attention in which each source piece gets as much as another, and so does each piece of the translation.
+
+    Some pieces draw the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
+    """
+    for axis in (1, 0) * _BALANCING_ROUNDS:
+        attention = attention / np.maximum(attention.sum(axis, keepdims=True), _LEAST)
+    return attention
+
+
 def _ends(pieces: Sequence[str], text: str) -> list[float]:
     """Where each piece ends in a text, in characters, also if normalisation has changed its length."""
     ends, data = list[int](), b""
     for piece in pieces:
         is_byte = piece.startswith(_BYTE) and len(piece) == len("<0x00>")
-        piece = "?" if piece == _UNKNOWN else piece.replace("▁", " ")
+        piece = "?" if piece == UNK else piece.replace("▁", " ")
         data += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
         ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
     if ends:

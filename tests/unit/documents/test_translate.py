@@ -1,0 +1,56 @@
+"""Tags go to the words that the attention links, also if some pieces draw the attention of others."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from mtx.config.schema import TokenizerConfig
+from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.documents.markup import Tag
+from mtx.documents.translate import _balanced, translate_segments
+
+SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
+ATTENTION = [[0.3, 0.1, 0.6, 0.0], [0.1, 0.1, 0.8, 0.0], [0.1, 0.4, 0.5, 0.0]]  # the noun draws all
+
+
+class Fixed(TextTranslator):
+    """Translates SRC into TGT; the attention is that of whole words, in any case."""
+
+    def __init__(self) -> None:
+        lines = [" ".join(words) for words in (SRC, TGT, ["A", "Un"])] * 50
+        super().__init__(
+            train_tokenizer(lines, TokenizerConfig(vocab_size=305), 1, []), 20, SearchOptions(), num_tgt_positions=None
+        )
+        self.attended: list[list[str]] = []
+
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        [ids] = self.tokenizer.encode([" ".join(TGT)], target=True)
+        return [[Candidate(ids, 0.0)] for _ in sources]
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        self.attended += [self.tokenizer.pieces(ids) for ids in (*sources, *targets)]
+        return [np.array(ATTENTION, np.float32) for _ in sources]
+
+
+def test_balanced_attention_gives_each_source_piece_as_much() -> None:
+    balanced = _balanced(np.array(ATTENTION, np.float32)[:, :3])
+    assert balanced.sum(0) == pytest.approx([1, 1, 1]) and balanced.sum(1) == pytest.approx([1, 1, 1], abs=0.05)
+    assert [int(row.argmax()) for row in balanced] == [0, 2, 1]
+    assert np.isfinite(_balanced(np.zeros((2, 3), np.float32))).all() and _balanced(np.empty((0, 3))).shape == (0, 3)
+
+
+def test_each_word_keeps_its_tags_though_one_draws_all_attention() -> None:
+    bold = [Tag("<b>", "open", "b"), "red", Tag("</b>", "close", "b")]
+    [translation] = translate_segments(Fixed(), [["a ", *bold, " dog"]])
+    assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "un chien <b>rouge</b>"
+
+
+def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> None:
+    translator = Fixed()
+    bold = [Tag("<b>", "open", "b"), "RED", Tag("</b>", "close", "b")]
+    [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
+    assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
+    assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
