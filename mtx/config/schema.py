@@ -85,7 +85,9 @@ class TrainText(Section):
         "text beside the first is used no more often than the first",
     )
     tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = Field(
-        None, description="mark before each source sentence, such as BT"
+        None,
+        description="mark before each source sentence, such as BT for back-translated text; of text with a tag nothing "
+        "is held out",
     )
 
 

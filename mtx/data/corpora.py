@@ -106,9 +106,9 @@ class Corpora:
 
     @property
     def own(self) -> list[Corpus]:
-        """The training text that translations are to be like; in an adaptation the first that has no tag."""
-        untagged = [corpus for corpus in self.train if corpus.tag is None]
-        return (untagged or self.train)[:1] if self.is_adaptation else self.train
+        """The training text that translations are to be like: what has no tag; in an adaptation the first of it."""
+        untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
+        return untagged[:1] if self.is_adaptation else untagged
 
     @property
     def test_sets(self) -> Mapping[str, Corpus | None]:

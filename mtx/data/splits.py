@@ -104,7 +104,7 @@ def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[Ev
     if not sets:
         return []
     num_sources, smallest, largest = _extreme_hashes(corpora.own, limits, workers)
-    text = "the training text" if corpora.own == corpora.train else corpora.own[0].name
+    text = "the training text" if corpora.own == corpora.train else ", ".join(corpus.name for corpus in corpora.own)
     size = min(MAX_HELD_OUT, max(1, num_sources // 20))
     if 0 < num_sources <= size * len(sets):
         for corpus in corpora.own:  # sentences that are not UTF-8 do not count, and are then the reason

@@ -59,6 +59,18 @@ def test_without_a_model_all_text_is_held_out(tmp_path: Path) -> None:
     assert held_out(data) & set(GENERAL) and weights(data) == [1.0, 1.0]
 
 
+def test_nothing_is_held_out_of_text_with_a_tag(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mtx.data"):
+        data = run(tmp_path, ("own", {"name": "general", "tag": "BT"}), init_from=None)
+    assert held_out(data) <= set(OWN) and [corpus["held_out"] for corpus in data.report["corpora"]] == [20, 0]
+    assert "10 source sentences are held out of own" in caplog.text
+
+
+def test_where_all_text_has_a_tag_all_is_own(tmp_path: Path) -> None:
+    data = run(tmp_path, ({"name": "general", "tag": "BT"},), init_from=None)
+    assert held_out(data) <= set(GENERAL) and held_out(data)
+
+
 def test_general_text_loses_what_is_held_out(tmp_path: Path) -> None:
     """Its other translations of a held-out source must not be learned, and do not belong to the test set."""
     write(tmp_path / "general", [*GENERAL, *((src, f"{tgt} ANDERS") for src, tgt in OWN)])
