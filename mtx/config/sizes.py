@@ -28,6 +28,7 @@ COPIES_FROM_BYTES = 100  # a side: captions of 65 need no copies to learn from t
 _SAME: dict[str, float | None] = {
     "training.learning_rate": None,
     "training.cooldown": 0.5,
+    "training.no_end_punctuation": 0.2,
     "decoding.beam_size": 5,
     "decoding.length_penalty": 1.0,
 }

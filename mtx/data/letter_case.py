@@ -14,7 +14,7 @@ from mtx.data.languages import code_of
 Case = Literal["upper", "title"]
 CountTokens = Callable[[list[str]], list[int]]  # of each text, </s> included
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
+_WORD = re.compile(r"[^\W\d_](?:['’]?[^\W\d_]|[\u0300-\u036f])*")  # with the combining marks of scripts with case
 _BEGINNING = re.compile(r"(?<!\S)[^\W\d_]")  # a letter that begins a word between spaces
 _FEWEST_TITLE_WORDS = 3  # two words may be a name
 _WHOLE = 2  # the tokens of a word that is one piece, with </s>

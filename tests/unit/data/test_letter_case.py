@@ -6,12 +6,12 @@ import pytest
 
 from mtx.data.letter_case import Case, case_of, in_case, usual_case
 
-WHOLE = {"a", "A", "man", "Man", "in", "Haus", "and", "visits", "I", "am", "Don't", "Closed"}
+WHOLE = {"ọ́jọ́", "a", "A", "man", "Man", "in", "Haus", "and", "visits", "I", "am", "Don't", "Closed"}
 
 
 def count_tokens(texts: list[str]) -> list[int]:
     """Words of `WHOLE` are one piece, other words one for each letter and one for the space before."""
-    pieces = (re.findall(r"[\w']+|[^\w\s]", text) for text in texts)
+    pieces = (re.findall(r"[\w'\u0300-\u036f]+|[^\w\s]", text) for text in texts)
     return [1 + sum(1 if piece in WHOLE else 1 + len(piece) for piece in found) for found in pieces]
 
 
@@ -35,6 +35,8 @@ def test_cases(text: str, case: Case | None) -> None:
         ("DON'T, MAN!", "upper", "Don't, man!"),
         ("3 MAN", "upper", "3 man"),
         ("¡CLOSED!", "upper", "¡Closed!"),
+        ("Ọ́JỌ́ MAN", "upper", "Ọ́jọ́ man"),
+        ("MAN Ọ́JỌ́", "upper", "Man ọ́jọ́"),
         ("NATO", "upper", None),
         ("A Man And NASA", "title", "A man and NASA"),
         ("Merkel Visits A Man", "title", "Merkel visits a man"),
