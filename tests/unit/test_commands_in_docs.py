@@ -1,4 +1,4 @@
-"""Every command in the README, the guide and the help is one that mtx has; every file that a document names exists."""
+"""Every command in the README, the guides and the help is one that mtx has; every file that a document names exists."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 def _commands() -> list[str]:
     found = []
-    for name in ("README.md", "docs/guide.md"):
+    for name in ("README.md", "docs/guide.md", "docs/translators.md"):
         for block in re.findall(
             r"^```\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
         ):
