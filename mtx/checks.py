@@ -41,6 +41,7 @@ _ABOUT_DROPPED = {
     "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
     "not UTF-8": "convert the text, for instance with iconv",
     "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
+    "older translation": "nothing: of several translations of one sentence the one that was changed last is kept",
     "source held out": "nothing: the model is validated or tested on these sentences",
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.options import are_bilingual, open_output, require_stdout, resolve
+from mtx.commands.options import are_bilingual, open_output, require_stdout, resolve, run_dir_for
 from mtx.errors import UsageError
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 
+_OUTPUT = "mtx.yaml"
 _CHOSEN = ("for about", "about")  # the beginnings of the reasons for what the amount of text decides
 
 
 def init(
     files: Annotated[list[str], typer.Argument(metavar="FILE... [key=value]...", help="Parallel text, as in train.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The configuration.")] = Path("mtx.yaml"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="The configuration.")] = Path(_OUTPUT),
 ) -> None:
     """Look at your files and write a configuration with comments. It takes a few training steps to tell the time."""
     require_stdout()
+    arguments = _arguments(files, output)
     if output.exists():
         raise UsageError(f"{output}: exists already, and may hold your changes", "-o FILE names another file")
-    resolved = resolve(_arguments(files))
+    resolved = resolve(arguments)
     check_address_space(is_training=True)
     from mtx import dry_run
 
@@ -47,8 +49,8 @@ def init(
     logger.info("written: %s, which you may change before\n  %s", output, mtx_command("train", output))
 
 
-def _arguments(words: list[str]) -> list[str]:
-    """The arguments of `mtx train` that mean the same text.
+def _arguments(words: list[str], output: Path) -> list[str]:
+    """The arguments of `mtx train` that mean the same text; the run directory is named like `output`, if that has one.
 
     Raises:
         UsageError: if no file is given, or the languages are not known.
@@ -63,9 +65,9 @@ def _arguments(words: list[str]) -> list[str]:
     for name in names:
         if FILE_ENDING.search(name) and not settings.exists(Path(name)):
             raise UsageError(f"{name}: no such file")
-    stem = FILE_ENDING.sub("", Path(names[0]).name).removesuffix(".gz")
     keys = {override.partition("=")[0] for override in overrides}
-    more = [] if "run_dir" in keys else [f"run_dir=runs/{stem}"]
+    name = names[0] if output == Path(_OUTPUT) else output.stem
+    more = [] if "run_dir" in keys else [f"run_dir={run_dir_for(name)}"]
     if are_bilingual(names):
         return [*names, *overrides, *more]
     if not {"data.src", "data.tgt"} <= keys:

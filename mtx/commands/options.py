@@ -78,10 +78,10 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name):
+        if FILE_ENDING.search(name) and not (len(names) > 1 and are_bilingual([name])):
+            what = "is a text file, expected a configuration" if settings.exists(Path(name)) else "no such file"
             raise UsageError(
-                f"{name}: is a text file, expected a configuration",
-                mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de"),
+                f"{name}: {what}", mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
             )
     for override, value in itertools.pairwise(words):
         if override.endswith("=") and override in overrides and value in names:
@@ -134,8 +134,17 @@ def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
     if not given & {"data.src", "data.tgt"}:
         src, tgt = two_languages(Path(files[0]))
         settings += [f"data.src={src}", f"data.tgt={tgt}"]
+    if "run_dir" not in given:
+        settings.append(f"run_dir={run_dir_for(files[0])}")
     logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
     return settings
+
+
+def run_dir_for(file: str) -> str:
+    """The run directory of a training on a file of text that does not name one: runs/ and the file's name."""
+    from mtx.config.value_types import FILE_ENDING
+
+    return f"runs/{FILE_ENDING.sub('', Path(file).name).removesuffix('.gz')}"
 
 
 def _require_quotes(words: list[str], overrides: list[str]) -> None:

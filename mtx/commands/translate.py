@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mtx")
 
 _SEGMENTS_AT_ONCE = 512
+_SHOWN_CHARS = 80
 _NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
 
 
@@ -169,13 +170,14 @@ def _translate_document(
 ) -> None:  # fmt: skip
     from tqdm import tqdm
 
+    from mtx.decoding.suspicious import suspicion
     from mtx.documents.document import KINDS_WITH_TARGETS, translate_document
-    from mtx.documents.markup import Marked
+    from mtx.documents.markup import Marked, bare
     from mtx.documents.translate import translate_segments
 
     if overwrite and kind not in KINDS_WITH_TARGETS:
         raise UsageError(f"{file}: {_NO_TARGETS}")
-    num_segments = 0
+    num_segments, suspicious = 0, list[str]()
     with file.open("rb") as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, glossary)
         translator = load()
@@ -187,12 +189,19 @@ def _translate_document(
             with tqdm(desc="translating", total=len(segments), unit=" segments", disable=None) as bar:
                 for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
                     some = segments[start : start + _SEGMENTS_AT_ONCE]
-                    results += translate_segments(translator, some)
+                    results += (new := translate_segments(translator, some))
+                    texts = ((bare(source)[0], bare(result)[0]) for source, result in zip(some, new, strict=True))
+                    suspicious.extend(result for source, result in texts if suspicion(source, result))
                     bar.update(len(some))
             return results
 
         sink.write(translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     logger.info("%s: %s translated", file, counted(num_segments, "segment"))
+    if suspicious:
+        what = "translation that repeats words or copies the source"
+        several = f"{len(suspicious):,} translations that repeat words or copy the source"
+        shown = suspicious[0][:_SHOWN_CHARS]
+        logger.warning("%s: look at %s, such as: %s", file, f"1 {what}" if len(suspicious) == 1 else several, shown)
 
 
 def _check_n_best(n_best: int, translator: "TextTranslator") -> None:

@@ -203,6 +203,8 @@ def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> 
         return DataError(f"{path}: holds no units")
     src, tgt = languages
     named = [language for language, _ in present.most_common(2)]
+    if {match_rank(name, wanted) for name, wanted in zip(named[::-1], languages, strict=False)} != {None}:
+        named.reverse()  # a language that was asked for stays on its side
     help = f"data.src={printable(named[0])} data.tgt={printable(named[1])}" if len(named) == 2 and all(named) else None
     return DataError(f"{path}: no unit is in both {src} and {tgt}; it has {_listed(present)}", help)
 

@@ -81,7 +81,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     has_long_pairs = False
     if config.data.train or config.data.hub or config.data.generator:
         text = measure(config.data)
-        num_pairs, row, why = text.num_pairs, text.row, str(text)
+        num_pairs, row, why = text.num_pairs, text.row, f"of the measured sizes the nearest to {text}"
         has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
     if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
         keys = [key for key in keys if key != "training.copies"]

@@ -5,8 +5,12 @@ from typing import Literal
 
 Suspicion = Literal["repetition", "copy"]
 
-# A word, or a letter of a script that puts no spaces between words: Thai, Lao, Burmese, Khmer, kana and ideographs
-_TOKEN = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|[^\W_]+")
+# A letter of a script that puts no spaces between words (Thai, Lao, Burmese, Khmer, kana and ideographs), or a word
+_TOKEN = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    r"|[^\W_](?:[^\W_]|[\u0300-\u036f])*"
+)
+_STUTTER = re.compile(r"([^\W\d_]{1,10}?)\1{4}")
 _LONGEST_UNIT = 20  # tokens of what is repeated
 _FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5
 _FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
@@ -15,10 +19,12 @@ _FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
 def suspicion(src: str, translation: str) -> Suspicion | None:
     """What is suspicious of a translation; None if nothing is.
 
-    repetition: some words stand at least three times in a row, more often than any in the source. copy: it is the
+    repetition: some words stand at least three times in a row, more often than any in the source, or letters at least
+    five times in a word, where the source has no such word. copy: it is the
     source, which has at least three words.
     """
-    if _repetitions(translation) > _repetitions(src):
+    stutters = _STUTTER.search(translation) and not _STUTTER.search(src)
+    if stutters or _repetitions(translation) > _repetitions(src):
         return "repetition"
     words = [word for word in _TOKEN.findall(src) if word.isalpha()]
     return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None

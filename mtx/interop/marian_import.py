@@ -69,13 +69,14 @@ def _check_paths(source: Path, target: Path) -> None:
     check_model_replaceable(target)
     if (source / marian.WEIGHTS).is_file():
         return
-    convert = f"with transformers: MarianMTModel.from_pretrained({str(source)!r}).save_pretrained(NEW_DIR"
+    place = repr(str(source))
     for name, why, arguments in (
-        ("pytorch_model.bin", "is pickle, which could run code; mtx reads", ", safe_serialization=True)"),
-        (f"{marian.WEIGHTS}.index.json", "means weights in several files; mtx reads", ", max_shard_size='100GB')"),
+        ("pytorch_model.bin", "is pickle, which could run code; mtx reads", ""),
+        (f"{marian.WEIGHTS}.index.json", "means weights in several files; mtx reads", ", max_shard_size='100GB'"),
     ):
         if (source / name).is_file():
-            raise UsageError(f"{source / name}: {why} {marian.WEIGHTS} only", convert + arguments)
+            convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place}{arguments})"
+            raise UsageError(f"{source / name}: {why} {marian.WEIGHTS} only", convert)
     raise DamagedFileError(f"{source / marian.WEIGHTS}: is missing")
 
 

@@ -29,7 +29,7 @@ def test_a_table_whose_name_yaml_could_misread(tmp_path: Path) -> None:
     text = (tmp_path / "mtx.yaml").read_text()
     assert yaml.safe_load(text)["data"] == {"src": "en", "tgt": "de", "train": [name]}
     assert "# heldout: 10 pairs, which are held out" in text and "# Training takes at most about" in text
-    assert "#     d_model: 128\n" in text and "Chosen for about 5,000 pairs (200 pairs of" in text
+    assert "#     d_model: 128\n" in text and "(of the measured sizes the nearest to 200 pairs of" in text
     again = mtx(tmp_path, "init", name, "data.src=en", "data.tgt=de")
     assert again.returncode == 2 and b"mtx.yaml: exists already" in again.stderr
     assert (tmp_path / "mtx.yaml").read_text() == text
@@ -49,6 +49,7 @@ def test_a_memory_names_its_languages(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     values = yaml.safe_load((tmp_path / "mine.yaml").read_text())
     assert values["data"] == {"src": "en", "tgt": "fr", "train": ["memory.tmx"]} and values["model"] == {"dropout": 0.3}
+    assert values["run_dir"] == "runs/mine"
     assert mtx(tmp_path, "init").returncode == 2
     missing = mtx(tmp_path, "init", "other.tmx", "-o", "other.yaml")
     assert missing.returncode == 2 and missing.stderr == b"error: other.tmx: no such file\n"

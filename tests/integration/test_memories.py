@@ -47,3 +47,4 @@ def test_languages_that_are_given_count(given: list[str], languages: str, tmp_pa
     (tmp_path / "shown.yaml").write_bytes(shown.stdout)
     config = settings.resolve(str(tmp_path / "shown.yaml"), []).config
     assert f"{config.data.src} {config.data.tgt}" == languages and config.data.train == (str(memory), str(memory))
+    assert config.run_dir == "runs/m"

@@ -92,6 +92,9 @@ def test_a_file_in_other_languages_says_which() -> None:
     with pytest.raises(DataError, match=r"no unit is in both en and it; it has en-US \(2\), de \(1\)$") as error:
         blocks(("en", "it"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
     assert error.value.help == "data.src=en-US data.tgt=de"
+    with pytest.raises(DataError, match="no unit is in both it and en") as error:
+        blocks(("it", "en"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
+    assert error.value.help == "data.src=de data.tgt=en-US", "English stays the target"
     with pytest.raises(DataError, match="memory: holds no units"):
         blocks(("en", "it"))
 

@@ -31,9 +31,11 @@ def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
         values = resolved.config
         assert values.model.d_ff == sizes.value(row, "model.d_ff")
         assert values.training.patience == sizes.value(row, "training.patience")
-        assert resolved.origins["model.d_ff"] == f"for about {row:,} pairs ({row:,} pairs of 65 bytes a side)"
+        assert resolved.origins["model.d_ff"] == (
+            f"for about {row:,} pairs (of the measured sizes the nearest to {row:,} pairs of 65 bytes a side)"
+        )
         about = resolved.origins["tokenizer.vocab_size"]
-        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces ({row:,} pairs")
+        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces (")
 
 
 def test_long_pairs_count_more(tmp_path: Path) -> None:

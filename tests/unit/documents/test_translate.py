@@ -1,10 +1,13 @@
 """Tags go to the words that the attention links, also if some pieces draw the attention of others."""
 
+import logging
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from mtx.commands.translate import _translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -54,3 +57,17 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
+
+
+class Copying(Fixed):
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        return [[Candidate(ids, 0.0)] for ids in sources]
+
+
+def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    page, out = tmp_path / "a.html", tmp_path / "out.html"
+    page.write_text("<p>a red dog</p><p>dog</p>")
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        _translate_document(page, "html", out, False, Copying, None)
+    assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
+    assert "look at 1 translation that repeats words or copies the source, such as: a red dog" in caplog.text
