@@ -59,7 +59,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
         trainer.begin()
         if full_steps := full_checkpoint_steps(paths):
-            trainer.state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
+            trainer.go_on_from(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
         run, num_bytes = _run(trainer), trainer.space_needed() + num_data
         measured = {"prepare_s": made - started, **measure(trainer, scratch, made)}
         left = forecast(config.training, trainer.state, measured, trainer.planned_end())

@@ -114,12 +114,18 @@ class Trainer:
             self._restore(model, optimizer, initial)
             return self.state.as_dict()
 
-        self.state = State.from_dict(self.ranks.share("reads the checkpoint", restored))
+        self.go_on_from(State.from_dict(self.ranks.share("reads the checkpoint", restored)))
         if self.sharding is None:
             self.ranks.copy_from_first(checkpoint.tensors(model, optimizer))
         else:
             whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_first else Snapshot({}, {})
             self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
+
+    def go_on_from(self, state: State) -> None:
+        """Take this state. A cooldown whose limit has changed since it was planned will be planned anew."""
+        cooldown = state.cooldown
+        is_outdated = cooldown is not None and getattr(self.config.training, cooldown.reason) != cooldown.limit
+        self.state = replace(state, cooldown=None) if is_outdated else state
 
     def _parameters(self) -> list[Tensor]:
         """What the optimizer of this rank updates."""
@@ -327,12 +333,9 @@ class Trainer:
         return reason or self._stopping.reason(self.state)
 
     def _plan_cooldown(self) -> None:
-        """Plan the cooldown when it is time for it; a limit that was raised since gives a new plan."""
-        cooldown, training = self.state.cooldown, self.config.training
-        if not training.cooldown:
+        """Plan the cooldown when it is time for it."""
+        if not self.config.training.cooldown:
             return
-        if cooldown is not None and getattr(training, cooldown.reason) != cooldown.limit:
-            self.state = replace(self.state, cooldown=None)
         planned = self._stopping.plan_cooldown(self.state, self.planned_end())
         if planned is not None and self.state.cooldown is None and self.ranks.is_first:
             self.metrics.cooldown(planned)

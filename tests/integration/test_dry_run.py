@@ -149,6 +149,17 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     assert tree(run_copy) == before
 
 
+def test_a_run_that_ended_with_a_cooldown_goes_on_to_a_larger_limit(settings: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    ended = mtx("train", *settings, f"run_dir={run}", "training.max_steps=10", "training.cooldown=0.5")
+    assert ended.returncode == 0, ended.stderr.decode()
+    assert dry_run(run)["time"]["steps"] == 0
+    found = dry_run(run, "training.max_steps=16")
+    assert found["time"]["steps"] == 6 and "has ended" not in warnings(found)
+    assert mtx("train", run, "training.max_steps=16").returncode == 0
+    assert json.loads((run / "status.json").read_text())["step"] == 16
+
+
 def test_a_run_with_other_settings_is_refused(refused: Callable[..., None], run_copy: Path) -> None:
     refused(2, ["seed is 1 there, 2 was asked for"], "train", run_copy, "seed=2", "--dry-run")
 
