@@ -24,6 +24,7 @@ from mtx.commands.options import (
     open_output,
     refuse_own_output,
 )
+from mtx.commands.term_count import TermCount
 from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
 from mtx.files.sizes import counted
@@ -141,11 +142,12 @@ def translate(
         _check_n_best(n_best, translator)
         if file is not None and FILE_ENDING.search(file.name):
             logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
-        number, num_empty = 1, 0
+        number, num_empty, terms = 1, 0, TermCount(translator)
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape", translator.num_devices)
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
             prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
             results = translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line")
+            terms.add(block, [hypotheses[0].text for hypotheses in results])
             for line, hypotheses in zip(block, results, strict=True):
                 sink.write(_written(line, hypotheses, n_best, as_json).encode("utf-8") + b"\n")
                 num_empty += bool(line.strip()) and not hypotheses[0].text
@@ -155,6 +157,7 @@ def translate(
     for message in (invalid.message(), invalid_prefixes.message(), empty):
         if message:
             logger.warning(message)
+    terms.tell()
 
 
 def _kind_of_document(file: Path) -> str | None:
@@ -181,6 +184,7 @@ def _translate_document(
     with file.open("rb") as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, glossary)
         translator = load()
+        terms = TermCount(translator)
 
         def translate(segments: list[Marked]) -> list[Marked]:
             nonlocal num_segments
@@ -190,8 +194,10 @@ def _translate_document(
                 for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
                     some = segments[start : start + _SEGMENTS_AT_ONCE]
                     results += (new := translate_segments(translator, some))
-                    texts = ((bare(source)[0], bare(result)[0]) for source, result in zip(some, new, strict=True))
-                    suspicious.extend(result for source, result in texts if suspicion(source, result))
+                    sources, translations = ([bare(segment)[0] for segment in side] for side in (some, new))
+                    terms.add(sources, translations)
+                    pairs = zip(sources, translations, strict=True)
+                    suspicious.extend(result for source, result in pairs if suspicion(source, result))
                     bar.update(len(some))
             return results
 
@@ -202,6 +208,7 @@ def _translate_document(
         several = f"{len(suspicious):,} translations that repeat words or copy the source"
         shown = suspicious[0][:_SHOWN_CHARS]
         logger.warning("%s: look at %s, such as: %s", file, f"1 {what}" if len(suspicious) == 1 else several, shown)
+    terms.tell()
 
 
 def _check_n_best(n_best: int, translator: "TextTranslator") -> None:

@@ -71,6 +71,7 @@ def test_lines_are_translated_with_either_engine(model: Path, glossary: Path, en
     plain = mtx("translate", model, *options, stdin=lines)
     result = mtx("translate", model, "--glossary", glossary, *options, stdin=lines)
     assert result.returncode == 0, result.stderr.decode()
+    assert b" of 2 terms of the glossary used" in result.stderr and b"of the glossary" not in plain.stderr
     rows, before = result.stdout.decode().split("\n"), plain.stdout.decode().split("\n")
     assert len(rows) == len(before) == 5 and rows[1] == "" and rows[3] == before[3], "only lines with terms can change"
     assert rows[0] != before[0] or rows[2] != before[2]

@@ -58,7 +58,8 @@ def clean(tmp_path: Path) -> TokenStore:
 
 def told(data: Any, last_step: int | None = None, **training: Any) -> str:
     values = {"max_steps": 1000, "batch_tokens": 370, "warmup_steps": 100, **training}
-    config = Config.model_validate({"data": {"src": "en", "tgt": "de"}, "training": values})
+    terms = values.pop("terms", None)
+    config = Config.model_validate({"data": {"src": "en", "tgt": "de", "terms": terms}, "training": values})
     advice = checks.warnings(data, config, last_step)
     assert all(each.text and each.help for each in advice)
     return "\n".join(each.text for each in advice)
@@ -87,6 +88,11 @@ def test_nothing_is_said_of_clean_text_and_a_usual_plan(clean: TokenStore) -> No
 )  # fmt: skip
 def test_what_a_report_gives_reason_to_say(report: dict[str, Any], text: str, clean: TokenStore) -> None:
     assert told(prepared(clean, clean, **report)) == text
+
+
+def test_few_pairs_to_learn_terms_from(clean: TokenStore) -> None:
+    assert told(prepared(clean, clean, kept=19_999), terms="auto").startswith("19,999 pairs are few to learn terms")
+    assert told(prepared(clean, clean, kept=20_000), terms="auto") == ""
 
 
 @pytest.mark.parametrize(

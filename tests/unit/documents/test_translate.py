@@ -9,6 +9,7 @@ import pytest
 
 from mtx.commands.translate import _translate_document
 from mtx.config.schema import TokenizerConfig
+from mtx.data.glossary import Glossary
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.text_translator import Attention, TextTranslator
@@ -57,6 +58,19 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
+
+
+def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def load() -> Fixed:
+        translator = Fixed()
+        translator.glossary = Glossary({"red": "rouge", "dog": "loup", "cat": "chat"})
+        return translator
+
+    page = tmp_path / "a.html"
+    page.write_text("<p>a red dog</p><p>a <b>red</b> one</p>")
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        _translate_document(page, "html", tmp_path / "out.html", False, load, None)
+    assert "2 of 3 terms of the glossary used; one is missing in the translation of: a red dog" in caplog.text
 
 
 class Copying(Fixed):

@@ -1,0 +1,43 @@
+"""What `mtx translate --glossary` tells at its end: how many terms the translations use."""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from mtx.files.sizes import counted
+
+if TYPE_CHECKING:
+    from mtx.decoding.text_translator import TextTranslator
+
+logger = logging.getLogger("mtx")
+
+_SHOWN_CHARS = 80
+
+
+class TermCount:
+    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
+
+    def __init__(self, translator: "TextTranslator"):
+        self._glossary = translator.glossary
+        self._num_terms = self._num_used = 0
+        self._missed = ""
+
+    def add(self, sources: Sequence[str], translations: Sequence[str]) -> None:
+        """Count the terms of these lines."""
+        if self._glossary is None:
+            return
+        from mtx.evaluation.term_use import count_used
+
+        for source, translation in zip(sources, translations, strict=True):
+            num_terms, num_used = count_used(self._glossary, [source], [translation])
+            self._num_terms += num_terms
+            self._num_used += num_used
+            if num_used < num_terms:
+                self._missed = self._missed or source[:_SHOWN_CHARS]
+
+    def tell(self) -> None:
+        """Log the counts, with the first line that lacks a term."""
+        if self._glossary is not None:
+            missed = f"; one is missing in the translation of: {self._missed}" if self._missed else ""
+            log = logger.warning if self._missed else logger.info
+            log("%s of %s of the glossary used%s", f"{self._num_used:,}", counted(self._num_terms, "term"), missed)
