@@ -21,7 +21,7 @@ from mtx.evaluation.test_sets import TestSet
 from mtx.run.layout import RunLayout
 
 SYLLABLES = (
-    "ba", "ke", "lo", "ri", "mu", "tan", "vor", "fel", "zin", "gra", "dop", "sil", "ner", "qua", "ost", "plu", "wex", "jor",
+    "ba", "ke", "lo", "ri", "mu", "tan", "vor", "fel", "zin", "gra", "dop", "sil", "ner", "qua", "ost", "plu", "wex",
 )  # fmt: skip
 MOST_SENTENCES = 10  # of a term
 
