@@ -99,7 +99,10 @@ def back_translate(
     logger.info(
         "%s: %s of %s%s", output, counted(num_kept, "pair"), counted(num_lines, "line"), dropped and f" ({dropped})"
     )
-    logger.info("train with them, in a configuration: data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output)
+    logger.info(
+        "train with them in a configuration, as the recipe back-translation does: "
+        "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output,
+    )  # fmt: skip
 
 
 def _translations(translator: "TextTranslator", lines: list[str], first: int) -> list[str]:
