@@ -190,7 +190,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
         yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
-    if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS:
+    if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS and not training.init_from:
         help = "mtx evaluate RUN --glossary FILE tells which share of the terms the model uses"
         text = "pairs are few to learn terms from: a model of 29,000 used 95% of unseen terms, one of 5,400 used 8%"
         yield Advice(f"{num_pairs:,} {text}", help)

@@ -18,7 +18,7 @@ class TermCount:
     """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
 
     def __init__(self, translator: "TextTranslator"):
-        self._glossary = translator.glossary
+        self._translator, self._glossary = translator, translator.glossary
         self._num_terms = self._num_used = 0
         self._missed = ""
 
@@ -26,10 +26,16 @@ class TermCount:
         """Count the terms of these lines."""
         if self._glossary is None:
             return
+        from mtx.data.glossary import Glossary
+        from mtx.data.letter_case import in_case
         from mtx.evaluation.term_use import count_used
 
         for source, translation in zip(sources, translations, strict=True):
-            num_terms, num_used = count_used(self._glossary, [source], [translation])
+            usual, case = self._translator.usual_case(source)
+            terms = self._glossary
+            if case is not None:  # the translation has it too
+                terms = Glossary({term: in_case(tgt, case, self._translator.tgt) for term, tgt in terms.terms.items()})
+            num_terms, num_used = count_used(terms, [usual], [translation])
             self._num_terms += num_terms
             self._num_used += num_used
             if num_used < num_terms:

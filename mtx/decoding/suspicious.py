@@ -20,12 +20,13 @@ _FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
 def suspicion(src: str, translation: str) -> Suspicion | None:
     """What is suspicious of a translation; None if nothing is.
 
-    repetition: some words stand at least three times in a row, or a phrase twice, more often than any in the source, or
-    letters at least five times in a word, where the source has no such word. copy: it is the source, which has at least
-    three words.
+    repetition: some words stand at least three times in a row, or a phrase twice, and more often than any in the
+    source. Or some letters stand at least five times in a row in a word, and nothing so often in the source.
+    copy: it is the source, which has at least three words.
     """
-    stutters = _STUTTER.search(translation) and not _STUTTER.search(src)
-    if stutters or _repetitions(translation) > _repetitions(src):
+    of_src = _repetitions(src)
+    stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
+    if stutters or _repetitions(translation) > of_src:
         return "repetition"
     words = [word for word in _TOKEN.findall(src) if word.isalpha()]
     return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None
@@ -42,6 +43,6 @@ def _repetitions(text: str) -> int:
             if times >= max(fewest, most + 1):
                 unit = "".join(tokens[number - length + 1 : number + 1])
                 is_often = len(unit) > 1 or times >= _FEWEST_OF_ONE_LETTER
-                is_often &= times >= _FEWEST_TIMES or len(unit) >= _PHRASE_CHARS
+                is_often &= times >= _FEWEST_TIMES or (len(unit) >= _PHRASE_CHARS and not any(map(str.isdigit, unit)))
                 most = times if is_often and not unit.isdigit() else most
     return most

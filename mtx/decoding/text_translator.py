@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unicodedata import is_normalized
 
 import numpy as np
 import numpy.typing as npt
@@ -183,7 +184,11 @@ class TextTranslator(ABC):
     def usual_case(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
         case = case_of(sentence)
-        usual = None if case is None else usual_case(sentence, case, self.src, self._count_tokens)
+        if case is None:
+            return sentence, None
+        terms = self.glossary.matches(sentence) if self.glossary is not None and is_normalized("NFC", sentence) else []
+        kept = [(term.start, term.end) for term in terms]
+        usual = usual_case(sentence, case, self.src, self._count_tokens, kept)
         return (sentence, None) if usual is None else (usual, case)
 
     def _count_tokens(self, texts: list[str]) -> list[int]:

@@ -93,7 +93,7 @@ def _without_quotes(value: str) -> str:
 
 def read_blocks(text: str) -> tuple[Segments, Write]:
     """The text of the blocks, and what makes the edits from their translations."""
-    spans = [(start, end, with_placeholders(run)) for start, end, run in _spans(text)]
+    spans = [(start, end, with_placeholders(run, _escape)) for start, end, run in _spans(text)]
     spans = [span for span in spans if _LETTER.search(bare(span[2])[0])]
 
     def write(translations: Sequence[Marked]) -> list[Edit]:

@@ -73,7 +73,7 @@ def parse(content: str, keeps_lines: bool = False) -> Marked:
     Args:
         keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
     """
-    parts = with_placeholders(list(_parts(content)))
+    parts = with_placeholders(list(_parts(content)), escape)
     return with_lines(parts) if keeps_lines else parts
 
 

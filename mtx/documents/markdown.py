@@ -16,12 +16,13 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtx.documents.edits import Edit
-from mtx.documents.markup import Marked, Tag, bare, element_tag, raw
+from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
 _KEPT = re.compile(
-    r"https?://[^\s<>()]+|www\.[^\s<>()]+|\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)"
+    rf"{ADDRESS}|"
+    r"\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)"
     r"|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)|\{\{[^{}]{0,200}\}\}|\{%[^%]{0,200}%\}"
 )
 # at the beginning also the box of a task, and the name of an alert

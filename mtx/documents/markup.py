@@ -12,13 +12,18 @@ VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
+# An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
+ADDRESS = (
+    r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
+    r"(?:\([^\s()<>\"'\u2e80-\u9fff\uff00-\uffef]{0,200}\)|[^\s()<>\"'…—“”»\u2e80-\u9fff\uff00-\uffef]){1,2000}(?<![.,;:!?\]}’])"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+)
 # The formats of C, Python, Ruby, Perl, Qt, JavaScript and the shell
 _PLACEHOLDER = re.compile(
     r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
     r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
     r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
-    # addresses of pages and of mail, without the punctuation behind them
-    r"|(?:\bhttps?://|\bwww\.)[^\s<>\"']{1,2000}(?<![.,;:!?)\]}»”’])|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+    r"|" + ADDRESS
 )
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 
@@ -124,8 +129,12 @@ def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
 
 
-def with_placeholders(marked: Marked) -> Marked:
-    """The parts of a segment, in which placeholders such as %s, {0} and {{name}}, and addresses, are tags."""
+def with_placeholders(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+    """The parts of a segment, in which placeholders such as %s, {0} and {{name}}, and addresses, are tags.
+
+    Args:
+        escape: writes text as the document does, which tags are already.
+    """
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):
@@ -133,7 +142,7 @@ def with_placeholders(marked: Marked) -> Marked:
             continue
         at = 0
         for match in _PLACEHOLDER.finditer(part):
-            parts += [part[at : match.start()], Tag(match[0])]
+            parts += [part[at : match.start()], Tag(escape(match[0]))]
             at = match.end()
         parts.append(part[at:])
     return [part for part in parts if part != ""]

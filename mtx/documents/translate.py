@@ -91,14 +91,15 @@ def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[l
 def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
     """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
     text, case = translator.usual_case(sentence.text)
-    written = "".join(piece for piece in sentence.pieces if piece != EOS).replace("▁", " ").strip()
-    return text, written if case else sentence.translation
+    written = b"".join(_bytes_of(piece) for piece in sentence.pieces if piece != EOS).decode("utf-8", "replace")
+    return text, written.strip() if case else sentence.translation
 
 
 def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
     """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
     links, start = [], 0.0
-    for row, end in zip(_balanced(attention[:, : len(src_ends) - 1]), tgt_ends[:-1], strict=False):  # without `</s>`
+    balanced = _balanced(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])  # without `</s>`
+    for row, end in zip(balanced, tgt_ends[:-1], strict=False):
         column = int(row.argmax())
         before = src_ends[column - 1] if column else 0.0
         if round(end) > round(start):
@@ -112,18 +113,21 @@ def _balanced(attention: Attention) -> Attention:
 
     Some pieces draw the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
     """
-    for axis in (1, 0) * _BALANCING_ROUNDS:
+    for axis in (1, 0) * _BALANCING_ROUNDS if len(attention) > 1 else ():
         attention = attention / np.maximum(attention.sum(axis, keepdims=True), _LEAST)
     return attention
+
+
+def _bytes_of(piece: str) -> bytes:
+    is_byte = piece.startswith(_BYTE) and len(piece) == len("<0x00>")
+    return bytes([int(piece[3:5], 16)]) if is_byte else ("?" if piece == UNK else piece.replace("▁", " ")).encode()
 
 
 def _ends(pieces: Sequence[str], text: str) -> list[float]:
     """Where each piece ends in a text, in characters, also if normalisation has changed its length."""
     ends, data = list[int](), b""
     for piece in pieces:
-        is_byte = piece.startswith(_BYTE) and len(piece) == len("<0x00>")
-        piece = "?" if piece == UNK else piece.replace("▁", " ")
-        data += bytes([int(piece[3:5], 16)]) if is_byte else piece.encode()
+        data += _bytes_of(piece)
         ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
     if ends:
         ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` is no text

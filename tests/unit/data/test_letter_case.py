@@ -6,7 +6,30 @@ import pytest
 
 from mtx.data.letter_case import Case, case_of, in_case, usual_case
 
-WHOLE = {"ọ́jọ́", "a", "A", "man", "Man", "in", "Haus", "and", "visits", "I", "am", "Don't", "Closed"}
+WHOLE = frozenset(
+    [
+        "A",
+        "Closed",
+        "Don't",
+        "Haus",
+        "I",
+        "Man",
+        "New",
+        "Open",
+        "York",
+        "a",
+        "am",
+        "and",
+        "i",
+        "in",
+        "man",
+        "new",
+        "us",
+        "visits",
+        "york",
+        "ọ́jọ́",
+    ]
+)
 
 
 def count_tokens(texts: list[str]) -> list[int]:
@@ -33,11 +56,17 @@ def test_cases(text: str, case: Case | None) -> None:
     [
         ("A MAN IN HAUS AND I AM", "upper", "A man in Haus and I am"),
         ("DON'T, MAN!", "upper", "Don't, man!"),
-        ("3 MAN", "upper", "3 man"),
+        ("3 MAN IN", "upper", "3 man in"),
         ("¡CLOSED!", "upper", "¡Closed!"),
         ("Ọ́JỌ́ MAN", "upper", "Ọ́jọ́ man"),
         ("MAN Ọ́JỌ́", "upper", "Man ọ́jọ́"),
         ("NATO", "upper", None),
+        ("OPEN", "upper", "Open"),
+        ("USB", "upper", None),
+        ("MAN. I'M IN.", "upper", "Man. I'm in."),
+        ("MAN! (A MAN AND A MAN)", "upper", "Man! (A man and a man)"),
+        ("Man In Haus Visits Merkel", "title", "Man in Haus visits Merkel"),
+        ("THE İ MAN", "upper", "The i man"),
         ("A Man And NASA", "title", "A man and NASA"),
         ("Merkel Visits A Man", "title", "Merkel visits a man"),
         ("Angela Merkel Berlin", "title", None),
@@ -46,6 +75,14 @@ def test_cases(text: str, case: Case | None) -> None:
 )
 def test_words_are_written_as_the_tokenizer_knows_them(text: str, case: Case, usual: str | None) -> None:
     assert usual_case(text, case, "en", count_tokens) == usual
+
+
+def test_some_words_stay_as_they_are() -> None:
+    assert usual_case("A MAN AND THE USB", "upper", "en", count_tokens, [(14, 17)]) == "A man and the USB"
+
+
+def test_only_english_has_the_pronoun() -> None:
+    assert usual_case("A MAN AND I AM", "upper", "it", count_tokens) == "A man and i am"
 
 
 def test_a_title_of_names_with_a_known_word_stays() -> None:
@@ -58,6 +95,7 @@ def test_a_title_of_names_with_a_known_word_stays() -> None:
     [
         ("Straße in", "upper", "de", "STRASSE IN"), ("bir iş ılık", "upper", "tr", "BİR İŞ ILIK"),
         ("a man's t-shirt (old)", "title", "en", "A Man's T-shirt (old)"), ("iş var", "title", "tr-TR", "İş Var"),
+        ("მე ვარ", "title", "ka", "მე ვარ"), ("ǆep ßa", "title", "hr", "ǅep Ssa"),
     ],
 )  # fmt: skip
 def test_the_case_of_a_translation(text: str, case: Case, language: str, expected: str) -> None:

@@ -35,6 +35,7 @@ from tests.unit.documents.test_document import translated
         ("<p>a <![ b</p>c", "<p>A <![ b</p>C"),
         ("a <![if x]>b<![endif]> <![x[y]]> <![CDATA[<i>c</i>]]> d",
          "A <![if x]>B<![endif]> <![x[y]]> <![CDATA[<i>c</i>]]> D"),
+        ("<p>see https://a.b/?x=1&amp;y=2 a</p>", "<p>SEE https://a.b/?x=1&amp;y=2 A</p>"),
         ("<p>{{ name }} a {0}</p>", "<p>{{ name }} A {0}</p>"),
         ("", ""),
     ],

@@ -78,3 +78,8 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
 def test_ten_thousand_codes_take_no_time_at_all() -> None:
     content = "<x/>word " * 10_000
     assert len(parse(content)) == 20_000 and len(bare(parse(content))[1]) == 10_000
+
+
+@pytest.mark.parametrize("content", ["see https://a.b/?x=1&amp;y=2 now", "{{a &amp; b}} &lt; c", "%s &amp; %d"])
+def test_placeholders_and_addresses_are_written_as_they_were(content: str) -> None:
+    assert written(parse(content)) == content

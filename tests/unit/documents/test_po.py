@@ -16,6 +16,7 @@ from tests.unit.documents.test_document import translated
         ("a {{ b }} { c } #{d} 50%complete &nbsp; %d", "A {{ b }} { c } #{d} 50%COMPLETE &nbsp; %d"),
         ("{n, plural, one {# file} other {# files}}", "{n, plural, one {# file} other {# files}}"),
         ("see https://a.b/c?d=e. (www.a.de)", "SEE https://a.b/c?d=e. (www.a.de)"),
+        ("请看https://a.b/c）打开 a. see HTTPS://a.b/F_(x)…", "请看https://a.b/c）打开 A. SEE HTTPS://a.b/F_(x)…"),
         ("mail x.y+z@mail.a-b.org or a@b, @me", "MAIL x.y+z@mail.a-b.org OR A@B, @ME"),
         (r"a:\n%s\n\n%s b\n", r"A:\n%s\n\n%s B\n"),
         ("  -h, --help     show &#8220;it&#8221;", "  -H, --HELP     SHOW “IT”"),

@@ -73,6 +73,20 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     assert "2 of 3 terms of the glossary used; one is missing in the translation of: a red dog" in caplog.text
 
 
+def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def load() -> Fixed:
+        translator = Fixed()
+        translator.glossary = Glossary({"red": "rouge", "DOG": "loup"})
+        return translator
+
+    assert load().usual_case("A RED DOG") == ("A red DOG", "upper"), "a term stays as it is"
+    page = tmp_path / "a.html"
+    page.write_text("<p>A RED DOG</p>")
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        _translate_document(page, "html", tmp_path / "out.html", False, load, None)
+    assert "1 of 2 terms of the glossary used" in caplog.text
+
+
 class Copying(Fixed):
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         return [[Candidate(ids, 0.0)] for ids in sources]
