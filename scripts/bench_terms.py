@@ -2,10 +2,10 @@
 
     python scripts/bench_terms.py RUN --terms 100
 
-RUN is a finished run with `data.terms`. For each term, a noun for which the training text tells one translation
-(`mtx.data.lexicon`) is replaced by an invented word in up to ten test sentences, and its translation in their
-references by another invented word. The glossary has these invented pairs. Printed are the scores without the glossary
-and with it, and the share of the terms used.
+RUN is a finished run with `data.terms`, into German or another language that writes nouns with a capital. For each
+term, a noun for which the training text tells one translation (`mtx.data.lexicon`) is replaced by an invented word in
+up to ten test sentences, and its translation in their references by another invented word. The glossary has these
+invented pairs. Printed are the scores without the glossary and with it, and the share of the terms used.
 """
 
 import argparse
