@@ -10,7 +10,8 @@ import functools
 import itertools
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def occurrences(term: str, text: str) -> list[tuple[int, int]]:
         found += [(at, end)] * is_whole
         at = text.find(term, end if is_whole else at + 1)
     return found
+
+
+def num_used(translations: Sequence[str], text: str) -> int:
+    """How many of these translations of terms a text has, each once; also with a capital at its beginning."""
+    expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
+    found = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
+    return (expected & found).total()
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

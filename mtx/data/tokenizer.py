@@ -124,6 +124,17 @@ class Tokenizer:
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
 
+    def terms(self, ids: list[int]) -> list[str]:
+        """The translations that stand beside the terms of a source."""
+        found, start = list[list[int]](), len(ids)
+        _, before, after = self.marks.values() if self.marks else (None, None, None)
+        for place, token in enumerate(ids):
+            if token == before:
+                start = place + 1
+            elif token == after and start < place:
+                found.append(ids[start:place])
+        return self.decode(found)
+
     def pieces(self, ids: list[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
         return [

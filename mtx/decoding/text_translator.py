@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mtx.data.cleaning import clean_text
-from mtx.data.glossary import Glossary
+from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, usual_case
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
@@ -35,11 +35,16 @@ Attention = npt.NDArray[np.float32]  # [T, S]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: text without line breaks, score after the length penalty, and pieces."""
+    """One translation: text without line breaks, score after the length penalty, and pieces.
+
+    Attributes:
+        num_missing: how many terms of the glossary it should use and does not.
+    """
 
     text: str
     score: float
     pieces: list[str]
+    num_missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,7 @@ class TextTranslator(ABC):
         Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
         is the samples of its parts with the same number. Its score is the sum of the scores of the parts. Score and
         pieces of a sentence in capitals or in title case are those of the sentence as it is usually written.
+        With a glossary, those that use more of its terms come first, whatever their scores.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
@@ -243,13 +249,18 @@ class TextTranslator(ABC):
     def _decode_parts(self, parts: list[Part], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
         decoded = self.decode([part.ids for part in parts], prefixes)
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
-        return [
-            [Hypothesis(self._in_case(next(texts), part), c.score, self.tokenizer.pieces(c.ids)) for c in candidates]
-            for part, candidates in zip(parts, decoded, strict=True)
-        ]
+        results = []
+        for part, candidates in zip(parts, decoded, strict=True):
+            terms = self.tokenizer.terms(part.ids)
+            hypotheses = [self._hypothesis(next(texts), candidate, part.case, terms) for candidate in candidates]
+            is_ranked = self.options.sampling is None
+            results.append(sorted(hypotheses, key=lambda h: h.num_missing) if is_ranked else hypotheses)
+        return results
 
-    def _in_case(self, text: str, part: Part) -> str:
-        return text if part.case is None else in_case(text, part.case, self.tgt)
+    def _hypothesis(self, text: str, candidate: Candidate, case: Case | None, terms: list[str]) -> Hypothesis:
+        num_missing = len(terms) - num_used(terms, text)
+        cased = text if case is None else in_case(text, case, self.tgt)
+        return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing)
 
 
 def check_lengths(sentences: Sequence[list[int]], limit: int | None, name: str, first: int = 1) -> None:
@@ -282,20 +293,22 @@ def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | Non
 
 
 def best_combinations(parts: Sequence[list[Hypothesis]], size: int) -> list[list[Hypothesis]]:
-    """Returns the `size` combinations of one hypothesis from each part with the largest sums of scores, best first.
+    """Returns the `size` best combinations of one hypothesis from each part, best first.
+
+    The best one lacks the fewest terms, and then has the largest sum of scores.
 
     Args:
         parts: the hypotheses of each part, best first. So only the first size / n can follow the n-th combination.
     """
-    best: list[tuple[float, Any]] = [(0.0, None)]  # the sum, and the last hypothesis with what stands before it
+    best: list[tuple[int, float, Any]] = [(0, 0.0, None)]  # missing terms, minus the sum, the last and what is before
     for part in parts:
         longer = [
-            (total + hypothesis.score, (hypothesis, before))
-            for number, (total, before) in enumerate(best, start=1)
+            (num_missing + hypothesis.num_missing, cost - hypothesis.score, (hypothesis, before))
+            for number, (num_missing, cost, before) in enumerate(best, start=1)
             for hypothesis in part[: max(1, size // number)]
         ]
-        best = sorted(longer, key=lambda combination: -combination[0])[:size]
-    return [_unwound(chain) for _, chain in best]
+        best = sorted(longer, key=lambda combination: combination[:2])[:size]
+    return [_unwound(chain) for *_, chain in best]
 
 
 def _unwound(chain: Any) -> list[Hypothesis]:
@@ -308,4 +321,5 @@ def _unwound(chain: Any) -> list[Hypothesis]:
 
 def _join(parts: Sequence[Hypothesis]) -> Hypothesis:
     text = joined_sentences([part.text for part in parts])
-    return Hypothesis(text, sum(part.score for part in parts), [piece for part in parts for piece in part.pieces])
+    score, num_missing = sum(part.score for part in parts), sum(part.num_missing for part in parts)
+    return Hypothesis(text, score, [piece for part in parts for piece in part.pieces], num_missing)

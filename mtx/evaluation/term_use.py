@@ -6,13 +6,12 @@ Flow: `TestSet`, translator and `Glossary` -> two translations -> `Scores` of bo
 """
 
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.data.cleaning import clean_text
-from mtx.data.glossary import Glossary
+from mtx.data.glossary import Glossary, num_used
 from mtx.decoding.text_translator import TextTranslator
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.metrics import Scores, normalize_lines
@@ -96,15 +95,12 @@ def score_with_glossary(
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
     """The number of terms in the sources, and of those whose translation stands in that of their line, each once."""
-    num_terms = num_used = 0
+    num_terms = used = 0
     for source, translation in zip(sources, translations, strict=True):
-        expected = Counter(match.tgt for match in glossary.matches(_normal(source)))
-        found = Counter(
-            match.src for match in Glossary({term: term for term in expected}).matches(_normal(translation))
-        )
-        num_terms += expected.total()
-        num_used += (expected & found).total()
-    return num_terms, num_used
+        expected = [match.tgt for match in glossary.matches(_normal(source))]
+        num_terms += len(expected)
+        used += num_used(expected, _normal(translation))
+    return num_terms, used
 
 
 def _normal(line: str) -> str:

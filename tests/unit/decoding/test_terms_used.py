@@ -1,0 +1,68 @@
+"""With a glossary, the best hypothesis is the one with the most of its terms, then the one with the best score."""
+
+import pytest
+
+from mtx.config.schema import TokenizerConfig
+from mtx.data.glossary import Glossary
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding.options import Candidate, Sampling, SearchOptions
+from mtx.decoding.text_translator import Attention, TextTranslator
+
+GLOSSARY = Glossary({"two": "zwo", "five": "fünf"})
+BEAM = 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    lines = [" ".join(words) for words in [["one", "two", "four", "five"], ["ein", "zwo", "vier", "fünf"]] * 200]
+    return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=300), 400, [], has_marks=True)
+
+
+class Fixed(TextTranslator):
+    """Each part has the same hypotheses, the scores of which fall by one."""
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[str], options: SearchOptions):
+        super().__init__(tokenizer, 40, options, num_tgt_positions=None)
+        self.splitter = lambda line: line.split("|")
+        self.candidates = [Candidate(ids, -float(n)) for n, ids in enumerate(tokenizer.encode(texts, target=True), 1)]
+
+    def decode(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Candidate]]:  # type: ignore[override]
+        return [self.candidates for _ in sources]
+
+    def cross_attention(self, sources: object, targets: object) -> list[Attention]:
+        raise NotImplementedError
+
+
+def order(
+    tokenizer: Tokenizer, texts: list[str], line: str, glossary: Glossary | None = GLOSSARY,
+    sampling: Sampling | None = None,
+) -> list[str]:  # fmt: skip
+    translator = Fixed(tokenizer, texts, SearchOptions(BEAM, sampling=sampling))
+    translator.use_glossary(glossary)
+    return [hypothesis.text for hypothesis in translator.hypotheses([line])[0]]
+
+
+def test_more_terms_come_first_and_then_the_better_score(tokenizer: Tokenizer) -> None:
+    texts = ["ein", "ein zwo", "zwo fünf"]
+    assert order(tokenizer, texts, "one two") == ["ein zwo", "zwo fünf", "ein"]
+    assert order(tokenizer, texts, "two five") == ["zwo fünf", "ein zwo", "ein"]
+    assert order(tokenizer, texts, "one") == texts
+    assert order(tokenizer, texts, "two five", None) == texts
+
+
+def test_a_term_counts_as_a_whole_word_and_as_often_as_it_stands_there(tokenizer: Tokenizer) -> None:
+    assert order(tokenizer, ["einzwo", "ein", "Zwo ein"], "two") == ["Zwo ein", "einzwo", "ein"]
+    assert order(tokenizer, ["zwo", "zwo zwo", "zwo"], "two, two") == ["zwo zwo", "zwo", "zwo"]
+
+
+def test_a_sentence_in_capitals_has_its_terms_too(tokenizer: Tokenizer) -> None:
+    assert order(tokenizer, ["ein", "ein zwo"], "ONE TWO")[0] == "EIN ZWO"
+
+
+def test_a_line_in_parts_has_the_most_terms_of_all_combinations(tokenizer: Tokenizer) -> None:
+    assert order(tokenizer, ["ein", "ein zwo"], "one two|four")[0] == "ein zwo ein"
+
+
+def test_samples_stay_in_their_order(tokenizer: Tokenizer) -> None:
+    texts = ["ein", "zwo"]
+    assert order(tokenizer, texts, "two", sampling=Sampling(num_samples=2)) == texts
