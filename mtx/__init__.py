@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
     from mtx.decoding.scoring import ForcedScore
     from mtx.decoding.text_translator import Hypothesis
-    from mtx.decoding.translator import Translator
     from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
+    from mtx.interop.engines import Translator
 
     __version__: str
 
@@ -27,7 +27,7 @@ _MODULES = {
     "ForcedScore": "mtx.decoding.scoring",
     "Hypothesis": "mtx.decoding.text_translator",
     "Sampling": "mtx.decoding.options",
-    "Translator": "mtx.decoding.translator",
+    "Translator": "mtx.interop.engines",
     **dict.fromkeys(("DamagedFileError", "DataError", "MtxError", "UsageError"), "mtx.errors"),
 }
 

@@ -26,7 +26,7 @@ from mtx.data.text_changes import CHANGES
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import Translate, translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
@@ -37,6 +37,7 @@ from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
+from mtx.interop.engines import find_export
 from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
 from mtx.interop.model_card import run_card
@@ -145,7 +146,7 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
         _translate_together(ranks, translator, store.src_texts())
 
 
-def _translate_together(ranks: Ranks, translator: Translator, sources: Sequence[str]) -> list[str]:
+def _translate_together(ranks: Ranks, translator: TorchTranslator, sources: Sequence[str]) -> list[str]:
     """The translations of all sources on rank 0, to which each rank adds a part; nothing on other ranks."""
     rows = deal([len(source) for source in sources], ranks.size)
     part = translator.translate([sources[row] for row in rows[ranks.number]])
@@ -287,9 +288,9 @@ def _identity(paths: RunLayout) -> str:
     return str(durable.read_manifest(paths.model)[WEIGHTS])
 
 
-def _final_translator(config: Config, paths: RunLayout, trainer: Trainer) -> Translator:
+def _final_translator(config: Config, paths: RunLayout, trainer: Trainer) -> TorchTranslator:
     """The written model on this rank's device."""
-    return Translator.load(
+    return TorchTranslator.load(
         paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
     )
 
@@ -313,6 +314,7 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
+    find_export(paths.model)  # the first translation need not wait for it
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
 
 
@@ -340,7 +342,7 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
 def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
     """Write the report if the process that scored the run ended before it could."""
     if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
-        translator = Translator.load(paths.model, device="cpu", split_sentences=False)
+        translator = TorchTranslator.load(paths.model, device="cpu", split_sentences=False)
         ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
 
 

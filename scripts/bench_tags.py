@@ -16,7 +16,7 @@ from pathlib import Path
 from mtx.data.glossary import occurrences
 from mtx.data.lexicon import Words, learn_lexicon
 from mtx.data.preprocess import load_prepared
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, raw
 from mtx.documents.translate import translate_segments
 from mtx.run.layout import RunLayout
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=2000, help="at most; drawn with a seed")
     arguments = parser.parse_args()
     data = load_prepared(RunLayout(arguments.run).data)
-    translator = Translator.load(arguments.run)
+    translator = TorchTranslator.load(arguments.run)
     (test, *_) = data.tests.values()
     words = Words(), Words()
     for side, texts in zip(words, (data.train.src_texts(), data.train.tgt_texts()), strict=True):

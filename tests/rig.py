@@ -174,7 +174,7 @@ def _import_all() -> None:
 
     import mtx.cli
     import mtx.commands.train
-    import mtx.decoding.translator
+    import mtx.decoding.torch_engine
     import mtx.pipeline  # noqa: F401
 
     torch.set_num_threads(1)

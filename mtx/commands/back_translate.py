@@ -21,6 +21,7 @@ from mtx.commands.options import (
 )
 from mtx.commands.translate import (
     Engine,
+    OneEngine,
     OnePrecision,
     Seed,
     Temperature,
@@ -53,7 +54,7 @@ def back_translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
-    engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
+    engine: OneEngine = Engine.auto,
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",

@@ -13,7 +13,7 @@ from mtx.run.layout import RunLayout
 from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
 
 logger = logging.getLogger("mtx")
 
@@ -41,14 +41,14 @@ def report(
     logger.info("report: %s", output)
 
 
-def _translator(run: Path) -> "Translator | None":
+def _translator(run: Path) -> "TorchTranslator | None":
     """A translator with the run's model or best checkpoint; None if the run has neither, or if they are damaged."""
     if model_directory(run) == run and not checkpoint_steps(RunLayout(run)):
         return None
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
 
     try:
-        return Translator.load(run, device="cpu", split_sentences=False)
+        return TorchTranslator.load(run, device="cpu", split_sentences=False)
     except (DamagedFileError, UsageError) as error:
         logger.warning("%s; the report shows no attention", error)
         return None

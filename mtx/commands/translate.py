@@ -43,8 +43,9 @@ _NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TM
 
 
 class Engine(StrEnum):
-    """The program that computes the translations."""
+    """The program that computes the translations; auto is the fastest one here."""
 
+    auto = "auto"
     torch = "torch"
     ctranslate2 = "ctranslate2"
 
@@ -65,14 +66,12 @@ class TorchPrecision(StrEnum):
     bf16 = "bf16"
 
 
-# the precisions of each engine, the default first
-_PRECISIONS = {
-    Engine.torch: (Precision.fp32, Precision.bf16),
-    Engine.ctranslate2: (Precision.int8, Precision.fp32, Precision.fp16),
-}
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default, and never more.")]
+OneEngine = Annotated[
+    Engine, typer.Option(help="auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have.")
+]
 OnePrecision = Annotated[
-    Precision | None, typer.Option(help="torch: fp32 (default), bf16; ctranslate2: int8 (default), fp32, fp16.")
+    Precision | None, typer.Option(help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8.")
 ]
 Temperature = Annotated[
     float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
@@ -109,7 +108,7 @@ def translate(
     top_k: TopK = None,
     top_p: TopP = None,
     seed: Seed = None,
-    engine: Annotated[Engine, typer.Option(help="torch, or ctranslate2 for production on CPUs.")] = Engine.torch,
+    engine: OneEngine = Engine.auto,
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
@@ -281,7 +280,7 @@ def logprob(
 
 
 def load_translator(
-    model: str, engine: Engine = Engine.torch, precision: str | None = None, *, device: str = "auto",
+    model: str, engine: str = Engine.torch, precision: str | None = None, *, device: str = "auto",
     devices: str | None = None, threads: int | None = None, split_sentences: bool | None = False,
     batch_tokens: int | None = None, glossary: Path | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
@@ -289,38 +288,36 @@ def load_translator(
 
     Args:
         devices: a number, or all; None means one.
-        split_sentences: see `Translator.load`; scores are those of whole lines.
+        split_sentences: see `TorchTranslator.load`; scores are those of whole lines.
         glossary: a file with terms that the translations use.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
     from mtx.data.glossary import Glossary
     from mtx.decoding.memory_check import ORDINARY, check_beam
+    from mtx.interop.engines import find_export, tell_cost, torch_reason
     from mtx.run.machine import num_cores
 
-    names = _PRECISIONS[engine]
-    if precision is not None and precision not in names:
-        raise UsageError(f"--precision {precision}: the engine {engine.value} has {', '.join(names)}")
-    precision_name: Any = str(precision or names[0])
     if not Path(model).is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
     check_address_space()
-    if engine is Engine.ctranslate2:
-        if devices is not None:
-            raise UsageError("--devices is only for the engine torch", "--threads N for ctranslate2 on a CPU")
+    if engine == Engine.ctranslate2 and devices is not None:
+        raise UsageError("--devices is only for the engine torch", "--threads N for ctranslate2 on a CPU")
+    torch_only = torch_reason(options.get("sampling"), devices and "--devices", batch_tokens and "--batch-tokens")
+    export = find_export(Path(model), str(engine), precision and str(precision), device, torch_only)
+    if export is not None:
         from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-        from mtx.interop.export_cache import cached_export
 
-        path = cached_export(Path(model), precision_name)
-        if path == Path(model):  # an export, which can be computed in another precision than its own
-            options["precision"] = precision
+        if export == Path(model):  # it can be computed in another precision than its own
+            options["precision"] = precision and str(precision)
         translator: TextTranslator = CTranslate2Translator.load(
-            path, device=device, threads=threads, split_sentences=split_sentences, **options
+            export, device=device, threads=threads, split_sentences=split_sentences, **options
         )
+        tell_cost(export)
     else:
         settings = {
-            "precision": precision_name, "threads": threads, "batch_tokens": batch_tokens,
+            "precision": str(precision or Precision.fp32), "threads": threads, "batch_tokens": batch_tokens,
             "split_sentences": split_sentences, **options,
         }  # fmt: skip
         translator = _torch_translator(model, device, devices, settings)
@@ -335,7 +332,7 @@ def _torch_translator(model: str, device: str, devices: str | None, settings: di
     import torch
 
     from mtx.decoding.many_devices import ManyDevices
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
     from mtx.model.device import device_names, keep_freed_memory, num_threads
 
     names = [device] if devices is None else device_names(devices, device)
@@ -343,5 +340,5 @@ def _torch_translator(model: str, device: str, devices: str | None, settings: di
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     keep_freed_memory()
-    own = Translator.load(model, device=names[0], **settings)
+    own = TorchTranslator.load(model, device=names[0], **settings)
     return own if len(names) == 1 else ManyDevices(own, names, model, settings)

@@ -17,7 +17,7 @@ from mtx.data.workers import Worker
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import Candidate
 from mtx.decoding.text_translator import Attention, TextTranslator
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError, first_line
 from mtx.model.device import keep_freed_memory
 
@@ -31,10 +31,10 @@ class ManyDevices(TextTranslator):
     Args:
         own: the translator of this process, on the first device.
         devices: the names of all devices, that of `own` first.
-        model, settings: what `Translator.load` takes beside the device.
+        model, settings: what `TorchTranslator.load` takes beside the device.
     """
 
-    def __init__(self, own: Translator, devices: Sequence[str], model: str | Path, settings: Mapping[str, Any]):
+    def __init__(self, own: TorchTranslator, devices: Sequence[str], model: str | Path, settings: Mapping[str, Any]):
         super().__init__(
             own.tokenizer, own.max_tokens, own.options, num_tgt_positions=own.num_tgt_positions, src=own.src,
             tgt=own.tgt, splitter=own.splitter,
@@ -97,10 +97,10 @@ def _decode(item: tuple[str, bool, Any, list[list[int]], list[list[int]]]) -> li
 
 
 @functools.cache
-def _translator(device: str, model: str | Path, settings: tuple[tuple[str, Any], ...]) -> Translator:
+def _translator(device: str, model: str | Path, settings: tuple[tuple[str, Any], ...]) -> TorchTranslator:
     gc.enable()  # workers go without it, and a search may leave cycles
     values = dict(settings)
     if (threads := values["threads"]) is not None:
         torch.set_num_threads(threads)
     keep_freed_memory()
-    return Translator.load(model, device=device, **values)
+    return TorchTranslator.load(model, device=device, **values)

@@ -4,7 +4,7 @@ Each input line gives exactly one output line: line breaks inside a line become 
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
 translated in parts. A sentence in capitals or in title case is translated as it is usually written, if the tokenizer
 knows it better so, and its translation gets that case (`mtx.data.letter_case`). This module does not need torch; the
-engines are `mtx.decoding.translator` (torch) and `mtx.decoding.ctranslate2_engine`.
+engines are `mtx.decoding.torch_engine` (torch) and `mtx.decoding.ctranslate2_engine`.
 """
 
 import logging

@@ -69,7 +69,10 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
     if to == "ctranslate2":
         library()
     root, run = _model_and_run(model)
-    loaded, lines = storage.load(root), _comparison_text(run, text)
+    lines = _comparison_text(run, text)
+    if lines is None:
+        logger.warning("there is no validation text to compare translations on; --text FILE gives some")
+    loaded = storage.load(root)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
@@ -88,6 +91,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
             check_tolerances(comparison, precision)
             if to == "ctranslate2":
                 card = ctranslate2_card(loaded.info, precision, scores, comparison)
+                _note(comparison, new)
             else:
                 card = model_card(loaded, scores, comparison)
             durable.write_text(new / CARD, card)
@@ -96,6 +100,19 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
             durable.remove_directory(directory)
         new.rename(directory)
     return ExportResult(str(directory), to, precision, comparison)
+
+
+def measure_cost(root: Path, kept: Path) -> None:
+    """Compare the CTranslate2 export that a model directory keeps with the model, if there is text for it."""
+    text = _comparison_text(_model_and_run(root)[1], None)
+    if text is not None and (comparison := compare_export(root, "ctranslate2", kept, text)):
+        _note(comparison, kept)
+
+
+def _note(comparison: Comparison, directory: Path) -> None:
+    described = {**durable.read_json(directory / EXPORT_CONFIG), "comparison": comparison.line()}
+    durable.write_json(directory / EXPORT_CONFIG, described)
+    durable.write_manifest(directory, (EXPORT_CONFIG,))
 
 
 def precision_of(name: str) -> str:
@@ -142,5 +159,4 @@ def _comparison_text(run: Path | None, file: Path | None) -> Text | None:
     if run is not None and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
         return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
-    logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     return None

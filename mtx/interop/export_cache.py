@@ -1,4 +1,4 @@
-"""The CTranslate2 export inside a model directory, for `mtx translate MODEL --engine ctranslate2`.
+"""The CTranslate2 export inside a model directory, with which `mtx translate MODEL` translates on a CPU.
 
 The first use converts the model; later uses convert it again only if its weights have changed. Only a conversion
 imports torch.
@@ -22,7 +22,7 @@ from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, SCORES, WEIGHTS
 logger = logging.getLogger(__name__)
 
 
-def cached_export(model: Path, precision: str = "int8") -> Path:
+def cached_export(model: Path, precision: str = "fp32") -> Path:
     """The directory of MODEL's CTranslate2 export, converted now if it is missing or outdated.
 
     Args:
@@ -46,12 +46,16 @@ def cached_export(model: Path, precision: str = "int8") -> Path:
     try:
         with _locked(lock):
             if _source_of(export) != source:  # no other process has converted it meanwhile
-                scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
                 logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+                scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
                 from mtx.interop.ctranslate2 import write_ctranslate2
                 from mtx.model_directory import storage
 
                 write_ctranslate2(storage.load(root), export, precision, source, scores)
+                if precision != "fp32":
+                    from mtx.interop.export import measure_cost
+
+                    measure_cost(root, export)
     except OSError as error:
         elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         raise MtxError(

@@ -19,7 +19,7 @@ from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import normalize
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError
 from mtx.evaluation import metrics
 from mtx.files.shell import install_command
@@ -73,7 +73,7 @@ def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | N
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
         return _compare_huggingface(root, new, text)
-    ours = Translator.load(root, device="cpu", split_sentences=False)
+    ours = TorchTranslator.load(root, device="cpu", split_sentences=False)
     theirs = CTranslate2Translator.load(new, device="cpu", split_sentences=False)
     return compare_translations(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
 
@@ -121,7 +121,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     except UnicodeEncodeError:
         logger.warning("transformers opens only paths in UTF-8, so translations were not compared")
         return None
-    ours = Translator.load(root, device="cpu", beam_size=1, split_sentences=False)
+    ours = TorchTranslator.load(root, device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]

@@ -14,7 +14,7 @@ from mtx.config import settings
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import UsageError
 from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.comparison_output import mean_and_p
@@ -43,7 +43,7 @@ _FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do
 Row = tuple[Any, ...]
 
 
-def report_page(roots: Sequence[Path], translator: Translator | None = None) -> str:
+def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None) -> str:
     """The report of one run, or of several runs side by side.
 
     Args:
@@ -277,7 +277,7 @@ def _metric(metric: MetricComparison) -> dict[str, Any]:
     return {"name": metric.name, "is_error": metric.is_error, "low": low, "high": high, "rows": rows}
 
 
-def _sample_maps(run: RunSummary, translator: Translator) -> list[AttentionMaps]:
+def _sample_maps(run: RunSummary, translator: TorchTranslator) -> list[AttentionMaps]:
     """Attention maps of the last validation's samples: of short sentences only, and as many as fit into the page."""
     events = run.validations_with_samples()
     sources = [sample["src"] for sample in events[-1]["samples"]] if events else []

@@ -19,7 +19,7 @@ from mtx.data.text_figures import spread
 from mtx.data.token_store import TokenStore
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
 from mtx.files import text_files
 from mtx.model.device import total_bytes
@@ -139,7 +139,7 @@ def _translation_s(
     options = SearchOptions(beam_size, max_length=max(1, round(sample.tgt.lengths.mean())))
     trainer.model.train()  # as training leaves it
     tokenizer, max_tokens = trainer.data.tokenizer, trainer.config.data.max_tokens
-    translator = Translator(trainer.model, tokenizer, max_tokens, options, batch_tokens=batch_tokens)
+    translator = TorchTranslator(trainer.model, tokenizer, max_tokens, options, batch_tokens=batch_tokens)
     decoding_s = _seconds(lambda: translator.decode(sources, [[] for _ in sources]))
     scoring_s = _seconds(lambda: score(references, references, trainer.config.data.tgt))
     return (decoding_s + scoring_s) * _num_tokens(store) / _num_tokens(sample)

@@ -22,7 +22,7 @@ from mtx.run.contents import has_begun, is_run, model_directory
 from mtx.run.layout import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
     from mtx.model_directory.storage import LoadedModel
 
 logger = logging.getLogger(__name__)
@@ -130,13 +130,13 @@ def load(config: Config) -> "LoadedModel | None":
     return loaded
 
 
-def translator(config: Config, device: str) -> "Translator":
+def translator(config: Config, device: str) -> "TorchTranslator":
     """The model of `training.init_from` with the search of the run; `load` has checked that it can be used."""
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
 
     assert config.training.init_from is not None
     decoding = config.decoding
-    return Translator.load(
+    return TorchTranslator.load(
         _model_directory(config.training.init_from), device=device, beam_size=decoding.beam_size,
         length_penalty=decoding.length_penalty, batch_tokens=decoding.batch_tokens, split_sentences=False,
     )  # fmt: skip

@@ -6,7 +6,7 @@ import time
 from mtx.config.schema import Config
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.files import durable
 from mtx.model.transformer import Transformer
 from mtx.report.report_page import report_page
@@ -36,18 +36,18 @@ class ReportWriter:
         if started < self._next_at:
             return
         options = SearchOptions(beam_size=1)
-        error = self._write(Translator(model, self._tokenizer, self._config.data.max_tokens, options))
+        error = self._write(TorchTranslator(model, self._tokenizer, self._config.data.max_tokens, options))
         if error is not None:
             logger.warning("%s; the next one is tried", drawing_error(self._paths.report, error))
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
-    def finish(self, translator: Translator) -> None:
+    def finish(self, translator: TorchTranslator) -> None:
         """Write the last report; if it cannot be drawn, the error is repeated at the end of the command."""
         if (error := self._write(translator)) is not None:
             self._deferred_errors.add_drawing_error(self._paths.report, error)
 
-    def _write(self, translator: Translator) -> Exception | None:
+    def _write(self, translator: TorchTranslator) -> Exception | None:
         """Write the report with the attention maps of this translator's model; returns why it could not be drawn."""
         try:
             page = report_page([self._paths.root], translator).encode()

@@ -21,7 +21,7 @@ from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
 from mtx.model.transformer import Transformer
 from mtx.run.events import quality
@@ -109,7 +109,7 @@ def validate_part(
         What JSON can hold: the nll summed over this rank's batches, their target tokens, and translations.
     """
     nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
-    translator = Translator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
+    translator = TorchTranslator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
     sources, rows = data.valid.src_texts(), deal(data.valid.src.lengths.tolist(), size)[number]
     return {"nll": nll, "tokens": num_tokens, "hypotheses": translator.translate([sources[row] for row in rows])}
 

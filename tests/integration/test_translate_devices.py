@@ -13,7 +13,7 @@ import pytest
 from mtx.decoding import many_devices
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.many_devices import ManyDevices
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError, UsageError
 from tests.integration.commands import check_error, have_ended, mtx, pairs, start, wait_until
 
@@ -44,7 +44,7 @@ def two(model: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> ManyDe
     monkeypatch.setattr(many_devices, "_FEW", 0)
     monkeypatch.setattr(many_devices, "_LEAST", 1)
     values = {"threads": 1, **settings}
-    return ManyDevices(Translator.load(model, device="cpu", **values), ["cpu", "cpu"], model, values)
+    return ManyDevices(TorchTranslator.load(model, device="cpu", **values), ["cpu", "cpu"], model, values)
 
 
 def test_two_devices_translate_as_one_does(trained: Path, text: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_beams_prefixes_and_samples_are_those_of_one_device(trained: Path, monke
     lines = ["one two three", "", "four", "five six seven eight nine", "zero"]
     for settings in ({"beam_size": 3}, {"sampling": Sampling(2)}):
         dealt = two(trained, monkeypatch, **settings)
-        alone = Translator.load(trained, device="cpu", **settings)
+        alone = TorchTranslator.load(trained, device="cpu", **settings)
         prefixes = ["", "null", "vier", "", "eins"]
         found, expected = dealt.hypotheses(lines, prefixes), alone.hypotheses(lines, prefixes)
         assert [[h.text for h in line] for line in found] == [[h.text for h in line] for line in expected]

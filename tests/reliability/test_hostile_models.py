@@ -15,7 +15,7 @@ import torch
 
 import mtx.cli
 import mtx.commands.line_blocks
-import mtx.decoding.translator
+import mtx.decoding.torch_engine
 import mtx.pipeline  # noqa: F401
 from mtx.config import settings
 from mtx.config.schema import Config

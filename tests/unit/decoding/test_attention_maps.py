@@ -11,7 +11,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer
 from mtx.model_directory import storage
@@ -80,15 +80,15 @@ def test_rows_and_columns_are_named_by_pieces(tokenizer: Tokenizer) -> None:
 
 
 @pytest.fixture
-def translator(tokenizer: Tokenizer) -> Translator:
+def translator(tokenizer: Tokenizer) -> TorchTranslator:
     model = model_of(tokenizer, output_bias=True, positions="learned", dropout=0.5)
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
-    return Translator(model.train(), tokenizer, 12, SearchOptions(3))
+    return TorchTranslator(model.train(), tokenizer, 12, SearchOptions(3))
 
 
-def test_without_a_target_it_is_the_models_own_translation(translator: Translator) -> None:
+def test_without_a_target_it_is_the_models_own_translation(translator: TorchTranslator) -> None:
     lines = ["ab cd", "ef"]
     found = translator.attention_maps(lines)
     best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
@@ -97,12 +97,12 @@ def test_without_a_target_it_is_the_models_own_translation(translator: Translato
     assert np.array_equal(found[1].cross, again[1].cross) and translator.model.training
 
 
-def test_a_target_replaces_the_models_translation(translator: Translator) -> None:
+def test_a_target_replaces_the_models_translation(translator: TorchTranslator) -> None:
     (found,) = translator.attention_maps(["ab\tcd"], ["ef\x0bgh"])
     assert "".join(found.src_tokens) == "▁ab▁cd</s>" and "".join(found.tgt_tokens) == "▁ef▁gh</s>"
 
 
-def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
+def test_a_sentence_that_is_too_long_is_refused(translator: TorchTranslator) -> None:
     with pytest.raises(DataError, match="line 2 has .* pieces, the model takes 12"):
         translator.attention_maps(["ab", "ab " * 40])
     with pytest.raises(DataError, match="target 1 has .* pieces, the model takes 62"):
@@ -118,7 +118,7 @@ def test_an_imported_model(tmp_path: Path) -> None:
     import_marian(tmp_path / "published", tmp_path / "ours")
     loaded = storage.load(tmp_path / "ours")
     assert len(loaded.tokenizer.file_names) == 3, "a model for each side"
-    translator = Translator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
+    translator = TorchTranslator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
     with recorded(loaded.model) as calls:
         (found,) = translator.attention_maps(["abc fed ab"])
     check(found, len(found.src_tokens), len(found.tgt_tokens))

@@ -13,7 +13,7 @@ import pytest
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import Sampling, penalty
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.interop.ctranslate2 import write_ctranslate2
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
@@ -53,7 +53,7 @@ def test_it_finds_what_our_search_finds(
     how: dict[str, Any] = {"beam_size": beam_size, "length_penalty": alpha, "threads": 1}
     src = sources(tokenizer)
     for max_length in (12, None):
-        ours = Translator.load(exports / f"model-{number}", **how, max_length=max_length)
+        ours = TorchTranslator.load(exports / f"model-{number}", **how, max_length=max_length)
         theirs = CTranslate2Translator.load(exports / f"export-{number}", **how, max_length=max_length)
         best = [[found[0] for found in t.decode(src, [[]] * len(src))] for t in (ours, theirs)]
         assert [candidate.ids for candidate in best[1]] == [candidate.ids for candidate in best[0]]
@@ -63,7 +63,7 @@ def test_it_finds_what_our_search_finds(
 
 @pytest.mark.parametrize("number", range(len(VARIANTS)))
 def test_its_attention_is_ours(tokenizer: Tokenizer, exports: Path, number: int) -> None:
-    ours = Translator.load(exports / f"model-{number}", threads=1)
+    ours = TorchTranslator.load(exports / f"model-{number}", threads=1)
     theirs = CTranslate2Translator.load(exports / f"export-{number}", threads=1)
     text = [ids for ids in sources(tokenizer) if max(ids) < tokenizer.num_pieces]
     src, tgt = [*text[:20], text[0]], [*text[20:40], [EOS_ID]]
@@ -101,7 +101,7 @@ def test_prefixes_are_begun_with_and_scored(tokenizer: Tokenizer, exports: Path,
     src = sources(tokenizer, 50)
     prefixes = [ids[:-1] for ids in random_ids([1, 2, 3, 5, 1] * 10, tokenizer.num_ids, 9)]
     how: dict[str, Any] = {"beam_size": beam_size, "max_length": 12, "threads": 1}
-    ours = Translator.load(exports / f"model-{number}", **how).decode(src, prefixes)
+    ours = TorchTranslator.load(exports / f"model-{number}", **how).decode(src, prefixes)
     theirs = CTranslate2Translator.load(exports / f"export-{number}", **how).decode(src, prefixes)
     assert all(found[0].ids[: len(prefix)] == prefix for prefix, found in zip(prefixes, theirs, strict=True))
     same = [(a[0], b[0]) for a, b in zip(ours, theirs, strict=True) if a[0].ids == b[0].ids]
@@ -145,7 +145,7 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
     lines = ["ab cde", "", "fgü a", "cab " * 60, "x\u2028y", "gab fad"]
     translator = CTranslate2Translator.load(exports / "export-0", threads=2, max_length=12)
     out = translator.translate(lines)
-    assert out == Translator.load(exports / "model-0", max_length=12).translate(lines)
+    assert out == TorchTranslator.load(exports / "model-0", max_length=12).translate(lines)
     assert [translator.translate([line])[0] for line in lines] == out
     found: list[list[str]] = [[] for _ in range(3)]
     threads = [threading.Thread(target=lambda i=i: found[i].extend(translator.translate(lines))) for i in range(3)]

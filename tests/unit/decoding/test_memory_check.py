@@ -10,7 +10,7 @@ import torch
 from mtx.config.limits import MAX_BEAM_SIZE
 from mtx.decoding.memory_check import ORDINARY, check_beam, check_memory, search_bytes
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import UsageError
 from tests.exports import small_tokenizer
 from tests.models import tiny_config, tiny_model
@@ -91,21 +91,23 @@ def test_what_the_first_steps_take() -> None:
 
 
 @pytest.fixture(scope="module")
-def translator() -> Translator:
+def translator() -> TorchTranslator:
     tokenizer = small_tokenizer()
-    return Translator(tiny_model(tokenizer.num_ids, dtype=torch.float32), tokenizer, 24, SearchOptions(2), threads=1)
+    return TorchTranslator(
+        tiny_model(tokenizer.num_ids, dtype=torch.float32), tokenizer, 24, SearchOptions(2), threads=1
+    )
 
 
 def needed(
-    translator: Translator, lengths: Sequence[int], threads: int = 1, batch_tokens: int = 4096, **to: Any
+    translator: TorchTranslator, lengths: Sequence[int], threads: int = 1, batch_tokens: int = 4096, **to: Any
 ) -> int:
-    changed = Translator(
+    changed = TorchTranslator(
         translator.model, translator.tokenizer, 24, SearchOptions(**to), threads=threads, batch_tokens=batch_tokens
     )
     return changed.bytes_needed([[1] * (n - 1) + [0] for n in lengths], [[] for _ in lengths])
 
 
-def test_what_the_torch_engine_needs_grows_with_its_options(translator: Translator) -> None:
+def test_what_the_torch_engine_needs_grows_with_its_options(translator: TorchTranslator) -> None:
     one = needed(translator, [20], beam_size=100)
     rows, size = 100, len(translator.model.output_weight)
     keys_values, mask = 2 * 2 * rows * 12 * 16 * 4, rows * 1200 * 4
@@ -120,10 +122,10 @@ def test_what_the_torch_engine_needs_grows_with_its_options(translator: Translat
     assert needed(translator, []) == 0
 
 
-def test_a_translator_that_is_checked_refuses(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_translator_that_is_checked_refuses(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtx.decoding.memory_check._NEVER_REFUSED", 1)
     monkeypatch.setattr("mtx.run.system_memory.available_bytes", lambda: 10**6)
-    sampler = Translator(translator.model, translator.tokenizer, 24, SearchOptions(1, sampling=Sampling(2000)))
+    sampler = TorchTranslator(translator.model, translator.tokenizer, 24, SearchOptions(1, sampling=Sampling(2000)))
     assert len(sampler.hypotheses(["ab"])[0]) == 2000
     sampler.is_checked = True
     with pytest.raises(UsageError, match="--n-best 2000 needs 2 MB of memory here, and 1 MB are free"):

@@ -113,7 +113,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 
 def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.torch_engine import TorchTranslator
 
     write_ctranslate2(lively_bundle(tokenizer, tmp_path / "model", **VARIANTS[2]), tmp_path / "export", "fp32")
     lines = ["ab cde", "", "fgu\u0308 a", " b ", "cab fad gab"]
@@ -122,6 +122,6 @@ def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_
         input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()
-    expected = Translator.load(tmp_path / "model", max_length=INFO["max_tokens"] + 50).translate(lines)
+    expected = TorchTranslator.load(tmp_path / "model", max_length=INFO["max_tokens"] + 50).translate(lines)
     assert result.stdout.decode().split("\n")[:-1] == expected
     assert len(set(expected)) >= 3

@@ -10,7 +10,7 @@ import pytest
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError, UsageError
 from mtx.files import durable
 from mtx.files.shell import install_command
@@ -47,14 +47,14 @@ def keep_elsewhere(model: Path) -> "subprocess.Popen[str]":
 
 def test_it_is_made_once_and_then_found_without_torch(model: Path) -> None:
     export = cached_export(model)
-    assert export == model / "ctranslate2-int8"
+    assert export == model / "ctranslate2-fp32"
     made = (export / "model.bin").stat().st_mtime_ns
     out, err = keep_elsewhere(model).communicate(timeout=60)
-    assert out == "ctranslate2-int8 False\n", err
+    assert out == "ctranslate2-fp32 False\n", err
     assert cached_export(export) == export == cached_export(model)
     assert (export / "model.bin").stat().st_mtime_ns == made
     assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
-    assert Translator.load(model).translate(LINES)  # the model directory is still one
+    assert TorchTranslator.load(model).translate(LINES)  # the model directory is still one
 
 
 def test_it_is_made_again_for_other_weights(model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_it_is_made_again_for_other_weights(model: Path, tokenizer: Tokenizer, t
     lively_bundle(tokenizer, tmp_path / "other", seed=5)
     before.rename(tmp_path / "other" / before.name)
     after = cached_export(tmp_path / "other", "fp32")
-    expected = Translator.load(tmp_path / "other").translate(LINES)
+    expected = TorchTranslator.load(tmp_path / "other").translate(LINES)
     assert CTranslate2Translator.load(after).translate(LINES) == expected != out
 
 
@@ -76,7 +76,7 @@ def test_an_unfinished_one_is_made_again(model: Path) -> None:
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
 def test_nothing_is_left_of_one_that_fails(error: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
-        assert (model / ".tmp-ctranslate2-int8.lock").is_file()
+        assert (model / ".tmp-ctranslate2-fp32.lock").is_file()
         raise error
 
     before = sorted(model.iterdir())
@@ -103,7 +103,7 @@ def test_two_processes_at_once_make_one(model: Path) -> None:
     results = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
     assert sorted(out.split()[1] for out, _ in results) == ["False", "True"], results
-    durable.verify(model / "ctranslate2-int8", ("model.bin",))
+    durable.verify(model / "ctranslate2-fp32", ("model.bin",))
     assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
 
 
@@ -119,7 +119,7 @@ def test_where_nothing_can_be_written_is_said(model: Path, monkeypatch: pytest.M
             pass
 
     monkeypatch.setattr(export_cache, "FileLock", Refusing)
-    with pytest.raises(MtxError, match="ctranslate2-int8: cannot be written: Permission denied") as error:
+    with pytest.raises(MtxError, match="ctranslate2-fp32: cannot be written: Permission denied") as error:
         cached_export(model)
     assert error.value.help is not None and "mtx export" in error.value.help
 
@@ -135,5 +135,5 @@ def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_model_of_a_run_is_meant(model: Path) -> None:
-    assert cached_export(model.parent) == model / "ctranslate2-int8"
+    assert cached_export(model.parent) == model / "ctranslate2-fp32"
     assert storage.load(model).info["src"] == "de"

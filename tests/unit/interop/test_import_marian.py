@@ -313,12 +313,12 @@ def test_an_imported_model_is_replaced_with_the_exports_that_it_keeps(copy: Path
     ours = tmp_path / "ours"
     import_marian(copy, ours)
     export = cached_export(ours)
-    (ours / ".tmp-ctranslate2-int8.lock").touch()  # of a process that was killed
+    (ours / ".tmp-ctranslate2-fp32.lock").touch()  # of a process that was killed
     import_marian(copy, ours)
     assert not export.exists()
     assert cached_export(ours) == export
     (export / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"ctranslate2-int8: holds notes\.txt, which mtx did not write"):
+    with pytest.raises(UsageError, match=r"ctranslate2-fp32: holds notes\.txt, which mtx did not write"):
         import_marian(copy, ours)
     assert (export / "notes.txt").read_text() == "mine"
 

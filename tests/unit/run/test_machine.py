@@ -12,7 +12,7 @@ import torch
 from mtx.commands import doctor
 from mtx.config import settings
 from mtx.data.workers import Workers
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model import device
 from mtx.model.device import num_threads
 from mtx.run import machine
@@ -59,7 +59,7 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
     assert device.machine(torch.device("cpu"))["cores"] == 3
     assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")
-    assert Translator.load(tmp_path / "model").num_workers == 3
+    assert TorchTranslator.load(tmp_path / "model").num_workers == 3
 
 
 def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ class _Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(report_writer, "time", clock)
-    monkeypatch.setattr(report_writer, "Translator", lambda *_: None)
+    monkeypatch.setattr(report_writer, "TorchTranslator", lambda *_: None)
     return clock
 
 

@@ -13,7 +13,7 @@ from mtx.config import settings
 from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
@@ -59,7 +59,7 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
     validate_part(run.model, run.data, MAX_TOKENS)
     longest = [9] * (MAX_TOKENS - 1) + [0]
-    translator = Translator(run.model, run.data.tokenizer, MAX_TOKENS)
+    translator = TorchTranslator(run.model, run.data.tokenizer, MAX_TOKENS)
     translator.decode([longest], [[]])
     lines = ["nine " * 6, "one"]
     for targets in (None, ["x" * (MAX_TOKENS + EXTRA_LENGTH - 2)] * 2):  # of the report, the longest that it accepts

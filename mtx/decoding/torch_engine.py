@@ -38,7 +38,7 @@ _BATCH_TOKENS = 4096  # by default; on CUDA `_CUDA_BATCH_TOKENS`, halved until i
 _CUDA_BATCH_TOKENS, _LEAST_BATCH_TOKENS = 32_768, 256
 
 
-class Translator(TextTranslator):
+class TorchTranslator(TextTranslator):
     """Translates lines of text with one model. Safe to call from several threads: one call decodes at a time.
 
     Args:
@@ -74,7 +74,7 @@ class Translator(TextTranslator):
         cls, model: str | Path, *, device: str = "auto", precision: Precision = "fp32", threads: int | None = None,
         beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
         sampling: Sampling | None = None, batch_tokens: int | None = None, split_sentences: bool | None = None,
-    ) -> "Translator":  # fmt: skip
+    ) -> "TorchTranslator":  # fmt: skip
         """Load a model directory (or the model of a run directory).
 
         Args:

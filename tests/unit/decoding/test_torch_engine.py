@@ -16,11 +16,11 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
-from mtx.decoding import translator as module
+from mtx.decoding import torch_engine as module
 from mtx.decoding.continuous_batching import Request
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis, best_combinations
-from mtx.decoding.translator import Translator
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
 
@@ -41,13 +41,13 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def translator(tokenizer: Tokenizer) -> Translator:
+def translator(tokenizer: Tokenizer) -> TorchTranslator:
     """A random model that ends its sentences soon."""
     model = tiny_model(tokenizer.num_ids, seed=4, dtype=torch.float32, output_bias=True, dropout=0.3)
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
-    return Translator(model, tokenizer, MAX_TOKENS, SearchOptions(2), batch_tokens=2000)
+    return TorchTranslator(model, tokenizer, MAX_TOKENS, SearchOptions(2), batch_tokens=2000)
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -60,7 +60,7 @@ def one_line(text: str) -> bool:
 
 
 @pytest.mark.seconds
-def test_as_many_lines_come_out_as_go_in(translator: Translator) -> None:
+def test_as_many_lines_come_out_as_go_in(translator: TorchTranslator) -> None:
     out = translator.translate(NASTY)
     assert len(out) == len(NASTY)
     assert [out[NASTY.index(line)] for line in ("", " ", "\r")] == ["", "", ""]
@@ -69,18 +69,20 @@ def test_as_many_lines_come_out_as_go_in(translator: Translator) -> None:
         assert translator.translate([line]) == [text]
 
 
-def test_no_lines_give_no_lines(translator: Translator) -> None:
+def test_no_lines_give_no_lines(translator: TorchTranslator) -> None:
     assert translator.translate([]) == []
     assert translator.translate(["", ""]) == ["", ""]
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tokenizer, beam_size: int) -> None:
+def test_batches_and_order_change_nothing(translator: TorchTranslator, tokenizer: Tokenizer, beam_size: int) -> None:
     lines = sentences(30, seed=5)
     shuffled = random.Random(2).sample(range(30), 30)
     large, small, alone = (
-        Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(beam_size), batch_tokens=n, threads=threads)
+        TorchTranslator(
+            translator.model, tokenizer, MAX_TOKENS, SearchOptions(beam_size), batch_tokens=n, threads=threads
+        )
         for n, threads in ((2000, 1), (1, 1), (100, 3))
     )
     expected = large.translate(lines)
@@ -90,9 +92,9 @@ def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tok
     assert [large.translate([line])[0] for line in lines] == expected
 
 
-def test_groups_stay_within_their_budget_of_tokens(translator: Translator) -> None:
+def test_groups_stay_within_their_budget_of_tokens(translator: TorchTranslator) -> None:
     requests = [Request(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
-    small = Translator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=64, threads=1)
+    small = TorchTranslator(translator.model, translator.tokenizer, MAX_TOKENS, batch_tokens=64, threads=1)
     groups = list(small._groups(requests))
     # 2 slots of 30, until sentences are half as long; 4 of 15; then short ones, which count as 8
     assert [[request.number for request in group.waiting] for group in groups] == [
@@ -103,7 +105,7 @@ def test_groups_stay_within_their_budget_of_tokens(translator: Translator) -> No
     assert [group.num_slots for group in groups] == [2, 4, 3]
 
 
-def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator, tokenizer: Tokenizer) -> None:
+def test_hypotheses_are_at_most_beam_size_and_best_first(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
     for line in translator.hypotheses(["abc de", "", "fgh a b c"]):
         assert 1 <= len(line) <= 2
         assert all(a.score >= b.score for a, b in zip(line, line[1:], strict=False))
@@ -112,11 +114,11 @@ def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator,
             assert hypothesis.text == tokenizer.decode([ids])[0]
 
 
-def test_an_empty_line_has_one_empty_hypothesis(translator: Translator) -> None:
+def test_an_empty_line_has_one_empty_hypothesis(translator: TorchTranslator) -> None:
     assert translator.hypotheses(["  "]) == [[Hypothesis("", 0.0, [])]]
 
 
-def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: Tokenizer) -> None:
+def test_a_long_line_is_translated_in_parts(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
     line = " ".join(sentences(12, seed=9))
     ids = tokenizer.encode([line])[0]
     assert len(ids) > 2 * MAX_TOKENS
@@ -130,7 +132,7 @@ def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: T
     assert got.pieces == [piece for h in best for piece in h.pieces]
 
 
-def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
+def test_the_longest_line_that_is_one_part(translator: TorchTranslator) -> None:
     pieces = translator.tokenizer.encode(["ab " * 60])[0]
     for count, parts in ((MAX_TOKENS - 1, 1), (MAX_TOKENS, 2)):
         text = translator.tokenizer.decode([pieces[:count]])[0]
@@ -138,7 +140,7 @@ def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
         assert len(translator.split([text])[0]) == parts
 
 
-def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translator: Translator) -> None:
+def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translator: TorchTranslator) -> None:
     lines = [" ".join(line.split()).capitalize() for line in sentences(30, seed=3) if len(line) > 12]
     usual, capitals = translator.hypotheses(lines), translator.hypotheses([line.upper() for line in lines])
     assert any(h.text != h.text.upper() for found in usual for h in found)
@@ -150,12 +152,14 @@ def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translato
     assert with_prefix.startswith("abc")
 
 
-def test_each_sentence_of_a_line_has_its_case(translator: Translator, tokenizer: Tokenizer) -> None:
-    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda line: line.split("."))
+def test_each_sentence_of_a_line_has_its_case(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+    split = TorchTranslator(
+        translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda line: line.split(".")
+    )
     assert [part.case for part in split.split(["ABC DFG. abc dfg"])[0]] == ["upper", None]
 
 
-def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) -> None:
+def test_a_prefix_is_what_the_translation_begins_with(translator: TorchTranslator) -> None:
     lines = ["abc de", "fgh a b c", "ab " * 60, "ha"]
     prefixes = ["cafe dead", "", "bad", "gh " * 20]
     got = translator.translate(lines, prefixes)
@@ -165,8 +169,10 @@ def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) ->
     assert len(got[0]) > len(prefixes[0])
 
 
-def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, tokenizer: Tokenizer) -> None:
-    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|"))
+def test_sentences_of_a_line_are_translated_one_by_one(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+    split = TorchTranslator(
+        translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|")
+    )
     assert split.translate(["abc|de|fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
     ]  # fmt: skip
@@ -189,14 +195,16 @@ def test_the_best_combinations_are_those_of_all(size: int) -> None:
 
 
 def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
-    translator: Translator, tokenizer: Tokenizer
+    translator: TorchTranslator, tokenizer: Tokenizer
 ) -> None:
-    split = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|"))
+    split = TorchTranslator(
+        translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), splitter=lambda text: text.split("|")
+    )
     (parts,), alone = split.hypotheses(["abc|de"]), translator.hypotheses(["abc", "de"])
     sums = sorted((a.score + b.score for a, b in itertools.product(*alone)), reverse=True)
     assert [h.score for h in parts] == pytest.approx(sums[:2]) and parts[0].text != parts[1].text
     split.options = translator_options = SearchOptions(1, sampling=Sampling(num_samples=3))
-    sampler = Translator(translator.model, tokenizer, MAX_TOKENS, translator_options)
+    sampler = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator_options)
     drawn = zip(*sampler.hypotheses(["abc", "de"]), strict=True)
     assert [h.text for h in split.hypotheses(["abc|de"])[0]] == [joined_sentences([h.text for h in s]) for s in drawn]
 
@@ -213,18 +221,18 @@ def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
     ],
 )
 def test_lines_are_split_where_the_model_knows_single_sentences(
-    translator: Translator, tokenizer: Tokenizer, share: float | None, asked: bool | None, is_split: bool
+    translator: TorchTranslator, tokenizer: Tokenizer, share: float | None, asked: bool | None, is_split: bool
 ) -> None:
-    automatic = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
+    automatic = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
     automatic.choose_splitter(asked, {} if share is None else {"multi_sentence_share": share})
     assert [len(parts) for parts in automatic.split(["ab cd. Dr. Ab", "ab", ""])] == [2 if is_split else 1, 1, 0]
 
 
 def test_what_the_model_decides_is_told_once(
-    translator: Translator, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+    translator: TorchTranslator, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mtx")
-    automatic = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
+    automatic = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2), src="en")
     automatic.choose_splitter(None, {})
     one = ["ab cd.", "Dr. Ab", "", "1. ab"]
     assert automatic.translate(one) == translator.translate(one) and not caplog.messages
@@ -238,7 +246,7 @@ def test_what_the_model_decides_is_told_once(
     assert automatic.hypotheses(["Ab. Cd."], prefix) != translator.hypotheses(["Ab. Cd."], prefix)
 
 
-def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
+def test_a_single_line_is_no_list_of_lines(translator: TorchTranslator) -> None:
     wrong = r"expected a list of lines, got a single str; for one line: {}\(\['I work.'\]\)\[0\]"
     for name in ("translate", "hypotheses", "attention_maps"):
         with pytest.raises(TypeError, match=wrong.format(name)):
@@ -276,7 +284,7 @@ def test_arguments_out_of_their_range_are_refused(
     arguments: dict[str, Any], error: type[Exception], message: str, trained: Path
 ) -> None:
     with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        Translator.load(trained, **arguments)
+        TorchTranslator.load(trained, **arguments)
 
 
 @pytest.mark.parametrize("wrong, expected", [
@@ -290,9 +298,9 @@ def test_samples_of_no_distribution_are_refused(wrong: dict[str, Any], expected:
         Sampling(**wrong)
 
 
-def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: Tokenizer) -> None:
+def test_samples_are_repeatable_and_differ(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
     options = SearchOptions(4, sampling=Sampling(num_samples=5, seed=3))
-    sampler = Translator(translator.model, tokenizer, MAX_TOKENS, options)
+    sampler = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, options)
     lines = sentences(6, seed=1)
     first = sampler.hypotheses(lines)
     assert [[h.text for h in found] for found in first] == [
@@ -303,13 +311,13 @@ def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: To
     assert len({h.text for h in first[0]}) > 1
 
 
-def test_no_translation_is_longer_than_the_longest(translator: Translator, tokenizer: Tokenizer) -> None:
-    short = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2, max_length=3))
+def test_no_translation_is_longer_than_the_longest(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+    short = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2, max_length=3))
     assert max(len(h.pieces) for found in short.hypotheses(sentences(9, seed=2)) for h in found) == 3
 
 
 def test_scores_are_the_same_with_logits_of_few_positions_at_once(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src = [part.ids for line in sentences(9, seed=2) if line.strip() for part in translator.split([line])[0]]
     expected = translator.forced(src, src[::-1])
@@ -328,12 +336,12 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
 
 
 def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
-    translator: Translator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    translator: TorchTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on CUDA. The scores are the same, and what the user asks for stands."""
     lines = sentences(80, seed=3)
     expected = [hypotheses[0].score for hypotheses in translator.hypotheses(lines)]
-    searched = Translator(translator.model, tokenizer, MAX_TOKENS, translator.options)
+    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator.options)
     searched._fits_batch = True
     monkeypatch.setitem(module._MAX_SLOTS, "cpu", 1024)
     sizes = []
@@ -344,14 +352,14 @@ def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
         sizes.append(searched.batch_tokens)
     assert sizes[0] == 32_768 and sizes[-1] == 256 and sizes == sorted(set(sizes), reverse=True)
     assert all(size & (size - 1) == 0 for size in sizes), "a power of two: most changes of free memory change nothing"
-    assert Translator(translator.model, tokenizer, MAX_TOKENS).batch_tokens == 4096
-    on_request = Translator(translator.model, tokenizer, MAX_TOKENS, batch_tokens=100)
+    assert TorchTranslator(translator.model, tokenizer, MAX_TOKENS).batch_tokens == 4096
+    on_request = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, batch_tokens=100)
     assert not on_request._fits_batch and on_request.batch_tokens == 100
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, alpha: float) -> None:
-    searched = Translator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
+def test_scores_are_forced_scores(translator: TorchTranslator, tokenizer: Tokenizer, alpha: float) -> None:
+    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
     sources = [searched.split([line])[0][0].ids for line in sentences(12, seed=8) if line.strip()]
     found = searched.decode(sources, [[] for _ in sources])
     pairs = [(source, c) for source, candidates in zip(sources, found, strict=True) for c in candidates]
@@ -367,7 +375,7 @@ def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, 
 
 def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) -> None:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
-    translator = Translator(model, tokenizer, MAX_TOKENS)
+    translator = TorchTranslator(model, tokenizer, MAX_TOKENS)
     ids = tokenizer.encode(["ab " * 2000])[0]
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert [len(tokenizer.encode([text])[0]) for text in (longest, longer)] == [1024, 1025], "</s> included"
@@ -380,7 +388,7 @@ def test_a_prefix_beyond_the_learned_positions_is_refused(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
-    translator = Translator(model, tokenizer, MAX_TOKENS, SearchOptions(beam_size=1))
+    translator = TorchTranslator(model, tokenizer, MAX_TOKENS, SearchOptions(beam_size=1))
     ids = tokenizer.encode(["ab " * 2000])[0]
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
@@ -392,7 +400,7 @@ def test_a_prefix_beyond_the_learned_positions_is_refused(
 
 
 @pytest.mark.seconds
-def test_several_threads_get_what_one_gets(translator: Translator) -> None:
+def test_several_threads_get_what_one_gets(translator: TorchTranslator) -> None:
     lines = [sentences(8, seed) for seed in range(4)]
     expected = [translator.translate(part) for part in lines]
     results: list[list[str] | None] = [None] * 4
@@ -408,7 +416,7 @@ def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     assert results == expected
 
 
-def test_the_model_is_left_in_the_mode_in_which_it_was(translator: Translator) -> None:
+def test_the_model_is_left_in_the_mode_in_which_it_was(translator: TorchTranslator) -> None:
     expected = translator.translate(["abc"])
     translator.model.train()
     assert translator.translate(["abc"]) == expected
@@ -418,4 +426,4 @@ def test_the_model_is_left_in_the_mode_in_which_it_was(translator: Translator) -
 
 def test_a_path_that_is_no_directory_is_refused() -> None:
     with pytest.raises(UsageError, match="/no/such/model"):
-        Translator.load("/no/such/model")
+        TorchTranslator.load("/no/such/model")
