@@ -43,6 +43,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "export": [
             "mtx export runs/mine --to ctranslate2 --precision int8",
             "mtx export runs/mine --to huggingface -o exported",
+            "mtx export runs/mine --to argos -o en_de.argosmodel",
         ],
         "import": ["mtx import opus-mt-en-de -o models/en-de"],
     },

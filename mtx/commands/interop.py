@@ -15,21 +15,26 @@ logger = logging.getLogger("mtx")
 
 def export(
     model: Model,
-    to: Annotated[str, typer.Option(help="ctranslate2 or huggingface.")],
+    to: Annotated[str, typer.Option(help="ctranslate2, huggingface or argos.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where to write; beside MODEL by default.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="DIR", help="Where to write; beside MODEL by default. For argos a file."
+        ),
     ] = None,
-    precision: Annotated[str, typer.Option(help="fp32, fp16 or int8; the last two for ctranslate2.")] = "fp32",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32 (default); for ctranslate2 and argos (int8 by default) also fp16 and int8.")
+    ] = None,
     text: Annotated[
         Path | None, typer.Option(help="Lines to compare translations on; the run's validation text by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model for CTranslate2 or transformers, and verify that it translates as mtx does."""
+    """Write a model for CTranslate2, transformers or Argos Translate, and verify that it translates as mtx does."""
     check_address_space()
     from mtx.interop import export as exchange
 
-    path, precision = Path(model), exchange.precision_of(precision)
+    path, precision = Path(model), exchange.precision_of(precision or ("int8" if to == "argos" else "fp32"))
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
     if can_print(directory):

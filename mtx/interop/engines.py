@@ -32,7 +32,7 @@ PRECISIONS = {
     "auto": ("fp32", "bf16", "fp16", "int8"), "torch": ("fp32", "bf16"), "ctranslate2": ("fp32", "fp16", "int8"),
 }  # fmt: skip
 # one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SystemRoot', '')}/System32/nvcuda.dll")
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMROOT', '')}/System32/nvcuda.dll")
 
 
 def find_export(

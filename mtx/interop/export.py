@@ -11,9 +11,11 @@ from typing import Any
 
 from mtx.data.preprocess import load_valid
 from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import UsageError
 from mtx.files import durable, text_files
 from mtx.files.durable import MANIFEST
+from mtx.interop.argos import ENDING, check_argos, translate_as_argos, write_argos
 from mtx.interop.ctranslate2 import write_ctranslate2
 from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.interop.export_cache import weights_hash
@@ -21,8 +23,9 @@ from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
 from mtx.interop.marian_card import model_card
-from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
+from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export, compare_translations
 from mtx.model_directory import storage
+from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import is_prepared, is_run, model_directory
 from mtx.run.layout import CARD, EXPORT_CONFIG, SCORES, RunLayout
 
@@ -57,7 +60,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
 
     Args:
         model: run directory or model directory.
-        to: `ctranslate2` or `huggingface`.
+        to: `ctranslate2`, `huggingface`, or `argos`, which is a file.
         directory: an earlier export in it is replaced.
         text: lines to compare translations of; None means the run's validation text.
 
@@ -66,7 +69,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
         MtxError: if the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
     _check_request(to, precision, directory)
-    if to == "ctranslate2":
+    if to != "huggingface":
         library()
     root, run = _model_and_run(model)
     lines = _comparison_text(run, text)
@@ -75,6 +78,8 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
     loaded = storage.load(root)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
     directory.parent.mkdir(parents=True, exist_ok=True)
+    if to == "argos":
+        return _export_argos(root, loaded, directory, precision, lines, scores)
     with tempfile.TemporaryDirectory(dir=directory.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
         new = Path(temporary) / directory.name
         try:
@@ -102,6 +107,24 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
     return ExportResult(str(directory), to, precision, comparison)
 
 
+def _export_argos(
+    root: Path, loaded: LoadedModel, file: Path, precision: str, lines: Text | None, scores: Any
+) -> ExportResult:
+    """The package is checked before it gets its name, by BLEU alone, because Argos Translate searches differently."""
+    check_argos(loaded, file)
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
+        new = Path(temporary) / file.name
+        write_argos(loaded, new, precision, scores)
+        comparison = None
+        if lines is not None:
+            ours = TorchTranslator.load(root, device="cpu", split_sentences=False)
+            pairs = ours.translate(lines.sources), translate_as_argos(new, lines.sources)
+            comparison = compare_translations(*pairs, lines.references, ours.tgt)
+            check_tolerances(comparison, "int8")
+        new.replace(file)
+    return ExportResult(str(file), "argos", precision, comparison)
+
+
 def measure_cost(root: Path, kept: Path) -> None:
     """Compare the CTranslate2 export that a model directory keeps with the model, if there is text for it."""
     text = _comparison_text(_model_and_run(root)[1], None)
@@ -123,15 +146,19 @@ def precision_of(name: str) -> str:
 def default_directory(model: Path, to: str, precision: str) -> Path:
     """The directory beside the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
     beside = (_model_and_run(model)[1] or model).resolve()
+    if to == "argos":
+        return beside.with_name(f"{beside.name}{ENDING}")
     return beside.with_name("-".join([beside.name, to, *([precision] if to == "ctranslate2" else [])]))
 
 
 def _check_request(to: str, precision: str, directory: Path) -> None:
-    if to not in ("ctranslate2", "huggingface"):
-        raise UsageError(f"--to {to}: expected ctranslate2 or huggingface")
-    precisions = list(TOLERANCES) if to == "ctranslate2" else ["fp32"]
+    if to not in ("ctranslate2", "huggingface", "argos"):
+        raise UsageError(f"--to {to}: expected ctranslate2, huggingface or argos")
+    precisions = ["fp32"] if to == "huggingface" else list(TOLERANCES)
     if precision not in precisions:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
+    if to == "argos":
+        return
     check_replaceable(directory)
     is_export = any((directory / name).is_file() for name in (EXPORT_CONFIG, SOURCE_MODEL))
     if directory.exists() and any(directory.iterdir()) and not is_export:
