@@ -65,7 +65,8 @@ def back_translate(
     from tqdm import tqdm
 
     from mtx.decoding.back_translation import BLOCK_LINES, KEPT, BackTranslation, write_pairs
-    from mtx.files import disk, durable
+    from mtx.files import durable
+    from mtx.files.resumable import ResumableRows
     from mtx.files.text_files import read_lines
     from mtx.run.contents import model_directory
 
@@ -84,17 +85,14 @@ def back_translate(
         "engine": [engine, precision, device, translator.num_devices],
         "models": [durable.sha256(model_directory(Path(m)) / durable.MANIFEST) for m in (model, forward) if m],
     }  # fmt: skip
-    work = BackTranslation(
-        mono, output.with_name(f"{output.name}.part"), about, BLOCK_LINES * translator.num_devices,
-        partial(_translations, translator), scorer and partial(_scores, scorer),
-    )  # fmt: skip
+    kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
+    work = BackTranslation(mono, kept, partial(_translations, translator), scorer and partial(_scores, scorer))
     num_lines = sum(1 for _ in read_lines(mono))
     with tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
         work.run(bar.update)
     with open_output(output) as sink:
         counts = write_pairs(work, sink, drop_worst=scorer is not None)
-    if num_lines:
-        disk.unlink(work.part)
+    kept.remove()
     num_kept = counts.pop(KEPT, 0)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
     logger.info(

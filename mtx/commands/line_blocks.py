@@ -14,7 +14,7 @@ from mtx.errors import DataError
 from mtx.files import streams, text_files
 from mtx.files.sizes import counted
 
-_BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
+BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
 
 
@@ -36,10 +36,10 @@ def blocks(
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
-    size = num_devices * _BLOCK_LINES
+    size = num_devices * BLOCK_LINES
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
-        for block in _in_blocks(lines, size) if is_whole else _as_they_come(lines, size):
+        for block in in_blocks(lines, size) if is_whole else _as_they_come(lines, size):
             yield block
             bar.update(len(block))
 
@@ -88,7 +88,17 @@ def _typed(prompt: str) -> Iterator[str]:
             return
 
 
-def _in_blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+def require_as_many(path: Path, num_lines: int) -> None:
+    """Raise a DataError if a file has not as many lines as the text that it goes with."""
+    number = sum(1 for _ in text_files.read_lines(path))
+    if number < num_lines:
+        raise DataError(f"{path} has {counted(number, 'line')}, the text has more")
+    if number > num_lines:
+        raise DataError(f"{path} has more lines than the text, which has {num_lines}")
+
+
+def in_blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+    """The lines in blocks of `size`; the last one may be smaller."""
     while block := list(itertools.islice(lines, size)):
         yield block
 

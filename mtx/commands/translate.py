@@ -1,8 +1,11 @@
 """`mtx translate` and `mtx logprob`: lines in, lines out."""
 
+import functools
+import itertools
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -20,6 +23,7 @@ from mtx.commands.options import (
     GlossaryFile,
     Model,
     Output,
+    checked_output,
     open_input,
     open_output,
     refuse_own_output,
@@ -114,6 +118,10 @@ def translate(
     device: Device = "auto",
     devices: Devices = None,
     batch_tokens: BatchTokens = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="K/N", help="Translate the K-th of N equal parts of FILE, for arrays of jobs.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, where a killed command would go on.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -134,29 +142,120 @@ def translate(
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
-    invalid, invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
+    work = _Work(load, n_best, as_json, prefix)
+    if file is not None and file.is_file() and FILE_ENDING.search(file.name):
+        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
+    is_kept = file is not None and file.is_file() and output is not None and (not output.exists() or output.is_file())
+    if file is not None and output is not None and is_kept:
+        about = {"n_best": n_best, "json": as_json, "engine": [engine, precision, device, devices, split_sentences]}
+        _translate_file(work, file, checked_output(output), shard, fresh, about, [prefix, glossary], model)
+        return
+    if shard is not None or fresh:
+        raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix, glossary)
-        translator = load()
-        _check_n_best(n_best, translator)
-        if file is not None and FILE_ENDING.search(file.name):
-            logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
-        number, num_empty, terms = 1, 0, TermCount(translator)
+        translator, number = work.translator, 1
         lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape", translator.num_devices)
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
-            prefixes = None if prefixes is None else invalid_prefixes.replace(prefixes)
-            results = translator.hypotheses(invalid.replace(block), prefixes, number, f"{prefix}: line")
-            terms.add(block, [hypotheses[0].text for hypotheses in results])
-            for line, hypotheses in zip(block, results, strict=True):
-                sink.write(_written(line, hypotheses, n_best, as_json).encode("utf-8") + b"\n")
-                num_empty += bool(line.strip()) and not hypotheses[0].text
+            for row in work.rows(block, prefixes, number):
+                sink.write(row.encode("utf-8") + b"\n")
             sink.flush()
             number += len(block)
-    empty = f"the translation of {num_empty:,} of {number - 1:,} lines is empty" if num_empty else None
-    for message in (invalid.message(), invalid_prefixes.message(), empty):
-        if message:
-            logger.warning(message)
-    terms.tell()
+    work.tell()
+
+
+class _Work:
+    """Translates blocks of lines, and tells at the end what was wrong with them.
+
+    Args:
+        load: loads the translator, when it is first used.
+    """
+
+    def __init__(self, load: "Callable[[], TextTranslator]", n_best: int, as_json: bool, prefix: Path | None):
+        self._load, self._n_best, self._as_json, self._prefix = load, n_best, as_json, prefix
+        self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
+        self._num_lines = self._num_empty = 0
+
+    @functools.cached_property
+    def translator(self) -> "TextTranslator":
+        translator = self._load()
+        _check_n_best(self._n_best, translator)
+        return translator
+
+    @functools.cached_property
+    def _terms(self) -> TermCount:
+        return TermCount(self.translator)
+
+    def rows(self, block: list[str], prefixes: list[str] | None, first: int) -> list[str]:
+        """The output for some lines, of which the first one has the number `first`."""
+        prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
+        lines = self._invalid.replace(block)
+        results = self.translator.hypotheses(lines, prefixes, first, f"{self._prefix}: line")
+        self._terms.add(block, [hypotheses[0].text for hypotheses in results])
+        self._num_lines += len(block)
+        pairs = list(zip(block, results, strict=True))
+        self._num_empty += sum(bool(line.strip()) and not hypotheses[0].text for line, hypotheses in pairs)
+        return [_written(line, hypotheses, self._n_best, self._as_json) for line, hypotheses in pairs]
+
+    def tell(self) -> None:
+        """Log what was noticed."""
+        is_empty = f"the translation of {self._num_empty:,} of {self._num_lines:,} lines is empty"
+        for message in (self._invalid.message(), self._invalid_prefixes.message(), is_empty * bool(self._num_empty)):
+            if message:
+                logger.warning(message)
+        self._terms.tell()
+
+
+def _translate_file(
+    work: _Work, file: Path, output: Path, shard: str | None, fresh: bool, about: dict[str, Any],
+    others: Sequence[Path | None], model: str,
+) -> None:  # fmt: skip
+    """Translate a file into another one; a killed command goes on where it was."""
+    from tqdm import tqdm
+
+    from mtx.commands import line_blocks
+    from mtx.files import durable
+    from mtx.files.resumable import ResumableRows
+    from mtx.files.text_files import read_lines
+    from mtx.run.contents import model_directory
+
+    prefix, _ = others
+    refuse_own_output(None, output, file, *others)
+    start, end = _part(shard, num_lines := sum(1 for _ in read_lines(file)))
+    if prefix is not None:
+        line_blocks.require_as_many(prefix, num_lines)
+    translator = work.translator
+    size = line_blocks.BLOCK_LINES * translator.num_devices
+    about |= {
+        "format": durable.FORMAT, "shard": [start, end], "search": repr(translator.options),
+        "texts": [durable.sha256(text) for text in (file, *others) if text],
+        "model": durable.sha256(model_directory(Path(model)) / durable.MANIFEST),
+    }  # fmt: skip
+    kept = ResumableRows.beside(output, about, size)
+    if fresh:
+        kept.remove()
+    done = start + kept.resume()
+    texts = (read_lines(text, "surrogateescape") for text in (file, prefix) if text)
+    blocks = zip(*(line_blocks.in_blocks(itertools.islice(lines, done, end), size) for lines in texts), strict=True)
+    with tqdm(desc="translating", total=end - start, initial=done - start, unit=" lines", disable=None) as bar:
+        for block, *prefixes in blocks:
+            kept.append(work.rows(block, prefixes[0] if prefixes else None, done + 1))
+            done += len(block)
+            bar.update(len(block))
+    with open_output(output) as sink:
+        sink.writelines(kept.rows())
+    kept.remove()
+    work.tell()
+
+
+def _part(shard: str | None, num_lines: int) -> tuple[int, int]:
+    """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
+    number, total = (
+        (int(n) for n in (shard or "1/1").split("/")) if re.fullmatch(r"\d+/\d+", shard or "1/1") else (0, 0)
+    )
+    if not 1 <= number <= total:
+        raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
+    return num_lines * (number - 1) // total, num_lines * number // total
 
 
 def _kind_of_document(file: Path) -> str | None:

@@ -6,22 +6,17 @@ The blocks are the same in every call, so that a translation does not depend on 
 
 import itertools
 import json
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from mtx.data.cleaning import Limits, clean_pair
 from mtx.decoding.suspicious import suspicion
-from mtx.errors import DamagedFileError, UsageError
-from mtx.files import disk
-from mtx.files.shell import shell_command
-from mtx.files.sizes import counted
+from mtx.errors import DamagedFileError
+from mtx.files.resumable import ResumableRows
 from mtx.files.text_files import read_lines
-
-logger = logging.getLogger(__name__)
 
 BLOCK_LINES = 1024  # for each device; what a killed process loses at most
 LIMITS = Limits(256, 4.0)  # those of training text
@@ -38,17 +33,13 @@ class BackTranslation:
 
     Attributes:
         mono: the text, one sentence a line.
-        part: keeps what is translated; its first line is `about`.
-        about: what the translations depend on: the model, the search, the text.
-        block_lines: the number of lines that are translated together.
+        kept: what is translated, in blocks of lines that are translated together.
         translate: gives the translations of some lines; takes the number of the first one too.
         score: gives the log-probability per token of some lines, given their translations; None without such a model.
     """
 
     mono: Path
-    part: Path
-    about: dict[str, Any]
-    block_lines: int
+    kept: ResumableRows
     translate: Callable[[list[str], int], list[str]]
     score: Callable[[list[str], list[str]], list[float | None]] | None = None
 
@@ -56,49 +47,19 @@ class BackTranslation:
         """Translate the lines that are not translated yet; `progress` is called with the number of each block's.
 
         Raises:
-            UsageError: if `part` belongs to other translations.
-            DamagedFileError: if it is damaged.
+            UsageError: if `kept` belongs to other translations.
         """
-        num_done = self._resume()
+        num_done = self.kept.resume()
         progress(num_done)
         lines = itertools.islice(read_lines(self.mono), num_done, None)
         number = num_done + 1
-        while block := list(itertools.islice(lines, self.block_lines)):
+        while block := list(itertools.islice(lines, self.kept.block_rows)):
             translations = self.translate(block, number)
             scores = self.score(translations, block) if self.score else [None] * len(block)
-            rows = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in zip(translations, scores, strict=True))
-            beginning = "" if self.part.exists() else self._beginning
-            with disk.append(self.part) as file:
-                file.write((beginning + rows).encode())
+            rows = zip(translations, scores, strict=True)
+            self.kept.append([json.dumps(row, ensure_ascii=False) for row in rows])
             number += len(block)
             progress(len(block))
-
-    @property
-    def _beginning(self) -> str:
-        return json.dumps(self.about, sort_keys=True) + "\n"
-
-    def _resume(self) -> int:
-        """The number of lines that are translated; what was written of a further block is cut off."""
-        if not self.part.exists():
-            return 0
-        with self.part.open("rb+") as file:
-            first, beginning = file.readline(), self._beginning.encode()
-            if not first.endswith(b"\n") and beginning.startswith(first):  # killed while it began
-                disk.unlink(self.part)
-                return 0
-            if first != beginning:
-                help = f"{shell_command('rm', self.part)} begins anew"
-                raise UsageError(f"{self.part}: was begun with another model, text or search", help)
-            num_done = num_rows = 0
-            end = position = file.tell()
-            for row in file:
-                num_rows, position = num_rows + 1, position + len(row)
-                if num_rows == num_done + self.block_lines and row.endswith(b"\n"):
-                    num_done, end = num_rows, position
-            file.truncate(end)
-        if num_done:
-            logger.info("%s: %s are translated; going on", self.part, counted(num_done, "line"))
-        return num_done
 
     def pairs(self, drop_worst: bool) -> Iterator[tuple[str, str] | str]:
         """For each line its pair for training, or the reason to leave it out."""
@@ -120,16 +81,12 @@ class BackTranslation:
         return scores[number - 1] if number else None
 
     def _rows(self) -> Iterator[Row]:
-        if not self.part.exists():  # the text has no lines
-            return
-        with self.part.open("rb") as file:
-            next(file)
-            for number, row in enumerate(file, 1):
-                try:
-                    translation, score = json.loads(row)
-                except ValueError:
-                    raise DamagedFileError(f"{self.part}: its row {number} is damaged") from None
-                yield translation, score
+        for number, row in enumerate(self.kept.rows(), 1):
+            try:
+                translation, score = json.loads(row)
+            except ValueError:
+                raise DamagedFileError(f"{self.kept.path}: its row {number} is damaged") from None
+            yield translation, score
 
 
 def write_pairs(work: BackTranslation, sink: IO[bytes], drop_worst: bool) -> Counter[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from mtx.decoding.back_translation import KEPT, BackTranslation, write_pairs
 from mtx.errors import DamagedFileError, UsageError
+from mtx.files.resumable import ResumableRows
 
 
 class _Stopped(Exception):
@@ -23,7 +24,7 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
             raise _Stopped
         return [f"{line.swapcase()} {number}" for number, line in enumerate(block, first)]
 
-    return BackTranslation(directory / "mono", directory / "part", {"model": about}, 3, translate)
+    return BackTranslation(directory / "mono", ResumableRows(directory / "part", {"model": about}, 3), translate)
 
 
 def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
     (tmp_path / "part").unlink()
     nothing = work(tmp_path, [])
     nothing.run(lambda number: None)
-    assert write_pairs(nothing, sink, drop_worst=True) == Counter() and not nothing.part.exists()
+    assert write_pairs(nothing, sink, drop_worst=True) == Counter() and not nothing.kept.path.exists()
 
 
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:
@@ -72,7 +73,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     lines = ["ein Hund läuft", "no no no", "Haus", "", "das ist gut", "c\td"]
     translations = ["a dog runs", "ja ja ja ja", "x" * 60, "", "das ist gut", "a b"]
     (tmp_path / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    made = BackTranslation(tmp_path / "mono", tmp_path / "part", {}, 9, lambda *_: translations)
+    made = BackTranslation(tmp_path / "mono", ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations)
     made.run(lambda number: None)
     sink = io.BytesIO()
     counts = write_pairs(made, sink, drop_worst=True)
@@ -84,7 +85,7 @@ def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(40)]
     (tmp_path / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     made = BackTranslation(
-        tmp_path / "mono", tmp_path / "part", {}, 50, lambda block, _: [f"x {line}" for line in block],
+        tmp_path / "mono", ResumableRows(tmp_path / "part", {}, 50), lambda block, _: [f"x {line}" for line in block],
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
     made.run(lambda number: None)

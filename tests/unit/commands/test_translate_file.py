@@ -1,0 +1,117 @@
+"""A file that is translated into another one: what is written goes on after a kill, and parts make up the whole."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from mtx.commands import line_blocks, translate
+from mtx.config.schema import TokenizerConfig
+from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.errors import DataError, UsageError
+
+LINES = [f"{n % 7} a {n}" for n in range(23)]
+
+
+class Copying(TextTranslator):
+    """Writes the prefix and the source; a call is made with the number of lines of each block."""
+
+    def __init__(self, called: Callable[[int], object]):
+        tokenizer = train_tokenizer(LINES * 20, TokenizerConfig(vocab_size=300), 1, [])
+        super().__init__(tokenizer, 40, SearchOptions(), num_tgt_positions=None)
+        self.called = called
+
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        self.called(len(sources))
+        return [[Candidate([*prefix, *ids], 0.0)] for ids, prefix in zip(sources, prefixes, strict=True)]
+
+    def cross_attention(self, sources: object, targets: object) -> list[Attention]:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(line_blocks, "BLOCK_LINES", 5)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "manifest.json").write_text("{}")
+    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
+    return tmp_path
+
+
+def run(
+    place: Path, name: str = "out.txt", called: Callable[[int], object] = bool, shard: str | None = None,
+    fresh: bool = False, prefix: Path | None = None, search: str = "",
+) -> list[str]:  # fmt: skip
+    work = translate._Work(lambda: Copying(called), 1, False, prefix)
+    translate._translate_file(
+        work, place / "in.txt", place / name, shard, fresh, {"engine": search}, [prefix, None], str(place / "model")
+    )
+    assert not (place / f"{name}.part").exists()
+    return (place / name).read_text().splitlines()
+
+
+def killed(place: Path, blocks: int) -> None:
+    sizes = list[int]()
+
+    def end(size: int) -> None:
+        sizes.append(size)
+        if len(sizes) > blocks:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(place, called=end)
+    assert not (place / "out.txt").exists()
+
+
+def test_a_killed_one_goes_on_where_it_was(place: Path) -> None:
+    killed(place, 2)
+    killed(place, 1)
+    with (place / "out.txt.part").open("a") as file:
+        file.write("half a li")
+    sizes = list[int]()
+    assert run(place, called=sizes.append) == LINES
+    assert sizes == [5, 3]
+
+
+def test_what_was_begun_otherwise_is_refused_unless_it_begins_anew(place: Path) -> None:
+    killed(place, 2)
+    with pytest.raises(UsageError, match=r"out\.txt\.part: was begun with another model, text or search"):
+        run(place, search="other")
+    (place / "in.txt").write_text("a\n")
+    with pytest.raises(UsageError, match="was begun with another"):
+        run(place)
+    assert run(place, fresh=True) == ["a"]
+
+
+@pytest.mark.parametrize("total", [1, 3, 16, 30])
+def test_the_shards_make_up_the_whole(place: Path, total: int) -> None:
+    parts = [run(place, f"{number}.txt", shard=f"{number}/{total}") for number in range(1, total + 1)]
+    assert [line for part in parts for line in part] == LINES
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("shard", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3"])
+def test_what_is_no_shard_is_refused(place: Path, shard: str) -> None:
+    with pytest.raises(UsageError, match=f"--shard {shard}: expected K/N"):
+        run(place, shard=shard)
+
+
+def test_each_line_has_its_prefix_also_in_a_shard_and_after_a_kill(place: Path) -> None:
+    prefix = place / "prefix.txt"
+    prefix.write_text("".join(f"{n % 5}\n" for n in range(23)))
+    expected = [f"{n % 5} {line}" for n, line in enumerate(LINES)]
+    assert run(place, prefix=prefix) == expected
+    assert run(place, prefix=prefix, shard="2/2") == expected[11:]
+    for lines, message in (("a\n", "has 1 line, the text has more"), ("a\n" * 24, "has more lines than the text")):
+        prefix.write_text(lines)
+        with pytest.raises(DataError, match=message):
+            run(place, "other.txt", prefix=prefix)
+    assert not (place / "other.txt.part").exists()
+
+
+def test_the_text_itself_is_no_output(place: Path) -> None:
+    with pytest.raises(UsageError, match="is a text that is read"):
+        run(place, "in.txt")
+    assert (place / "in.txt").read_text().splitlines() == LINES
