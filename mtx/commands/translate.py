@@ -393,7 +393,7 @@ def load_translator(
     """
     from mtx.data.glossary import Glossary
     from mtx.decoding.memory_check import ORDINARY, check_beam
-    from mtx.interop.engines import find_export, tell_cost, torch_reason
+    from mtx.interop.engines import find_export, load_export, tell_cost, torch_reason
     from mtx.run.machine import num_cores
 
     if not Path(model).is_dir():
@@ -406,13 +406,10 @@ def load_translator(
     torch_only = torch_reason(options.get("sampling"), devices and "--devices", batch_tokens and "--batch-tokens")
     export = find_export(Path(model), str(engine), precision and str(precision), device, torch_only)
     if export is not None:
-        from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-
-        if export == Path(model):  # it can be computed in another precision than its own
-            options["precision"] = precision and str(precision)
-        translator: TextTranslator = CTranslate2Translator.load(
-            export, device=device, threads=threads, split_sentences=split_sentences, **options
-        )
+        translator: TextTranslator = load_export(
+            export, Path(model), precision and str(precision), device=device, threads=threads,
+            split_sentences=split_sentences, **options,
+        )  # fmt: skip
         tell_cost(export)
     else:
         settings = {

@@ -29,7 +29,7 @@ PLAIN_NAMES = ("src", "tgt")  # the names of languages where none are given
 UNKNOWN = ""  # the language of a side that the file does not name
 _SAMPLE_UNITS = 10_000
 _MOST_PAIRS = 1000  # of one unit
-_MOST_LANGUAGES = 8
+_MOST_LANGUAGES, _SHOWN_CHARS = 8, 40
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
 _NOT_DIGITS = re.compile(r"\D")
 
@@ -205,10 +205,17 @@ def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> 
     named = [language for language, _ in present.most_common(2)]
     if {match_rank(name, wanted) for name, wanted in zip(named[::-1], languages, strict=False)} != {None}:
         named.reverse()  # a language that was asked for stays on its side
-    help = f"data.src={printable(named[0])} data.tgt={printable(named[1])}" if len(named) == 2 and all(named) else None
+    help = (
+        f"data.src={printable(named[0])} data.tgt={printable(named[1])}"
+        if len(named) == 2 and all(0 < len(name) <= _SHOWN_CHARS for name in named)
+        else None
+    )
     return DataError(f"{path}: no unit is in both {src} and {tgt}; it has {_listed(present)}", help)
 
 
 def _listed(present: Counter[str]) -> str:
-    shown = [f"{printable(name[:40]) or 'unnamed'} ({count:,})" for name, count in present.most_common(_MOST_LANGUAGES)]
+    shown = [
+        f"{printable(name[:_SHOWN_CHARS]) or 'unnamed'} ({count:,})"
+        for name, count in present.most_common(_MOST_LANGUAGES)
+    ]
     return ", ".join(shown) + (", ..." if len(present) > _MOST_LANGUAGES else "") or "none"

@@ -53,14 +53,14 @@ class _Span:
 
 def read(text: str) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
     """The segments of a text, and what makes the edits from their translations."""
-    parse = _parser()
+    parse, line_end = _parser(), "\r\n" if "\r\n" in text else "\n"
     spans = [span for span in _spans(parse, text) if _LETTER.search(bare(span.segment)[0])]
 
     def write(translations: Sequence[Marked]) -> list[Edit]:
         return [
-            Edit(span.start, span.end, text)
+            Edit(span.start, span.end, written.replace("\n", line_end))
             for span, translation in zip(spans, translations, strict=True)
-            if (text := _written(parse, span, translation)) is not None
+            if (written := _written(parse, span, translation)) is not None
         ]
 
     return [span.segment for span in spans], write

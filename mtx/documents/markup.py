@@ -79,6 +79,7 @@ class Placed:
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
     """The text without its tags, and the tags with their places; runs of white space become one space."""
     text, tags, parts = "", list[Placed](), [part for part in marked if part != ""]
+    more, ends_before_word = list[list[Tag]](), _are_followed_by_word(parts)
     for number, part in enumerate(parts):
         if isinstance(part, str):
             added = _SPACES.sub(" ", part)
@@ -89,16 +90,18 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             for index, place in ((number - 1, -1), (number + 1, 0))
             for other in [parts[index % len(parts)]]
         )
-        splits = part.kind == "close" and _is_followed_by_other(parts, number) and text[-1:].isalnum()
+        splits = part.kind == "close" and ends_before_word[number] and text[-1:].isalnum()
         if _is_with_last(part, before, tags):
-            last = tags[-1]
-            tags[-1] = replace(last, more=(*last.more, part), after=after)
+            more[-1].append(part)
+            tags[-1] = replace(tags[-1], after=after)
         else:
             tags.append(Placed(part, len(text), before, after, splits=splits))
+            more.append([])
         if (part.is_break or splits) and text and not text.endswith(" "):
             text += " "
     bound = len(text.rstrip())
-    return text[:bound], [replace(tag, at=min(tag.at, bound)) for tag in tags]
+    placed = zip(tags, more, strict=True)
+    return text[:bound], [replace(tag, at=min(tag.at, bound), more=tuple(others)) for tag, others in placed]
 
 
 def _is_with_last(tag: Tag, before: str, tags: Sequence[Placed]) -> bool:
@@ -107,14 +110,16 @@ def _is_with_last(tag: Tag, before: str, tags: Sequence[Placed]) -> bool:
     return is_alone and tags[-1].tag.kind == "alone" and not tags[-1].tag.is_break
 
 
-def _is_followed_by_other(parts: Marked, number: int) -> bool:
-    """Whether a pair begins behind a closing tag, before any text, and a word in it: as in a menu without spaces."""
-    is_open = False
-    for part in parts[number + 1 :]:
+def _are_followed_by_word(parts: Marked) -> list[bool]:
+    """Whether behind each part, before any text, a pair begins, and a word in it: as in a menu without spaces."""
+    found, behind_opening, here = list[bool](), False, False
+    for part in reversed(parts):
+        found.append(here)
         if isinstance(part, str):
-            return is_open and part[0].isalnum()
-        is_open = is_open or part.kind == "open"
-    return False
+            behind_opening, here = part[0].isalnum(), False
+        elif part.kind == "open":
+            here = behind_opening
+    return found[::-1]
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:

@@ -87,7 +87,7 @@ def _spaced(tags: Sequence[Placed], tgt: str, at: int, num_before: int) -> Marke
         pairs = [{p.tag.pair for p in tags if p.tag.kind == kind} for kind in ("open", "close")]
         is_word = any(p.tag.kind == "alone" for p in tags) or not pairs[0].isdisjoint(pairs[1])
         preceding, following = tgt[at - 1 : at], tgt[at : at + 1]
-        spaces[0] &= is_word and preceding not in _OPENING
+        spaces[0] &= is_word and not _is_opening(tgt[:at])
         spaces[-1] &= is_word and following not in _CLOSING
         spaces[0] |= preceding.isalnum() and _stands_apart(tags[0], tags[0].before)
         spaces[-1] |= following.isalnum() and _stands_apart(tags[-1], tags[-1].after)
@@ -99,6 +99,12 @@ def _spaced(tags: Sequence[Placed], tgt: str, at: int, num_before: int) -> Marke
     for space, placed in zip(spaces, tags, strict=False):
         parts += [" " * space, placed.tag, *placed.more]
     return [*parts, " " * spaces[-1]]
+
+
+def _is_opening(text: str) -> bool:
+    """Whether a text ends in an opening bracket or quotation mark; in German and its neighbours “ closes."""
+    is_closing = text.endswith("“") and text.count("„") >= text.count("“")
+    return text.endswith(_OPENING) and not is_closing
 
 
 def _stands_apart(placed: Placed, neighbour: str) -> bool:

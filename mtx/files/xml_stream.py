@@ -72,10 +72,7 @@ def read_xml(path: Path, handler: XmlHandler) -> Iterator[None]:
             except (LookupError, ValueError) as error:  # of the encoding: Python has no such codec for single bytes
                 help = "save it in UTF-8, in the XML declaration too"
                 raise DataError(f"{path}: its encoding is not read ({error})", help) from None
-            if handler.depth > MAX_DEPTH:
-                raise _refused(path, parser, f"elements are nested more than {MAX_DEPTH} deep")
-            if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
-                raise _refused(path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
+            _check_limits(path, parser, handler, size)
             yield
 
 
@@ -102,8 +99,15 @@ def parse_text(path: Path, text: str, handler: "XmlPlaceHandler") -> None:
             parser.Parse(chunk, start + _CHUNK_BYTES >= len(data))
         except expat.ExpatError as error:
             raise _not_xml(path, error, chunk) from None
-        if handler.depth > MAX_DEPTH:
-            raise _refused(path, parser, f"elements are nested more than {MAX_DEPTH} deep")
+        _check_limits(path, parser, handler, start + len(chunk))
+
+
+def _check_limits(path: Path, parser: expat.XMLParserType, handler: XmlHandler, size: int) -> None:
+    """Raise a DataError if elements are nested too deeply, or a tag is too long after so many bytes."""
+    if handler.depth > MAX_DEPTH:
+        raise _refused(path, parser, f"elements are nested more than {MAX_DEPTH} deep")
+    if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
+        raise _refused(path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
 
 
 def _encoding(beginning: bytes) -> str | None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mtx.decoding.options import Candidate, Sampling
 from mtx.decoding.text_translator import Attention, TextTranslator
-from mtx.errors import MtxError, UsageError
+from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.interop.export_cache import cached_export
 from mtx.run.layout import EXPORT_CONFIG
 
 if TYPE_CHECKING:
     from mtx.decoding.attention_maps import AttentionMaps
+    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
     from mtx.decoding.scoring import ForcedScore
     from mtx.decoding.torch_engine import TorchTranslator
 
@@ -70,6 +71,27 @@ def find_export(
         reason = str(error)
     logger.info("torch translates: %s", reason)
     return None
+
+
+def load_export(export: Path, model: Path, precision: Any, **options: Any) -> "CTranslate2Translator":
+    """Load the export that `find_export` gave for MODEL; one that MODEL keeps is made again if it is damaged.
+
+    Args:
+        options: see `CTranslate2Translator.load`.
+
+    Raises:
+        DamagedFileError: MODEL is an export, and it is damaged.
+    """
+    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+
+    if export == model:
+        return CTranslate2Translator.load(export, precision=precision, **options)
+    try:
+        return CTranslate2Translator.load(export, **options)
+    except DamagedFileError as error:
+        logger.warning("%s; it is made again", error)
+        durable.remove_directory(export)
+        return CTranslate2Translator.load(cached_export(model, precision or "fp32"), **options)
 
 
 def _has_gpu() -> bool:
@@ -146,11 +168,7 @@ class Translator(TextTranslator):
         if export is None:
             loaded = load_torch()
             return cls(loaded, lambda: loaded)
-        from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-
-        if export == Path(model):
-            options["precision"] = precision
-        return cls(CTranslate2Translator.load(export, **options), load_torch)
+        return cls(load_export(export, Path(model), precision, **options), load_torch)
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""

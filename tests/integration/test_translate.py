@@ -151,9 +151,18 @@ def test_a_run_without_model_means_its_best_checkpoint(run_copy: Path) -> None:
 def test_one_flipped_bit_in_the_model_is_refused_by_name(run_copy: Path, name: str) -> None:
     flip_bit(run_copy / "model" / name)
     before = tree(run_copy)
-    result = mtx("translate", run_copy, stdin=b"one\n")
+    result = mtx("translate", run_copy, "--engine", "torch", stdin=b"one\n")
     check_error(result.returncode, result.stderr.decode(), 1, f"model/{name}", "damaged")
     assert result.stdout == b"" and tree(run_copy) == before
+
+
+@pytest.mark.parametrize("name", ["model.bin", "tokenizer.model", "config.json"])
+def test_a_damaged_conversion_is_made_again(run_copy: Path, name: str) -> None:
+    kept = run_copy / "model" / "ctranslate2-fp32"
+    sound = mtx("translate", run_copy, stdin=b"one two\n")
+    flip_bit(kept / name)
+    result = mtx("translate", run_copy, stdin=b"one two\n")
+    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"converting" in result.stderr
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -95,6 +95,9 @@ def test_a_file_in_other_languages_says_which() -> None:
     with pytest.raises(DataError, match="no unit is in both it and en") as error:
         blocks(("it", "en"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
     assert error.value.help == "data.src=de data.tgt=en-US", "English stays the target"
+    with pytest.raises(DataError, match="no unit is in both") as error:
+        blocks(("en", "it"), {"en-US": "dog", "x-" * 5000: "Hund"})
+    assert error.value.help is None and len(str(error.value)) < 200
     with pytest.raises(DataError, match="memory: holds no units"):
         blocks(("en", "it"))
 

@@ -23,6 +23,7 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("a\n===\nb\n---\n", "A\n===\nB\n---\n"),
         ("> a\n> b\n>\n>> c\nd\n", "> A B\n>\n>> C D\n"),
         ("> a  \n> b\\\n> c\n", "> A  \n> B\\\n> C\n"),
+        ("> a  \r\n> b\\\r\n> c\r\n", "> A  \r\n> B\\\r\n> C\r\n"),
         ("- a\n\n  b\n  ```\n  c\n  ```\n", "- A\n\n  B\n  ```\n  c\n  ```\n"),
         ("a | b\n---|:-:\nc \\| `d \\| e` | f\n\ng | h\n", "A | B\n---|:-:\nC \\| `d \\| e` | F\n\nG | H\n"),
         ("|a|a|\n|-|-|\n| ab | b |\n", "|A|A|\n|-|-|\n| AB | B |\n"),

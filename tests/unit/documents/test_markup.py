@@ -85,6 +85,7 @@ def test_the_text_without_its_tags(text: str, without: str) -> None:
         ("a <x/><y/> b", "ein b", [0, 1], "ein <x/><y/> b"),
         ("find '<x/>'.", "'' finden.", [1, 2, 0, 3], "'<x/>' finden."),
         ("find (<x/>)", "„“ finden", [1, 2, 0], "„<x/>“ finden"),
+        ('say "so" <x/>.', "„so“.", [1, 1, 1, 2], "„so“ <x/>."),
         ("don't find '<x/>'.", "don't find ''.", [0, 1, 2, 3, 4, 5, 6], "don't find '<x/>'."),
         ("<x/>, <y/> and <z/>", "und", [1], "<x/> <y/> und <z/>"),
         ("see <x/>. It", "sieh. Es", [0, 1, 2], "sieh <x/>. Es"),
@@ -111,6 +112,12 @@ def test_very_many_tags_are_placed_in_proportion(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("mtx.documents.placing._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei <i>drei <x/></i> vier"
+
+
+def test_very_many_tags_take_no_longer_each() -> None:
+    for tag in ("<b></b>", "<x/>"):
+        text, tags = bare(marked(f"a {tag * 50_000} b"))
+        assert text == "a b" and sum(1 + len(placed.more) for placed in tags) == tag.count("<") * 50_000
 
 
 def test_without_links_tags_are_placed_in_proportion() -> None:

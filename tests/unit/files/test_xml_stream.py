@@ -90,6 +90,16 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
             server.accept()
 
 
+class _Nothing:
+    depth, line, at = 0, int, int
+
+    def start(self, name: str, attributes: dict[str, str]) -> None: ...
+
+    def end(self, name: str) -> None: ...
+
+    def text(self, text: str) -> None: ...
+
+
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = "a" * (xml_stream.MAX_TEXT + 1)
     with pytest.raises(DataError, match=":2: the texts of a unit have more than 1,048,576 characters"):
@@ -97,6 +107,9 @@ def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(xml_stream, "_MAX_TOKEN_BYTES", 1 << 18)
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
         texts(tmp_path, memory(f'<tu x="{long}"/>').encode())
+    document = memory(f'<tu x="{long}"/>')
+    with pytest.raises(DataError, match=":2: a tag or comment has more than"):
+        xml_stream.parse_text(tmp_path / "a.tmx", document, _Nothing())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
