@@ -1,0 +1,177 @@
+"""What happens to every request, whatever it asks for: limits, a log line, counters, and an answer to every failure.
+
+The body is read before the application sees the request, so that a slow client holds nothing but its connection.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mtx.errors import MtxError
+from mtx.serve.fields import RequestError
+from mtx.serve.limits import Limits
+from mtx.serve.metrics import Metrics
+
+logger = logging.getLogger("mtx.serve")
+_DISCONNECTED = 499  # nginx's status of a request whose client has gone; nobody receives it
+_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+
+
+class _DisconnectedError(Exception):
+    """The client has gone."""
+
+
+class Guard:
+    """Middleware that keeps the limits of a request.
+
+    Args:
+        paths: the paths that logs and metrics name; others may hold anything and count as `other`.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]):
+        self._app, self._limits, self._metrics, self._paths = app, limits, metrics, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, response = time.monotonic(), _Response(send, self._limits.send_s)
+        scope["state"] = facts = dict[str, Any]()
+        try:
+            await self._answer(scope, receive, response)
+        except (_DisconnectedError, TimeoutError):  # of a client that does not read
+            response.status = _DISCONNECTED
+        finally:
+            self._record(scope, response.status, time.monotonic() - started, facts)
+
+    async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
+        try:
+            body = await self._body(scope, receive)
+        except RequestError as error:
+            await _refuse_body(error, scope, receive, response, self._limits.body_s)
+            return
+        try:
+            await self._run(scope, body, receive, response)
+        except RequestError as error:
+            await _error(error.status, error.text)(scope, receive, response.send)
+        except _DisconnectedError:
+            raise
+        except Exception as error:
+            if response.status:
+                raise
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+            logger.error("%s at %s", type(error).__name__, place)  # its text may hold what was translated
+            text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
+            await _error(500, text)(scope, receive, response.send)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        limit, body = self._limits.body_bytes, bytearray()
+        too_large = RequestError(413, f"the body is larger than the limit of {limit:,} bytes")
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if int(declared) > limit:  # the HTTP library lets only numbers pass
+            raise too_large
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _DisconnectedError
+                    body += message.get("body", b"")
+                    if len(body) > limit:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise RequestError(408, f"the body did not arrive within {self._limits.body_s:g} seconds") from None
+
+    async def _run(self, scope: Scope, body: bytes, receive: Receive, response: "_Response") -> None:
+        """Let the application answer, until the client has gone or the time is over."""
+        gone = asyncio.ensure_future(_until_disconnect(receive))
+        answer = asyncio.ensure_future(self._app(scope, _replay(body, gone), response.send))
+        try:
+            done, _ = await asyncio.wait(
+                [answer, gone], timeout=self._limits.request_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answer in done:
+                await answer
+            elif gone in done:
+                raise _DisconnectedError
+            else:
+                raise RequestError(504, f"the translation took longer than {self._limits.request_s:g} seconds")
+        finally:
+            for task in (answer, gone):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
+        path = scope["path"] if scope["path"] in self._paths else "other"
+        method = scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS", "POST") else "other"
+        self._metrics.count("mtx_requests_total", path=path, status=str(status))
+        self._metrics.observe(seconds)
+        fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 4), **facts}
+        logger.info("request", extra={"fields": fields})
+
+
+class _Response:
+    """A response on its way: its status, 0 before it begins. A client must read it within a time."""
+
+    def __init__(self, send: Send, timeout_s: float):
+        self._send, self._timeout_s, self.status = send, timeout_s, 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            own = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", []), *own]}
+        async with asyncio.timeout(self._timeout_s):
+            await self._send(message)
+
+
+def _error(status: int, text: str) -> JSONResponse:
+    return JSONResponse({"error": text}, status)
+
+
+async def _refuse_body(
+    error: RequestError, scope: Scope, receive: Receive, response: _Response, drain_s: float
+) -> None:
+    """Answer and close the connection, after the rest of a large body: else its client may not see the answer."""
+    answer = _error(error.status, error.text)
+    answer.headers["connection"] = "close"
+    await response.send({"type": "http.response.start", "status": error.status, "headers": answer.raw_headers})
+    await response.send({"type": "http.response.body", "body": answer.body, "more_body": True})
+    waits = b"expect" in dict(scope["headers"])  # the client sends its body only if it is asked to
+    if error.status == 413 and not waits:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_s):
+                while (await receive()).get("more_body", False):
+                    pass
+    await response.send({"type": "http.response.body", "body": b""})
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _replay(body: bytes, gone: "asyncio.Future[None]") -> Callable[[], Awaitable[Message]]:
+    """What gives the application a body that was read, and then the end of the connection."""
+    messages: Iterator[Message] = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Message:
+        if (message := next(messages, None)) is not None:
+            return message
+        await asyncio.shield(gone)
+        return {"type": "http.disconnect"}
+
+    return receive
