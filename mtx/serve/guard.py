@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -25,6 +25,14 @@ _HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff", "r
 
 class _DisconnectedError(Exception):
     """The client has gone."""
+
+
+class _TooLargeError(Exception):
+    """A body is too large; `is_sent`: the client is sending more of it."""
+
+    def __init__(self, is_sent: bool):
+        super().__init__()
+        self.is_sent = is_sent
 
 
 class Guard:
@@ -54,8 +62,14 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, response: "_Response") -> None:
         try:
             body = await self._body(scope, receive)
-        except RequestError as error:
-            await _refuse_body(error, scope, receive, response, self._limits.body_s)
+        except _TooLargeError as error:
+            rest = self._rest(receive) if error.is_sent else None
+            text = f"the body is larger than the limit of {self._limits.body_bytes:,} bytes"
+            await _refuse_body(413, text, response, rest)
+            return
+        except TimeoutError:
+            text = f"the body did not arrive within {self._limits.body_s:g} seconds"
+            await _refuse_body(408, text, response)
             return
         try:
             await self._run(scope, body, receive, response)
@@ -75,24 +89,26 @@ class Guard:
             await _error(500, text)(scope, receive, response.send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
-        limit, body = self._limits.body_bytes, bytearray()
-        too_large = RequestError(413, f"the body is larger than the limit of {limit:,} bytes")
-        declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if int(declared) > limit:  # the HTTP library lets only numbers pass
-            raise too_large
-        try:
+        headers, body, is_ending = dict(scope["headers"]), bytearray(), False
+        if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:  # h11 lets only numbers pass
+            raise _TooLargeError(is_sent=b"expect" not in headers)  # such a client waits until it is asked to send
+        async with asyncio.timeout(self._limits.body_s):
+            while not is_ending:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _DisconnectedError
+                body += message.get("body", b"")
+                is_ending = not message.get("more_body", False)
+                if len(body) > self._limits.body_bytes:
+                    raise _TooLargeError(is_sent=not is_ending)
+        return bytes(body)
+
+    async def _rest(self, receive: Receive) -> None:
+        """Take the rest of a body, for some time."""
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._limits.body_s):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise _DisconnectedError
-                    body += message.get("body", b"")
-                    if len(body) > limit:
-                        raise too_large
-                    if not message.get("more_body", False):
-                        return bytes(body)
-        except TimeoutError:
-            raise RequestError(408, f"the body did not arrive within {self._limits.body_s:g} seconds") from None
+                while (await receive()).get("more_body", False):
+                    pass
 
     async def _run(self, scope: Scope, body: bytes, receive: Receive, response: "_Response") -> None:
         """Let the application answer, until the client has gone or the time is over."""
@@ -143,19 +159,15 @@ def _error(status: int, text: str) -> JSONResponse:
 
 
 async def _refuse_body(
-    error: RequestError, scope: Scope, receive: Receive, response: _Response, drain_s: float
+    status: int, text: str, response: _Response, rest: Coroutine[Any, Any, None] | None = None
 ) -> None:
-    """Answer and close the connection, after the rest of a large body: else its client may not see the answer."""
-    answer = _error(error.status, error.text)
+    """Answer, and close the connection; take the rest of the body before, or its client may not see the answer."""
+    answer = _error(status, text)
     answer.headers["connection"] = "close"
-    await response.send({"type": "http.response.start", "status": error.status, "headers": answer.raw_headers})
+    await response.send({"type": "http.response.start", "status": status, "headers": answer.raw_headers})
     await response.send({"type": "http.response.body", "body": answer.body, "more_body": True})
-    waits = b"expect" in dict(scope["headers"])  # the client sends its body only if it is asked to
-    if error.status == 413 and not waits:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(drain_s):
-                while (await receive()).get("more_body", False):
-                    pass
+    if rest is not None:
+        await rest
     await response.send({"type": "http.response.body", "body": b""})
 
 
