@@ -55,9 +55,10 @@ def serve(
         names = ", ".join(f"{pair.src} to {pair.tgt}" for pair in pairs)
         with TranslationQueue(limits.batch_chars, limits.waiting_chars) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
+            listener.listen()
             logger.info("serving %s at %s", names, _url(listener))
             with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
-                server.run(app, listener, limits)
+                server.run(server.http_server(app, limits), listener)
         logger.info("stopped")
 
 

@@ -117,7 +117,7 @@
     } catch (error) {
       if (running.signal.aborted) return;
       setStatus("");
-      ui.error.textContent = error.message;
+      ui.error.textContent = error.message.charAt(0).toUpperCase() + error.message.slice(1);
       ui.error.hidden = false;
       if (error.status === 403) ui.key.focus();
     } finally {

@@ -231,18 +231,22 @@ async def _queue_full(request: Request, error: QueueFullError) -> Response:
     return JSONResponse({"error": text}, 503, headers={"retry-after": str(_RETRY_S)})
 
 
-def run(app: Starlette, listener: socket.socket, limits: Limits) -> None:
-    """Serve on a bound socket until SIGTERM, SIGINT or SIGHUP; requests that have begun are then answered.
-
-    Raises:
-        KeyboardInterrupt: after a SIGTERM or SIGINT, as they mean to mtx.
-    """
+def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
+    """The HTTP server, which answers the requests that have begun before it stops."""
     config = uvicorn.Config(
         app, http=functools.partial(LimitedProtocol, limits=limits), ws="none", lifespan="off",  # type: ignore[arg-type]
         log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=limits.idle_s,
         timeout_graceful_shutdown=round(limits.body_s + limits.request_s) + _STOPPING_S,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    return uvicorn.Server(config)
+
+
+def run(server: uvicorn.Server, listener: socket.socket) -> None:
+    """Serve on a bound socket until SIGTERM, SIGINT or SIGHUP.
+
+    Raises:
+        KeyboardInterrupt: after a SIGTERM or SIGINT, as they mean to mtx.
+    """
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
     server.run([listener])
