@@ -38,9 +38,12 @@ def serve(
         )
     check_address_space()
     try:
+        import python_multipart  # noqa: F401  starlette imports it for the first form only
+
         from mtx.serve import logs, server
     except ImportError as error:
-        raise MtxError(f"{error.name} is not installed", install_command(_package(error.name))) from None
+        package = (error.name or "starlette").partition(".")[0].replace("_", "-")
+        raise MtxError(f"{package} is not installed", install_command(package)) from None
     from mtx.serve.engine import load_translator
     from mtx.serve.limits import Limits
     from mtx.serve.pairs import Pairs
@@ -60,10 +63,6 @@ def serve(
             with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
                 server.run(server.http_server(app, limits), listener)
         logger.info("stopped")
-
-
-def _package(module: str | None) -> str:
-    return "starlette" if module is None else module.partition(".")[0]
 
 
 def _read_keys(path: Path) -> list[str]:

@@ -71,6 +71,9 @@ class Guard:
             text = f"the body did not arrive within {self._limits.body_s:g} seconds"
             await _refuse_body(408, text, response)
             return
+        except RequestError as error:
+            await _refuse_body(error.status, error.text, response)
+            return
         try:
             await self._run(scope, body, receive, response)
         except RequestError as error:
@@ -90,6 +93,8 @@ class Guard:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         headers, body, is_ending = dict(scope["headers"]), bytearray(), False
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # two servers may read it in two ways
+            raise RequestError(400, "expected the header content-length or transfer-encoding, not both")
         if int(headers.get(b"content-length", b"0")) > self._limits.body_bytes:  # h11 lets only numbers pass
             raise _TooLargeError(is_sent=b"expect" not in headers)  # such a client waits until it is asked to send
         async with asyncio.timeout(self._limits.body_s):

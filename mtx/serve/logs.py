@@ -18,9 +18,9 @@ class JsonFormat(logging.Formatter):
 
 
 def set_up() -> None:
-    """Write the messages of mtx so from now on, and the warnings of the HTTP library too."""
+    """Write the messages of mtx so from now on, and the errors of the HTTP library too."""
     logger, library = logging.getLogger("mtx"), logging.getLogger(_LIBRARY)
     for handler in logger.handlers:
         handler.setFormatter(JsonFormat())
     library.handlers, library.propagate = logger.handlers, False
-    library.setLevel(logging.WARNING)
+    library.setLevel(logging.ERROR)

@@ -6,12 +6,15 @@ What is refused before a request has arrived gets an answer of the same form as 
 import asyncio
 import functools
 import json
+import logging
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mtx.serve.limits import Limits
+
+logger = logging.getLogger("mtx.serve")
 
 
 class LimitedProtocol(H11Protocol):
@@ -63,6 +66,7 @@ class LimitedProtocol(H11Protocol):
     def _refuse(self, status: HTTPStatus, text: str) -> None:
         if self.transport.is_closing():
             return
+        logger.info("refused", extra={"fields": {"status": status.value}})
         body = json.dumps({"error": text}).encode()
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"

@@ -210,6 +210,13 @@ def test_a_body_that_is_too_large_or_declared_so() -> None:
             assert response.headers["connection"] == "close"
 
 
+def test_a_body_of_two_lengths() -> None:
+    with served() as client:
+        headers = {**JSON, "content-length": "2", "transfer-encoding": "chunked"}
+        response = client.post("/translate", content=b"{}", headers=headers)
+        assert response.status_code == 400 and "not both" in response.json()["error"]
+
+
 def test_keys() -> None:
     with served(keys=["another-key-of-16", KEY]) as client:
         fields = {"q": "a", "source": "en", "target": "de"}
@@ -327,6 +334,19 @@ def test_a_body_that_never_ends() -> None:
     assert sent[0]["status"] == 408
     assert json.loads(sent[1]["body"]) == {"error": "the body did not arrive within 0.1 seconds"}
     assert (b"connection", b"close") in sent[0]["headers"] and sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+def test_the_rest_of_a_large_body_is_taken_if_there_is_one() -> None:
+    """Nobody sends more after the last part: to wait for it would keep the connection."""
+    for sizes in ([60, 60], [60, 60, 60, 60]):
+        parts = [{"type": "http.request", "body": b"x" * size, "more_body": True} for size in sizes]
+        parts[-1]["more_body"] = False
+
+        async def receive(parts: Messages = parts) -> dict[str, Any]:
+            return parts.pop(0)
+
+        sent = answered(receive, body_bytes=100)
+        assert sent[0]["status"] == 413 and parts == [] and sent[-1] == {"type": "http.response.body", "body": b""}
 
 
 def test_a_client_that_goes_gets_nothing_translated(caplog: pytest.LogCaptureFixture) -> None:
