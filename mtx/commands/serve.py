@@ -93,6 +93,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+    except UnicodeError:  # a name with a part that is too long or empty
+        raise UsageError(f"--host {host}: is no name of a host") from None
     except OSError as error:
         raise UsageError(f"--host {host} --port {port}: {error.strerror or error}") from None
     return listener

@@ -125,7 +125,7 @@ class Guard:
             )
             if answer in done:
                 await answer
-            elif gone in done:
+            elif gone in done or response.status:  # or it reads its response too slowly
                 raise _DisconnectedError
             else:
                 raise RequestError(504, f"the translation took longer than {self._limits.request_s:g} seconds")

@@ -109,6 +109,9 @@ def test_what_cannot_be_served_is_refused(trained: Path, tmp_path: Path, refused
     refused(2, ["expected an API key"], "serve", trained, "--api-key-file", tmp_path / "keys")
     (tmp_path / "keys").write_text("0123456789abcdef\nshort\n")
     refused(2, ["key 2 has fewer than 16"], "serve", trained, "--api-key-file", tmp_path / "keys")
+    (tmp_path / "keys").write_text("0123456789abcdef\n")
+    for host in ("a" * 300, "a..b", "no.such.host.invalid", "1.2.3.4.5", "192.0.2.1"):
+        refused(2, [f"--host {host}"], "serve", trained, "--host", host, "--api-key-file", tmp_path / "keys")
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         refused(2, [f"--host 127.0.0.1 --port {port}", "in use"], "serve", trained, "--port", port)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -56,8 +56,9 @@ def test_lines_stay_lines_and_alternatives_are_of_the_whole_text() -> None:
     translator = Upper()
     with served(translator) as client:
         answer = ask(client, q="a\r\n\nb", alternatives=9)
-    assert answer == {"translatedText": "A\n\nB", "alternatives": ["A!\n\nB!", "A!!\n\nB!!"]}
-    assert translator.calls == [["a", "", "b"]]
+        assert answer == {"translatedText": "A\n\nB", "alternatives": ["A!\n\nB!", "A!!\n\nB!!"]}
+        assert ask(client, q="", alternatives=2)["alternatives"] == [], "none is the translation again"
+    assert translator.calls == [["a", "", "b"], [""]]
 
 
 def test_the_texts_of_a_request_are_translated_together() -> None:
@@ -71,9 +72,10 @@ def test_auto_tells_the_language_of_each_text() -> None:
     with served(Upper("en", "fr"), Upper("de", "fr"), Upper("fr", "en")) as client:
         single = ask(client, q="Das ist ein Haus", source="auto", target="fr")
         assert single["detectedLanguage"]["language"] == "de" and single["detectedLanguage"]["confidence"] > 50
-        several = ask(client, q=["the house is on a hill", "das ist ein Haus"], source="auto", target="fr")
-        assert [guess["language"] for guess in several["detectedLanguage"]] == ["en", "de"]
-        assert several["translatedText"] == ["THE HOUSE IS ON A HILL", "DAS IST EIN HAUS"], "in order"
+        texts = ["the house is on a hill", "das ist ein Haus", "it is in the house"]
+        several = ask(client, q=texts, source="auto", target="fr")
+        assert [guess["language"] for guess in several["detectedLanguage"]] == ["en", "de", "en"]
+        assert several["translatedText"] == [text.upper() for text in texts], "in order"
         only = ask(client, q="Das ist ein Haus", source="auto", target="en")
         assert only["detectedLanguage"]["language"] == "fr", "nothing else is translated to en"
         found = client.post("/detect", data={"q": "Das ist ein Haus"}).json()
@@ -307,19 +309,20 @@ Messages = list[dict[str, Any]]
 
 
 def answered(
-    receive: Callable[[], Awaitable[dict[str, Any]]], translator: Upper | None = None, **limits: Any
-) -> Messages:
-    """What the application sends to a client that behaves as `receive` says."""
+    receive: Callable[[], Awaitable[dict[str, Any]]], translator: Upper | None = None,
+    send: Callable[[Any], Awaitable[None]] | None = None, **limits: Any,
+) -> Messages:  # fmt: skip
+    """What the application sends to a client that behaves as `receive` says, and `send`."""
     sent, values = Messages(), Limits(**limits)
 
-    async def send(message: Any) -> None:
+    async def keep(message: Any) -> None:
         sent.append(message)
 
     scope: Any = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"",
                   "headers": [(b"content-type", b"application/json")]}  # fmt: skip
     with TranslationQueue(values.batch_chars, values.waiting_chars) as queue:
         app = Server(Pairs([translator or Upper()]), queue, [], values).app()
-        asyncio.run(app(scope, receive, send))
+        asyncio.run(app(scope, receive, send or keep))
         if translator:
             translator.may_go_on.set()
     return sent
@@ -365,6 +368,28 @@ def test_a_client_that_goes_gets_nothing_translated(caplog: pytest.LogCaptureFix
         sent = answered(receive, translator, batch_chars=1)
     assert sent == [] and translator.calls == [["wait"]], "what was waiting is dropped"
     assert [record.fields["status"] for record in caplog.records if hasattr(record, "fields")] == [499]
+
+
+def test_a_client_that_does_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    """Its response is given up, whichever time ends first: that for reading, or that of the request."""
+    for limits in ({"send_s": 0.1}, {"request_s": 0.1}):
+        sent, body = Messages(), json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive(messages: Iterator[dict[str, Any]] = messages) -> dict[str, Any]:
+            if message := next(messages, None):
+                return message
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        async def send(message: Any, sent: Messages = sent) -> None:
+            sent.append(message)
+            await asyncio.sleep(60)
+
+        with caplog.at_level(logging.INFO, logger="mtx"):
+            answered(receive, send=send, **limits)
+        assert [message["type"] for message in sent] == ["http.response.start"]
+    assert [record.fields["status"] for record in caplog.records if hasattr(record, "fields")] == [499, 499]
 
 
 def test_a_client_that_goes_before_its_body_has_arrived(caplog: pytest.LogCaptureFixture) -> None:
