@@ -4,6 +4,7 @@ import contextlib
 import ipaddress
 import logging
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from mtx.files.shell import install_command, mtx_command
 from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
+_PACKAGES = "starlette", "uvicorn", "python-multipart"
 _MIN_KEY_CHARS = 16
 
 
@@ -37,13 +39,9 @@ def serve(
             mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
         )
     check_address_space()
-    try:
-        import python_multipart  # noqa: F401  starlette imports it for the first form only
-
-        from mtx.serve import logs, server
-    except ImportError as error:
-        package = (error.name or "starlette").partition(".")[0].replace("_", "-")
-        raise MtxError(f"{package} is not installed", install_command(package)) from None
+    if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
+        raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
+    from mtx.serve import logs, server
     from mtx.serve.engine import load_translator
     from mtx.serve.limits import Limits
     from mtx.serve.pairs import Pairs

@@ -117,6 +117,11 @@ def test_what_cannot_be_served_is_refused(trained: Path, tmp_path: Path, refused
         refused(2, [f"--host 127.0.0.1 --port {port}", "in use"], "serve", trained, "--port", port)
 
 
+def test_missing_packages_are_named(trained: Path, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtx.commands.serve.find_spec", lambda name: None if name != "starlette" else name)
+    refused(1, ["not installed: uvicorn, python-multipart", "install uvicorn", "python-multipart"], "serve", trained)
+
+
 def test_another_host_with_a_key(run_copy: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("0123456789abcdef\n")
     with serving(run_copy, "--host", "0.0.0.0", "--api-key-file", tmp_path / "keys") as (_, port):
