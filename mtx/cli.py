@@ -27,6 +27,7 @@ from mtx.commands.init import init
 from mtx.commands.interop import export, import_
 from mtx.commands.options import require_stdout
 from mtx.commands.report import report
+from mtx.commands.serve import serve
 from mtx.commands.train import config, download, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import (
@@ -50,8 +51,8 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, init, prepare, download, translate, evaluate, compare, logprob, attention, report, export, config, status,
-    doctor,
+    train, init, prepare, download, translate, serve, evaluate, compare, logprob, attention, report, export, config,
+    status, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)

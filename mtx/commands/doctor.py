@@ -21,7 +21,7 @@ _PACKAGES = (
 )  # fmt: skip
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
-    "sacremoses": "--protocol", "tensorboard": "training.tensorboard",
+    "sacremoses": "--protocol", "tensorboard": "training.tensorboard", "starlette": "mtx serve", "uvicorn": "mtx serve",
     "transformers": "the comparison of --to huggingface",
 }  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-NOT_YET = "a server, Windows without WSL (planned: docs/planned.md)"
+NOT_YET = "Windows without WSL (planned: docs/planned.md)"
 
 # The groups of `mtx --help` in their order, and for each command what its help shows as an example.
 EXAMPLES: dict[str, dict[str, list[str]]] = {
@@ -30,6 +30,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
             "mtx translate runs/mine input.txt -o output.txt",
             'echo "A man is reading a book." | mtx translate runs/mine',
         ],
+        "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
         "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
     },

@@ -1,4 +1,7 @@
-"""Translates segments with tags inside: bare, with the tags put back by cross attention. See `placing`."""
+"""Translates segments with tags inside: bare, with the tags put back by cross attention. See `placing`.
+
+Also tells which words of a translation come from which of its source, by the same links.
+"""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mtx.data.sentence_splitter import joined_sentences
+from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import EOS, UNK
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Marked, bare
@@ -14,6 +17,12 @@ from mtx.documents.placing import Link, in_proportion, put_back
 
 _BYTE = "<0x"  # begins the names of the pieces that stand for a byte
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
+# A word, such as don't or 3.5; an ideograph or kana; white space; or another character
+_PARTS = re.compile(
+    r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\s+"
+    r"|[^\W\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+(?:['’.-][^\W\u2e80-\u9fff]+)*|.",
+    re.DOTALL,
+)
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
@@ -47,6 +56,54 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
         found = [_moved(link, s) for s in some for link in links.get(id(s), [])]
         results.append(put_back(tags, text, translation, found) if text else list(segment))
     return results
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which words of a translation come from which of its source.
+
+    Attributes:
+        src, tgt: the two texts in parts, which are words, punctuation and the spaces between.
+        links: pairs of numbers, of a part of the source and of the part of the translation that comes from it.
+    """
+
+    src: list[str]
+    tgt: list[str]
+    links: list[tuple[int, int]]
+
+
+def align(translator: TextTranslator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
+    """Returns the alignment of each line and its translation, of one or more sentences."""
+    split_tgt = sentence_splitter(translator.tgt)
+    lines = list[list[_Sentence]]()
+    for src, tgt in pairs:
+        sentences, written = _sentences(translator, src), split_tgt(tgt) if tgt else []
+        if len(sentences) != len(written):  # it cannot be seen which belong together
+            sentences, written = [_Sentence(src, 0)], [tgt]
+        start = 0
+        for sentence, translation in zip(sentences, written, strict=True):
+            start = max(start, tgt.find(translation, start))
+            sentence.translation, sentence.tgt_start = translation, start
+            start += len(translation)
+        lines.append(sentences)
+    links = iter(_links(translator, [sentence for some in lines for sentence in some]))
+    by_line = [[_moved(link, sentence) for sentence in some for link in next(links)] for some in lines]
+    return [_aligned(src, tgt, found) for (src, tgt), found in zip(pairs, by_line, strict=True)]
+
+
+def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
+    src_parts, tgt_parts = _PARTS.findall(src), _PARTS.findall(tgt)
+    src_part, tgt_part = (
+        [number for number, part in enumerate(parts) for _ in part] for parts in (src_parts, tgt_parts)
+    )
+    found = {
+        (src_part[int(link.src)], tgt_part[at])
+        for link in links
+        for at in range(link.start, min(link.end, len(tgt)))
+        if int(link.src) < len(src)
+    }
+    is_word = [[any(map(str.isalnum, part)) for part in parts] for parts in (src_parts, tgt_parts)]
+    return Alignment(src_parts, tgt_parts, sorted((s, t) for s, t in found if is_word[0][s] and is_word[1][t]))
 
 
 def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:

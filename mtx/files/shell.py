@@ -28,14 +28,14 @@ def mtx_command(*words: str | Path) -> str:
     return f"{program_name()} {shell_command(*words)}"
 
 
-def install_command(package: str) -> str:
-    """The command that installs a package which is not there, in the version that mtx's own metadata asks for.
+def install_command(*packages: str) -> str:
+    """The command that installs packages which are not there, in the versions that mtx's own metadata asks for.
 
-    Naming the package works wherever mtx was installed from; naming an extra of mtx needs a release or a checkout.
+    Naming the packages works wherever mtx was installed from; naming an extra of mtx needs a release or a checkout.
     """
     pip = Path(sys.executable).with_name("pip")
     program = ("pip",) if _is_on_path("pip", pip) else (sys.executable, "-m", "pip")
-    return shell_command(*program, "install", requirement(package))
+    return shell_command(*program, "install", *map(requirement, packages))
 
 
 def requirement(package: str) -> str:

@@ -14,7 +14,7 @@ _ARGUMENTS = [
     "--no-first-run",
 ]  # fmt: skip
 
-Open = Callable[..., Any]  # (path, options of a browser context) -> playwright's Page
+Open = Callable[..., Any]  # (path or address, options of a browser context) -> playwright's Page
 
 
 @pytest.fixture(scope="session")
@@ -36,18 +36,25 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Open]:
-    """Opens a file as a page. At the end of the test, fails if a page logged, failed, or requested any other file."""
+    """Opens a file or an address. At the end of the test, fails if a page logged, failed, or requested anything else.
+
+    A page at an address may request what is below it.
+    """
     contexts, problems = [], []
 
-    def open_file(path: Path, **options: Any) -> Any:
+    def open_file(path: Path | str, **options: Any) -> Any:
+        address = path.as_uri() if isinstance(path, Path) else path
         context = browser.new_context(**options)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: problems.append(f"console: {message.text}"))
         page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-        page.on("request", lambda request: request.url == path.as_uri() or problems.append(f"request: {request.url}"))
-        page.goto(path.as_uri())
+        page.on("request", lambda request: is_own(request.url, address) or problems.append(f"request: {request.url}"))
+        page.goto(address)
         return page
+
+    def is_own(url: str, address: str) -> bool:
+        return url == address or (address.startswith("http:") and url.startswith(address)) or url.startswith("data:")
 
     yield open_file
     for context in contexts:

@@ -60,7 +60,7 @@ def test_the_help_has_groups_with_whole_summaries_and_says_what_mtx_does_not_do(
     words = " ".join(text.split())
     for name, command in commands.items():
         assert f"{name} {' '.join(command.help.split()).partition('. ')[0].rstrip('.')}" in words
-    assert "a server" in words and "docs/planned.md" in words and (ROOT / "docs/planned.md").is_file()
+    assert "Windows without WSL" in words and "docs/planned.md" in words and (ROOT / "docs/planned.md").is_file()
 
 
 @pytest.mark.parametrize("name", [name for group in EXAMPLES.values() for name in group])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.language_guess import Profile, are_exchanged, name_of
+from mtx.data.language_guess import Profile, are_exchanged, name_of, rank_languages
 from mtx.data.languages import KNOWN, code_of, languages_named, script_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
@@ -76,3 +76,21 @@ def test_the_table_has_words_and_names_that_tell_languages_apart() -> None:
     assert all(word == word.lower() for words in lists for word in words)
     assert languages_named("FRANÇAIS") == languages_named("French") == {"fr"} and languages_named("anglais") == {"en"}
     assert (name_of("fra"), name_of("sr-Latn"), name_of("yo")) == ("French", "Croatian", "")
+
+
+@pytest.mark.parametrize(
+    "text, best",
+    [("Das ist nicht mein Haus", "de"), ("Where is the dog?", "en"), ("C'est un chien et une maison", "fr"),
+     ("Где моя собака", "ru"), ("犬はどこですか", "ja"), ("狗在哪里", "zh"), ("THE DOG IS IN THE HOUSE", "en")],
+)  # fmt: skip
+def test_a_short_text_is_likeliest_in_its_own_language(text: str, best: str) -> None:
+    ranked = rank_languages(text, ["fr", "de", "ru", "zh", "ja", "en"])
+    assert ranked[0][0] == best and ranked[0][1] > 50 and ranked[0][1] > ranked[1][1]
+    assert sum(share for _, share in ranked) == pytest.approx(100, abs=0.5)
+
+
+def test_shares_of_a_short_text_by_hand() -> None:
+    assert rank_languages("Das ist Otto", ["en", "de"]) == [("de", 90.0), ("en", 10.0)]  # 1 + 4 * 2 to 1
+    assert rank_languages("Otto", ["en", "de"]) == [("en", 50.0), ("de", 50.0)]
+    assert rank_languages("12 + 3", ["en", "de"]) == [("en", 0.0), ("de", 0.0)]
+    assert rank_languages("Otto", ["xx-unknown", "ru"]) == [("xx-unknown", 100.0), ("ru", 0.0)]

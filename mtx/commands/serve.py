@@ -1,0 +1,103 @@
+"""`mtx serve`: translate over HTTP, with LibreTranslate's interface and a page for a browser."""
+
+import contextlib
+import ipaddress
+import logging
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mtx.errors import MtxError, UsageError
+from mtx.files.shell import install_command, mtx_command
+from mtx.run.system_memory import check_address_space
+
+logger = logging.getLogger("mtx")
+_PACKAGES = "starlette", "uvicorn", "python-multipart"
+_MIN_KEY_CHARS = 16
+
+
+def serve(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Run or model directories, one for each language pair.")
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own need keys.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = 5000,
+    api_key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="File with one API key a line; requests must send one.")
+    ] = None,
+) -> None:
+    """Translate over HTTP, for programs (LibreTranslate's interface) and in a browser."""
+    keys = [] if api_key_file is None else _read_keys(api_key_file)
+    if not keys and not _is_loopback(host):
+        raise UsageError(
+            f"--host {host}: others could use the server without an API key",
+            mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
+        )
+    check_address_space()
+    if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
+        raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
+    from mtx.interop.engines import Translator
+    from mtx.serve import logs, server
+    from mtx.serve.limits import Limits
+    from mtx.serve.pairs import Pairs
+    from mtx.serve.queue import TranslationQueue
+
+    limits = Limits()
+    with _listener(host, port) as listener:
+        logs.set_up()
+        pairs = Pairs(map(Translator.load, models))
+        for pair in pairs:  # the first translation takes longer than others
+            pair.hypotheses(["."])
+        names = ", ".join(f"{pair.src} to {pair.tgt}" for pair in pairs)
+        with TranslationQueue(limits.batch_chars, limits.waiting_chars) as queue:
+            app = server.Server(pairs, queue, keys, limits).app()
+            listener.listen()
+            logger.info("serving %s at %s", names, _url(listener))
+            with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
+                server.run(server.http_server(app, limits), listener)
+        logger.info("stopped")
+
+
+def _read_keys(path: Path) -> list[str]:
+    """The API keys of a file, one a line."""
+    from mtx.files.text_files import read_lines
+
+    keys = list(filter(None, map(str.strip, read_lines(path))))
+    if not keys:
+        raise UsageError(f"{path}: expected an API key", f"openssl rand -hex 32 > {path}")
+    for number, key in enumerate(keys, start=1):
+        if len(key) < _MIN_KEY_CHARS:
+            raise UsageError(f"{path}: key {number} has fewer than {_MIN_KEY_CHARS} characters", "openssl rand -hex 32")
+    return keys
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """A socket that is bound and does not listen yet, so that nobody waits while the models are loaded."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except UnicodeError:  # a name with a part that is too long or empty
+        raise UsageError(f"--host {host}: is no name of a host") from None
+    except OSError as error:
+        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}") from None
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

@@ -1,0 +1,34 @@
+"""What one request may ask for, and how long the server waits. The only place with such numbers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of `mtx serve`. Times are in seconds.
+
+    Attributes:
+        chars: most characters of the texts of a request, together.
+        texts: most texts of a request.
+        body_bytes: largest body. A character takes up to 12 bytes, as JSON or form.
+        connections: most open connections.
+        waiting_chars: most characters that wait for translation, those of all requests together.
+        batch_chars: characters that are translated at once. A request waits for at most about two such batches before
+            its first sentence is translated, whatever others have sent.
+        headers_s, body_s: how long a client may take to send its headers, and its body.
+        request_s: how long a request may take after its body has arrived, waiting included.
+        send_s: how long a client may take to read its response.
+        idle_s: how long an open connection may wait for its next request.
+    """
+
+    chars: int = 10_000
+    texts: int = 200
+    body_bytes: int = 1 << 18
+    connections: int = 500
+    waiting_chars: int = 500_000
+    batch_chars: int = 4_000
+    headers_s: float = 10.0
+    body_s: float = 20.0
+    request_s: float = 60.0
+    send_s: float = 20.0
+    idle_s: int = 15

@@ -1,0 +1,32 @@
+"""The page of the server: one file with its styles, its script, the languages and the settings, made once at the start.
+
+Its Content-Security-Policy allows this script and these styles, by their hashes, and requests to the server alone.
+"""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent
+_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # so that no text ends the element
+
+
+def render(languages: list[dict[str, object]], settings: dict[str, Any]) -> tuple[str, str]:
+    """The HTML of the page and its policy. Names of languages come from models, and are not trusted."""
+    text, style, script = (
+        (_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    data = json.dumps({"languages": languages, "settings": settings}).translate(_ESCAPES)
+    for name, value in {"style": style, "script": script, "data": data}.items():
+        text = text.replace(f"{{{{ {name} }}}}", value)
+    policy = (
+        f"default-src 'none'; connect-src 'self'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return text, policy
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

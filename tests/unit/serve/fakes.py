@@ -1,0 +1,61 @@
+"""A translator without a model, and a server that translates with it."""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from starlette.testclient import TestClient
+
+from mtx.config.schema import TokenizerConfig
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.text_translator import Attention, Hypothesis, TextTranslator
+from mtx.serve.limits import Limits
+from mtx.serve.pairs import Pairs
+from mtx.serve.queue import TranslationQueue
+from mtx.serve.server import Server
+
+
+@functools.cache
+def tokenizer() -> Tokenizer:
+    return train_tokenizer(["a red dog", "A RED DOG"] * 50, TokenizerConfig(vocab_size=290), 1, [])
+
+
+class Upper(TextTranslator):
+    """Translates into capitals; the other hypotheses have one and two exclamation marks. `fail` fails, `wait` waits.
+
+    Attributes:
+        calls: the lines of each call.
+        may_go_on: what `wait` waits for.
+    """
+
+    def __init__(self, src: str = "en", tgt: str = "de"):
+        super().__init__(tokenizer(), 50, SearchOptions(), num_tgt_positions=None, src=src, tgt=tgt)
+        self.calls, self.may_go_on, self.has_begun = list[list[str]](), threading.Event(), threading.Event()
+
+    def hypotheses(self, lines: Sequence[str], *others: Any) -> list[list[Hypothesis]]:
+        self.calls.append(list(lines))
+        if "wait" in lines:
+            self.has_begun.set()
+            self.may_go_on.wait(10)
+        if "fail" in lines:
+            raise ValueError(f"cannot translate {lines}")
+        return [[Hypothesis(line.upper() + "!" * n if line else "", 0.0, []) for n in range(3)] for line in lines]
+
+    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+        raise NotImplementedError
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]
+
+
+@contextlib.contextmanager
+def served(*translators: TextTranslator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
+    """A client of a server with these translators (one from en to de by default) and limits."""
+    values = Limits(**limits)
+    with TranslationQueue(values.batch_chars, values.waiting_chars) as queue:
+        app = Server(Pairs(translators or [Upper()]), queue, keys, values).app()
+        yield TestClient(app, raise_server_exceptions=False)

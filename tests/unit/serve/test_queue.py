@@ -1,0 +1,135 @@
+"""Requests are translated together, in turn, and none can hold up or spoil another."""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, wait
+
+import pytest
+
+from mtx.serve.queue import QueueFullError, TranslationQueue
+
+
+class Gate:
+    """Doubles numbers; keeps each batch; the first one waits until `open`, so that the rest can be submitted."""
+
+    def __init__(self) -> None:
+        self.batches = list[list[int]]()
+        self.open, self.has_begun = threading.Event(), threading.Event()
+
+    def double(self, numbers: list[int]) -> list[int]:
+        self.batches.append(numbers)
+        self.has_begun.set()
+        assert self.open.wait(10)
+        if 13 in numbers:
+            raise ValueError("thirteen")
+        return [2 * number for number in numbers]
+
+    def negate(self, numbers: list[int]) -> list[int]:
+        self.batches.append(numbers)
+        return [-number for number in numbers]
+
+
+def submit(queue: TranslationQueue, gate: Gate, numbers: Sequence[int], size: int = 1) -> Future[list[int]]:
+    return queue.submit(gate.double, numbers, [size] * len(numbers))
+
+
+def started(queue: TranslationQueue, gate: Gate) -> Future[list[int]]:
+    """A job that has begun, and holds up those behind it until the gate opens."""
+    first = submit(queue, gate, [0])
+    assert gate.has_begun.wait(10)
+    return first
+
+
+def test_what_waits_is_computed_together_and_each_gets_its_own() -> None:
+    gate = Gate()
+    with TranslationQueue(100, 1000) as queue:
+        first = started(queue, gate)
+        jobs = [submit(queue, gate, numbers) for numbers in ([1, 2], [3], [4, 5, 6])]
+        gate.open.set()
+        assert [job.result(10) for job in (first, *jobs)] == [[0], [2, 4], [6], [8, 10, 12]]
+    assert gate.batches == [[0], [1, 3, 4, 2, 5, 6]], "one of each in turn"
+    assert (queue.num_batches, queue.num_items) == (2, 7)
+
+
+def test_a_large_job_does_not_hold_up_small_ones() -> None:
+    gate = Gate()
+    with TranslationQueue(4, 1000) as queue:
+        started(queue, gate)
+        large = submit(queue, gate, range(100, 120))
+        small = [submit(queue, gate, [number]) for number in (1, 2)]
+        gate.open.set()
+        wait(small, 10)
+        assert large.result(10) == list(range(200, 240, 2)), "in order"
+    assert gate.batches[1] == [100, 1, 2, 101]
+    assert list(map(len, gate.batches)) == [1, 4, 4, 4, 4, 4, 2]
+
+
+def test_a_batch_has_a_size_but_an_item_may_be_larger() -> None:
+    gate = Gate()
+    with TranslationQueue(10, 1000) as queue:
+        started(queue, gate)
+        jobs = [submit(queue, gate, [1, 2], 50), submit(queue, gate, [3, 4, 5], 4)]
+        gate.open.set()
+        wait(jobs, 10)
+    assert gate.batches[1:] == [[1], [3, 2], [4, 5]]
+
+
+def test_another_function_has_the_next_batch() -> None:
+    gate = Gate()
+    with TranslationQueue(2, 1000) as queue:
+        started(queue, gate)
+        double, negate = submit(queue, gate, [1, 2, 3, 4, 5]), queue.submit(gate.negate, [7, 8], [1, 1])
+        gate.open.set()
+        assert (double.result(10), negate.result(10)) == ([2, 4, 6, 8, 10], [-7, -8])
+    assert gate.batches[1:] == [[1, 2], [7, 8], [3, 4], [5]]
+
+
+def test_a_job_that_fails_spoils_no_other() -> None:
+    gate = Gate()
+    with TranslationQueue(3, 1000) as queue:
+        started(queue, gate)
+        bad, good = submit(queue, gate, [13, 1, 1, 1]), submit(queue, gate, [2, 3, 4])
+        gate.open.set()
+        assert good.result(10) == [4, 6, 8]
+        with pytest.raises(ValueError, match="thirteen"):
+            bad.result(10)
+        assert submit(queue, gate, [5]).result(10) == [10], "it goes on"
+
+
+def test_a_cancelled_job_is_dropped() -> None:
+    gate = Gate()
+    with TranslationQueue(100, 1000) as queue:
+        first = started(queue, gate)
+        gone, kept = submit(queue, gate, [1, 2]), submit(queue, gate, [3])
+        assert queue.waiting_chars == 3
+        assert gone.cancel() and first.cancel(), "also one whose batch is being computed"
+        assert queue.waiting_chars == 1
+        gate.open.set()
+        assert kept.result(10) == [6]
+        with pytest.raises(CancelledError):
+            first.result(10)
+    assert gate.batches == [[0], [3]]
+
+
+def test_more_than_the_queue_holds_is_refused() -> None:
+    gate = Gate()
+    with TranslationQueue(100, 10) as queue:
+        started(queue, gate)
+        submit(queue, gate, [1], 50)  # nothing was waiting
+        with pytest.raises(QueueFullError):
+            submit(queue, gate, [2])
+        gate.open.set()
+    assert gate.batches == [[0], [1]]
+
+
+def test_nothing_to_compute_is_done_at_once() -> None:
+    with TranslationQueue(100, 10) as queue:
+        assert queue.submit(list, [], []).result(0) == []
+
+
+def test_at_the_end_what_was_submitted_is_done() -> None:
+    gate = Gate()
+    with TranslationQueue(1, 100) as queue:
+        jobs = [started(queue, gate), submit(queue, gate, [1, 2, 3])]
+        gate.open.set()
+    assert [job.result(0) for job in jobs] == [[0], [2, 4, 6]]

@@ -1,0 +1,401 @@
+"""LibreTranslate's interface: what it answers, and how it refuses."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("python_multipart")
+
+from mtx.errors import UsageError
+from mtx.serve.limits import Limits
+from mtx.serve.pairs import Pairs
+from mtx.serve.queue import TranslationQueue
+from mtx.serve.server import Server
+from tests.unit.serve.fakes import Upper, served
+
+KEY = "0123456789abcdef"
+JSON = {"content-type": "application/json"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+def ask(client: Any, path: str = "/translate", **fields: Any) -> Any:
+    """The answer to a request with these fields; source and target are en and de."""
+    body = json.dumps({"source": "en", "target": "de", **fields})  # ASCII, also of lone surrogates
+    response = client.post(path, content=body, headers=JSON)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_a_text_and_a_list() -> None:
+    with served() as client:
+        assert ask(client, q="a dog") == {"translatedText": "A DOG"}
+        assert ask(client, q=["a", "", "b"]) == {"translatedText": ["A", "", "B"]}
+        assert ask(client, q="") == {"translatedText": ""}
+        assert ask(client, q=[]) == {"translatedText": []}
+        assert ask(client, q="lone \ud800") == {"translatedText": "LONE \ufffd"}
+
+
+def test_forms_mean_the_same_as_json() -> None:
+    fields = {"q": "ein ü", "source": "en", "target": "de", "alternatives": "1"}
+    with served() as client:
+        for response in (
+            client.post("/translate", data=fields),
+            client.post("/translate", files={name: (None, value) for name, value in fields.items()}),
+        ):
+            assert response.json() == {"translatedText": "EIN Ü", "alternatives": ["EIN Ü!"]}
+
+
+def test_lines_stay_lines_and_alternatives_are_of_the_whole_text() -> None:
+    translator = Upper()
+    with served(translator) as client:
+        answer = ask(client, q="a\r\n\nb", alternatives=9)
+        assert answer == {"translatedText": "A\n\nB", "alternatives": ["A!\n\nB!", "A!!\n\nB!!"]}
+        assert ask(client, q="", alternatives=2)["alternatives"] == [], "none is the translation again"
+    assert translator.calls == [["a", "", "b"], [""]]
+
+
+def test_the_texts_of_a_request_are_translated_together() -> None:
+    translator = Upper()
+    with served(translator) as client:
+        ask(client, q=["a", "b", "c"])
+    assert translator.calls == [["a", "b", "c"]]
+
+
+def test_auto_tells_the_language_of_each_text() -> None:
+    with served(Upper("en", "fr"), Upper("de", "fr"), Upper("fr", "en")) as client:
+        single = ask(client, q="Das ist ein Haus", source="auto", target="fr")
+        assert single["detectedLanguage"]["language"] == "de" and single["detectedLanguage"]["confidence"] > 50
+        texts = ["the house is on a hill", "das ist ein Haus", "it is in the house"]
+        several = ask(client, q=texts, source="auto", target="fr")
+        assert [guess["language"] for guess in several["detectedLanguage"]] == ["en", "de", "en"]
+        assert several["translatedText"] == [text.upper() for text in texts], "in order"
+        only = ask(client, q="Das ist ein Haus", source="auto", target="en")
+        assert only["detectedLanguage"]["language"] == "fr", "nothing else is translated to en"
+        found = client.post("/detect", data={"q": "Das ist ein Haus"}).json()
+        assert [guess["language"] for guess in found][0] == "de" and set(found[0]) == {"confidence", "language"}
+
+
+def test_html_keeps_its_tags() -> None:
+    with served() as client:
+        answer = ask(client, q='<p title="a dog">a <b>red</b> dog</p><p>&lt;3</p>', format="html", alternatives=1)
+        assert answer == {
+            "translatedText": '<p title="A DOG">A <b>RED</b> DOG</p><p>&lt;3</p>', "alternatives": [],
+        }  # fmt: skip
+        assert ask(client, q=["<i>a</i>", "b"], format="html") == {"translatedText": ["<i>A</i>", "B"]}
+        assert ask(client, q="1 < 2 & a", format="text") == {"translatedText": "1 < 2 & A"}, "text is no HTML"
+
+
+def test_what_is_suspicious_is_noted() -> None:
+    with served() as client:
+        assert ask(client, q="go go go go go go")["translatedText"], "as often as in the source"
+        copied = ask(client, q=["a", "NO PLACE HERE"])
+    assert copied == {"translatedText": ["A", "NO PLACE HERE"], "suspicion": [None, "copy"]}
+
+
+def test_words_are_aligned_line_by_line() -> None:
+    with served() as client:
+        answer = ask(client, "/align", q="a red dog\na dog.", translation="A RED DOG\nA DOG.")
+        assert answer["lines"][0] == {
+            "src": ["a", " ", "red", " ", "dog"], "tgt": ["A", " ", "RED", " ", "DOG"],
+            "links": [[0, 0], [2, 2], [4, 4]],
+        }  # fmt: skip
+        assert answer["lines"][1]["src"] == ["a", " ", "dog", "."] and answer["lines"][1]["links"] == [[0, 0], [2, 2]]
+        refused = client.post("/align", json={"q": "a", "translation": "A\nB", "source": "en", "target": "de"})
+        assert (refused.status_code, refused.json()["error"]) == (400, "translation: expected as many lines as q has")
+
+
+def test_what_is_served_is_told() -> None:
+    with served(Upper("en", "de"), Upper("de", "en"), Upper("en", "fr")) as client:
+        assert client.get("/languages").json() == [
+            {"code": "en", "name": "English", "targets": ["de", "fr"]},
+            {"code": "de", "name": "German", "targets": ["en"]},
+            {"code": "fr", "name": "French", "targets": []},
+        ]
+        settings = client.get("/frontend/settings").json()
+        assert settings["charLimit"] == Limits().chars and settings["keyRequired"] is False
+        assert settings["language"]["target"] == {"code": "de", "name": "German"}
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_language_is_known_by_other_codes_too() -> None:
+    with served(Upper("en_GB", "de")) as client:
+        for code in ("en_GB", "en-gb", "EN", "en-US"):
+            assert ask(client, q="a", source=code, target="DE") == {"translatedText": "A"}
+
+
+@pytest.mark.parametrize(
+    "fields, error",
+    [
+        ({"source": "en", "target": "de"}, "missing parameter q"),
+        ({"q": "a", "target": "de"}, "missing parameter source"),
+        ({"q": "a", "source": "en"}, "missing parameter target"),
+        ({"q": 1, "source": "en", "target": "de"}, "q: expected a text"),
+        ({"q": ["a", None], "source": "en", "target": "de"}, "missing parameter q"),
+        ({"q": "a", "source": ["en"], "target": "de"}, "source: expected a text"),
+        ({"q": "a", "source": "xx", "target": "de"}, "source: xx is not supported, expected one of en, de"),
+        ({"q": "a", "source": "en", "target": "auto"}, "target: auto is not supported, expected one of en, de"),
+        ({"q": "a", "source": "auto", "target": "en"}, "target: nothing is translated to en here"),
+        ({"q": "a", "source": "de", "target": "en"}, "target: de is not translated to en here, only to nothing"),
+        ({"q": "a", "source": "en", "target": "de", "format": "pdf"}, "format: pdf is not supported"),
+        ({"q": "a", "source": "en", "target": "de", "alternatives": -1}, "alternatives: expected a number from 0"),
+        ({"q": "a", "source": "en", "target": "de", "alternatives": True}, "alternatives: expected a number from 0"),
+        ({"q": "a", "source": "en", "target": "de", "alternatives": "²"}, "alternatives: expected a number from 0"),
+        ({"q": "a" * 21, "source": "en", "target": "de"}, "q has 21 characters, more than the limit of 20"),
+        ({"q": ["a" * 11] * 2, "source": "en", "target": "de"}, "q has 22 characters, more than the limit of 20"),
+        ({"q": ["a"] * 4, "source": "en", "target": "de"}, "q has 4 texts, more than the limit of 3"),
+    ],
+)
+def test_wrong_fields(fields: dict[str, Any], error: str) -> None:
+    with served(chars=20, texts=3) as client:
+        response = client.post("/translate", json=fields)
+        assert response.status_code == 400 and set(response.json()) == {"error"}
+        assert response.json()["error"].startswith(error)
+
+
+@pytest.mark.parametrize(
+    "body, headers, error",
+    [
+        (b"{", JSON, "the body is not valid JSON"),
+        (b"\xff\xfe{", JSON, "the body is not valid JSON"),
+        (b"[" * 100_000, JSON, "the body is not valid JSON"),
+        (b"1" * 10_000, JSON, "the body is not valid JSON"),
+        (b"[1]", JSON, "expected a JSON object"),
+        (b"", JSON, "the body is not valid JSON"),
+        (b'{"q": "a"}', {}, "expected a body of the type"),
+        (b'{"q": "a"}', FORM, "missing parameter q"),
+        (b"x", {"content-type": "multipart/form-data"}, "Missing boundary"),
+        (b"&".join(b"%d=1" % n for n in range(1000)), FORM, "Too many fields"),
+        (b'--a\r\nContent-Disposition: form-data; name="q"; filename="q"\r\n\r\nx\r\n--a--\r\n',
+         {"content-type": "multipart/form-data; boundary=a"}, "Too many files"),
+    ],
+)  # fmt: skip
+def test_wrong_bodies(body: bytes, headers: dict[str, str], error: str) -> None:
+    with served() as client:
+        response = client.post("/translate", content=body, headers=headers)
+        assert response.status_code == 400 and response.json()["error"].startswith(error), response.text
+
+
+def test_damaged_html_is_named() -> None:
+    with served() as client:
+        response = client.post(
+            "/translate", json={"q": "<a" * 1001, "source": "en", "target": "de", "format": "html"}
+        )  # fmt: skip
+        assert response.status_code == 400 and response.json()["error"] == "q:1: tags do not end; expected > after <"
+
+
+def test_no_such_path_and_a_wrong_method() -> None:
+    with served() as client:
+        for method, path, status, error in (
+            ("GET", "/no", 404, "Not Found"),
+            ("GET", "/translate", 405, "Method Not Allowed"),
+            ("DELETE", "/languages", 405, "Method Not Allowed"),
+            ("POST", "/translate/", 404, "Not Found"),
+        ):
+            response = client.request(method, path, headers={"host": "elsewhere.example"})
+            assert (response.status_code, response.json()) == (status, {"error": error})
+
+
+def test_a_body_that_is_too_large_or_declared_so() -> None:
+    with served(body_bytes=100) as client:
+        for content in (b"x" * 101, iter([b"x" * 60] * 2)):
+            response = client.post("/translate", content=content, headers=JSON)
+            assert (response.status_code, response.json()["error"]) == (
+                413, "the body is larger than the limit of 100 bytes",
+            )  # fmt: skip
+            assert response.headers["connection"] == "close"
+
+
+def test_a_body_of_two_lengths() -> None:
+    with served() as client:
+        headers = {**JSON, "content-length": "2", "transfer-encoding": "chunked"}
+        response = client.post("/translate", content=b"{}", headers=headers)
+        assert response.status_code == 400 and "not both" in response.json()["error"]
+
+
+def test_keys() -> None:
+    with served(keys=["another-key-of-16", KEY]) as client:
+        fields = {"q": "a", "source": "en", "target": "de"}
+        for path in ("/translate", "/detect", "/align"):
+            for key, error in ((None, "this server needs an API key"), ("wrong", "invalid API key"), (1, "invalid")):
+                response = client.post(path, json={**fields, "api_key": key})
+                assert response.status_code == 403 and response.json()["error"].startswith(error)
+        assert client.get("/metrics").status_code == 403
+        assert ask(client, q="a", api_key=KEY) == {"translatedText": "A"}
+        assert client.post("/translate", data={**fields, "api_key": KEY}).json() == {"translatedText": "A"}
+        assert client.get("/metrics", headers={"authorization": f"Bearer {KEY}"}).status_code == 200
+        assert client.get("/frontend/settings").json()["keyRequired"] is True
+        assert client.get("/languages").status_code == client.get("/").status_code == 200, "they tell no secret"
+
+
+def test_other_origins_may_ask() -> None:
+    with served() as client:
+        asked = client.options("/translate", headers={
+            "origin": "https://a.example", "access-control-request-method": "POST",
+            "access-control-request-headers": "content-type",
+        })  # fmt: skip
+        assert asked.status_code == 200 and asked.headers["access-control-allow-origin"] == "*"
+        refused = client.post("/translate", json={}, headers={"origin": "https://a.example"})
+        assert refused.status_code == 400 and refused.headers["access-control-allow-origin"] == "*"
+
+
+def test_a_translation_that_takes_too_long() -> None:
+    translator = Upper()
+    with served(translator, request_s=0.1) as client:
+        response = client.post("/translate", json={"q": "wait", "source": "en", "target": "de"})
+        assert (response.status_code, response.json()["error"]) == (504, "the translation took longer than 0.1 seconds")
+        translator.may_go_on.set()
+        assert ask(client, q="a") == {"translatedText": "A"}
+
+
+def test_a_full_queue() -> None:
+    translator = Upper()
+    with served(translator, waiting_chars=5) as client:
+        threads = [threading.Thread(target=ask, args=[client], kwargs={"q": q}) for q in ("wait", "waiting")]
+        threads[0].start()
+        assert translator.has_begun.wait(10)
+        threads[1].start()
+        while "mtx_waiting_characters 8" not in client.get("/metrics").text:
+            pass
+        response = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
+        assert response.status_code == 503 and response.headers["retry-after"] == "5"
+        assert response.json() == {"error": "too much is waiting for translation; try again later"}
+        translator.may_go_on.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_failure_tells_where_but_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    with served() as client, caplog.at_level(logging.INFO, logger="mtx"):
+        response = client.post("/translate", json={"q": "fail", "source": "en", "target": "de"})
+        assert (response.status_code, response.json()) == (500, {"error": "the server failed; its log says where"})
+        assert ask(client, q="a") == {"translatedText": "A"}
+    assert "ValueError at " in caplog.text and "cannot translate" not in caplog.text
+
+
+def test_the_log_and_the_metrics_count_and_hold_no_texts(caplog: pytest.LogCaptureFixture) -> None:
+    with served() as client, caplog.at_level(logging.INFO, logger="mtx"):
+        ask(client, q=["secret", "SO SO SO"])
+        client.get("/secret?secret")
+        client.post("/translate?q=secret", json={"q": "secret", "source": "secret", "target": "de"})
+        text = client.get("/metrics").text
+    lines = [record.fields for record in caplog.records if hasattr(record, "fields")]
+    assert [(line["path"], line["status"]) for line in lines[:3]] == [
+        ("/translate", 200), ("other", 404), ("/translate", 400),
+    ]  # fmt: skip
+    assert lines[0] == {**lines[0], "method": "POST", "chars": 14, "texts": 2} and lines[0]["seconds"] >= 0
+    assert "secret" not in json.dumps(lines) + text
+    for line in (
+        'mtx_requests_total{path="/translate",status="200"} 1', 'mtx_characters_total{source="en",target="de"} 14',
+        'mtx_texts_total{source="en",target="de"} 2', 'mtx_suspicious_total{source="en",target="de"} 1',
+        'mtx_request_seconds_bucket{le="+Inf"} 3', "mtx_request_seconds_count 3", "mtx_waiting_characters 0",
+        "mtx_batches_total 1", "mtx_batch_items_total 2",
+    ):  # fmt: skip
+        assert f"\n{line}\n" in text
+
+
+def test_one_pair_has_one_model() -> None:
+    with pytest.raises(UsageError, match="two models translate en to de"):
+        Pairs([Upper(), Upper()])
+
+
+Messages = list[dict[str, Any]]
+
+
+def answered(
+    receive: Callable[[], Awaitable[dict[str, Any]]], translator: Upper | None = None,
+    send: Callable[[Any], Awaitable[None]] | None = None, **limits: Any,
+) -> Messages:  # fmt: skip
+    """What the application sends to a client that behaves as `receive` says, and `send`."""
+    sent, values = Messages(), Limits(**limits)
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    scope: Any = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"",
+                  "headers": [(b"content-type", b"application/json")]}  # fmt: skip
+    with TranslationQueue(values.batch_chars, values.waiting_chars) as queue:
+        app = Server(Pairs([translator or Upper()]), queue, [], values).app()
+        asyncio.run(app(scope, receive, send or keep))
+        if translator:
+            translator.may_go_on.set()
+    return sent
+
+
+def test_a_body_that_never_ends() -> None:
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.01)
+        return {"type": "http.request", "body": b" ", "more_body": True}
+
+    sent = answered(receive, body_s=0.1)
+    assert sent[0]["status"] == 408
+    assert json.loads(sent[1]["body"]) == {"error": "the body did not arrive within 0.1 seconds"}
+    assert (b"connection", b"close") in sent[0]["headers"] and sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+def test_the_rest_of_a_large_body_is_taken_if_there_is_one() -> None:
+    """Nobody sends more after the last part: to wait for it would keep the connection."""
+    for sizes in ([60, 60], [60, 60, 60, 60]):
+        parts = [{"type": "http.request", "body": b"x" * size, "more_body": True} for size in sizes]
+        parts[-1]["more_body"] = False
+
+        async def receive(parts: Messages = parts) -> dict[str, Any]:
+            return parts.pop(0)
+
+        sent = answered(receive, body_bytes=100)
+        assert sent[0]["status"] == 413 and parts == [] and sent[-1] == {"type": "http.response.body", "body": b""}
+
+
+def test_a_client_that_goes_gets_nothing_translated(caplog: pytest.LogCaptureFixture) -> None:
+    translator = Upper()
+    body = json.dumps({"q": ["wait", "never"], "source": "en", "target": "de"}).encode()
+    messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> dict[str, Any]:
+        if message := next(messages, None):
+            return message
+        while not translator.has_begun.is_set():
+            await asyncio.sleep(0.01)
+        return {"type": "http.disconnect"}
+
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        sent = answered(receive, translator, batch_chars=1)
+    assert sent == [] and translator.calls == [["wait"]], "what was waiting is dropped"
+    assert [record.fields["status"] for record in caplog.records if hasattr(record, "fields")] == [499]
+
+
+def test_a_client_that_does_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    """Its response is given up, whichever time ends first: that for reading, or that of the request."""
+    for limits in ({"send_s": 0.1}, {"request_s": 0.1}):
+        sent, body = Messages(), json.dumps({"q": "a", "source": "en", "target": "de"}).encode()
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive(messages: Iterator[dict[str, Any]] = messages) -> dict[str, Any]:
+            if message := next(messages, None):
+                return message
+            await asyncio.sleep(60)
+            raise AssertionError
+
+        async def send(message: Any, sent: Messages = sent) -> None:
+            sent.append(message)
+            await asyncio.sleep(60)
+
+        with caplog.at_level(logging.INFO, logger="mtx"):
+            answered(receive, send=send, **limits)
+        assert [message["type"] for message in sent] == ["http.response.start"]
+    assert [record.fields["status"] for record in caplog.records if hasattr(record, "fields")] == [499, 499]
+
+
+def test_a_client_that_goes_before_its_body_has_arrived(caplog: pytest.LogCaptureFixture) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        assert answered(receive) == []
+    assert [record.fields["status"] for record in caplog.records if hasattr(record, "fields")] == [499]
