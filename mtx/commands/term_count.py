@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 
-_SHOWN_CHARS = 80
+_SHOWN_CHARS, _SHOWN_LINES = 80, 10
 
 
 class TermCount:
@@ -20,7 +20,7 @@ class TermCount:
     def __init__(self, translator: "TextTranslator"):
         self._translator, self._glossary = translator, translator.glossary
         self._num_terms = self._num_used = 0
-        self._missed = ""
+        self._missed = list[str]()
 
     def add(self, sources: Sequence[str], translations: Sequence[str]) -> None:
         """Count the terms of these lines."""
@@ -39,11 +39,13 @@ class TermCount:
             self._num_terms += num_terms
             self._num_used += num_used
             if num_used < num_terms:
-                self._missed = self._missed or source[:_SHOWN_CHARS]
+                self._missed.append(source[:_SHOWN_CHARS])
 
     def tell(self) -> None:
-        """Log the counts, with the first line that lacks a term."""
+        """Log the counts, with the first lines that lack a term."""
         if self._glossary is not None:
-            missed = f"; one is missing in the translation of: {self._missed}" if self._missed else ""
+            shown = "".join(f"\n  {line}" for line in self._missed[:_SHOWN_LINES])
+            more = f"\n  and {left:,} more" if (left := len(self._missed) - _SHOWN_LINES) > 0 else ""
+            missed = f"; some are missing in the translation of:{shown}{more}" if self._missed else ""
             log = logger.warning if self._missed else logger.info
             log("%s of %s of the glossary used%s", f"{self._num_used:,}", counted(self._num_terms, "term"), missed)

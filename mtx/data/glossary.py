@@ -8,6 +8,7 @@ Flow: a file of source TAB target -> `Glossary` -> `annotate` -> tokenizer.
 
 import functools
 import itertools
+import logging
 import re
 import unicodedata
 from collections import Counter
@@ -22,7 +23,11 @@ from mtx.files.text_files import printable, read_lines
 
 TERM_MARKS = "\x1c\x1d\x1e"  # before a term, before its translation, and after both
 MAX_TERMS, MAX_TERM_CHARS = 500_000, 200
+logger = logging.getLogger(__name__)
+
 _LAST_COMBINING = 0x1F000  # beyond it, only variation selectors combine with letters
+_FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
+_HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
 _JOINERS = "\u200c\u200d"
 
 
@@ -63,6 +68,9 @@ class Glossary:
             if not line.strip():
                 continue
             src, tgt = _term_pair(line, f"{path}:{number}")
+            if not terms and (src.lower(), tgt.lower()) in _HEADINGS:
+                logger.warning("%s:%d: %s and %s are taken for a heading and left out", path, number, src, tgt)
+                continue
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
@@ -186,7 +194,8 @@ def _nfc(text: str) -> str:
 def _term_pair(line: str, place: str) -> tuple[str, str]:
     sides = [_nfc(side.strip()) for side in line.split("\t")]
     if len(sides) != 2:
-        raise DataError(f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term")
+        help = _FROM_SPREADSHEET if len(sides) == 1 and re.search("[,;]", line) else None
+        raise DataError(f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term", help)
     for side, name in zip(sides, ("source", "target"), strict=True):
         if not side:
             raise DataError(f"{place}: its {name} term is empty")

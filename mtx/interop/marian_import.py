@@ -16,9 +16,12 @@ from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import untrusted
+from mtx.files.shell import mtx_command
 from mtx.interop import marian
 from mtx.interop.limits import check_model_replaceable
 from mtx.model_directory import storage
+from mtx.run.contents import is_run
+from mtx.run.layout import TOKENIZER_JSON
 
 _DEFAULT_BEAM_SIZE = 4
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
@@ -64,6 +67,8 @@ def import_marian(source: Path, target: Path) -> None:
 def _check_paths(source: Path, target: Path) -> None:
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
+    if is_run(source) or ((source / TOKENIZER_JSON).is_file() and not (source / marian.VOCABULARY).is_file()):
+        raise UsageError(f"{source}: is of mtx already and needs no import", mtx_command("translate", source))
     if target.exists() and source.samefile(target):
         raise UsageError(f"{target}: is the directory that is read", "name a new directory")
     check_model_replaceable(target)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
+from mtx.data.terms import AUTO
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.files.durable import MANIFEST
@@ -29,7 +30,12 @@ logger = logging.getLogger(__name__)
 
 _FIXED = tuple(f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence"))
 _FIXED += ("tokenizer.vocab_size", "tokenizer.normalization")
-_FREE = ("model.dropout", "data.src", "data.tgt")  # inherited only if no recipe, file or command line sets them
+_FREE = (
+    "model.dropout",
+    "data.src",
+    "data.tgt",
+    "data.terms",
+)  # inherited only if no recipe, file or command line sets them
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _ANEW = "another run_dir=DIR starts anew from it"
 
@@ -77,6 +83,7 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
+        "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
     }  # fmt: skip
 
 

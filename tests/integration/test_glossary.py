@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mtx.commands.options import resolve
 from mtx.data.glossary import TERM_MARKS, Glossary
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
@@ -83,6 +84,14 @@ def test_documents_are_translated(model: Path, glossary: Path, tmp_path: Path) -
     page.write_text("<p>one <b>two</b> three</p>")
     result = mtx("translate", model, page, "--glossary", glossary)
     assert result.returncode == 0 and result.stdout.count(b"<b>") == result.stdout.count(b"</b>") == 1
+
+
+def test_a_model_that_is_trained_on_keeps_to_glossaries(model: Path, corpus: Path, refused: Any) -> None:
+    text = f"data.train={corpus}"
+    adapted = [f"training.init_from={model}", text]
+    assert resolve(["adapt", *adapted]).config.data.terms == "auto"
+    assert resolve(["adapt", *adapted, "data.terms=null"]).config.data.terms is None
+    refused(2, ["is of mtx already", "mtx translate"], "import", model, "-o", "nowhere")
 
 
 def test_evaluate_tells_the_share_of_terms_used(model: Path, glossary: Path) -> None:

@@ -94,6 +94,16 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, content: bytes, mes
     assert str(error.value).isprintable()
 
 
+def test_a_table_of_a_spreadsheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DataError, match="has 0 TABs") as error:
+        read(tmp_path, b"house,Haus\n")
+    assert error.value.help is not None and "tab delimited" in error.value.help
+    assert read(tmp_path, b"Source\tTarget\nhouse\tHaus\nsource\ttarget\n").terms == {
+        "house": "Haus", "source": "target",
+    }  # fmt: skip
+    assert caplog.messages == [f"{tmp_path / 'terms.tsv'}:1: Source and Target are taken for a heading and left out"]
+
+
 def test_too_many_terms_and_a_missing_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_TERMS", 2)
     with pytest.raises(DataError, match=r"terms\.tsv:3: expected at most 2 terms"):

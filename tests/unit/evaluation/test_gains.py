@@ -79,7 +79,7 @@ def test_the_line() -> None:
         ([gain("own", 5.0, is_own=True), gain("general", -1.5)], ["general falls by 1.5 BLEU"], "general text"),
         ([gain("own", 5.0, 0.2, is_own=True), gain("general", 0.0, 1.0)], ["own gains nothing beyond"], "more epochs"),
         ([gain("own", -0.5, 0.01, is_own=True)], ["own gains nothing beyond chance"], "more epochs"),
-        ([gain("own", -2.0, is_own=True)], ["own falls by 2.0 BLEU"], "smaller training.learning_rate"),
+        ([gain("own", -2.0, is_own=True)], ["own falls by 2.0 BLEU"], "a third of training.learning_rate"),
     ],
 )
 def test_advice(gains: list[Gain], texts: list[str], word: str) -> None:
