@@ -66,33 +66,36 @@ def back_translate(
 
     from mtx.decoding.back_translation import BLOCK_LINES, KEPT, BackTranslation, write_pairs
     from mtx.files import durable
-    from mtx.files.resumable import ResumableRows
+    from mtx.files.resumable import ResumableRows, part_of
     from mtx.files.text_files import read_lines
-    from mtx.run.contents import model_directory
+    from mtx.run.contents import model_identity
 
     sampling = sampling_options(temperature, top_k, top_p, seed, 1, beam)
     if not mono.is_file():
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
     output = checked_output(output)
-    refuse_own_output(None, output, mono)
+    for written in (output, part_of(output)):
+        refuse_own_output(None, written, mono)
     translator = load_translator(
         model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
         sampling=sampling, batch_tokens=batch_tokens, devices=devices,
     )  # fmt: skip
     scorer: Any = None if forward is None else load_translator(forward, device=device, threads=threads)
     about = {
-        "format": durable.FORMAT, "text": durable.sha256(mono), "search": repr(translator.options),
+        "text": durable.sha256(mono), "search": repr(translator.options),
         "engine": [engine, precision, device, translator.num_devices],
-        "models": [durable.sha256(model_directory(Path(m)) / durable.MANIFEST) for m in (model, forward) if m],
+        "models": [model_identity(Path(m)) for m in (model, forward) if m],
     }  # fmt: skip
     kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
     work = BackTranslation(mono, kept, partial(_translations, translator), scorer and partial(_scores, scorer))
     num_lines = sum(1 for _ in read_lines(mono))
-    with tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
+    with kept.held(), tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
+        if not translator.is_repeatable:
+            kept.remove()
         work.run(bar.update)
-    with open_output(output) as sink:
-        counts = write_pairs(work, sink, drop_worst=scorer is not None)
-    kept.remove()
+        with open_output(output) as sink:
+            counts = write_pairs(work, sink, drop_worst=scorer is not None)
+        kept.remove()
     num_kept = counts.pop(KEPT, 0)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
     logger.info(

@@ -136,6 +136,8 @@ def translate(
         split_sentences=split_sentences, devices=devices, glossary=glossary,
     )  # fmt: skip
     if file is not None and (kind := _kind_of_document(file)):
+        if shard is not None or fresh:
+            raise UsageError(f"{file}: is a document ({kind}); --shard and --fresh are for lines of text")
         if n_best > 1 or prefix is not None or as_json:
             raise UsageError(f"{file}: is a document ({kind}); --n-best, --prefix and --json are for lines of text")
         _translate_document(file, kind, output, overwrite, load, glossary)
@@ -145,8 +147,9 @@ def translate(
     work = _Work(load, n_best, as_json, prefix)
     if file is not None and file.is_file() and FILE_ENDING.search(file.name):
         logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
-    is_kept = file is not None and file.is_file() and output is not None and (not output.exists() or output.is_file())
-    if file is not None and output is not None and is_kept:
+    texts = [text for text in (file, prefix, glossary) if text is not None]  # a pipe is read once
+    is_file = output is not None and (output.is_file() or not output.exists())
+    if file is not None and output is not None and is_file and all(text.is_file() for text in texts):
         about = {"n_best": n_best, "json": as_json, "engine": [engine, precision, device, devices, split_sentences]}
         _translate_file(work, file, checked_output(output), shard, fresh, about, [prefix, glossary], model)
         return
@@ -215,44 +218,46 @@ def _translate_file(
 
     from mtx.commands import line_blocks
     from mtx.files import durable
-    from mtx.files.resumable import ResumableRows
+    from mtx.files.resumable import ResumableRows, part_of
     from mtx.files.text_files import read_lines
-    from mtx.run.contents import model_directory
+    from mtx.run.contents import model_identity
 
     prefix, _ = others
-    refuse_own_output(None, output, file, *others)
-    start, end = _part(shard, num_lines := sum(1 for _ in read_lines(file)))
+    for written in (output, part_of(output)):
+        refuse_own_output(None, written, file, *others)
+    start, end = _bounds(shard, num_lines := sum(1 for _ in read_lines(file)))
     if prefix is not None:
         line_blocks.require_as_many(prefix, num_lines)
     translator = work.translator
     size = line_blocks.BLOCK_LINES * translator.num_devices
     about |= {
-        "format": durable.FORMAT, "shard": [start, end], "search": repr(translator.options),
+        "shard": [start, end], "search": repr(translator.options),
         "texts": [durable.sha256(text) for text in (file, *others) if text],
-        "model": durable.sha256(model_directory(Path(model)) / durable.MANIFEST),
+        "model": model_identity(Path(model)),
     }  # fmt: skip
     kept = ResumableRows.beside(output, about, size)
-    if fresh:
+    with kept.held():
+        if fresh or not translator.is_repeatable:
+            kept.remove()
+        done = start + kept.resume()
+        texts = (read_lines(text, "surrogateescape") for text in (file, prefix) if text)
+        blocks = zip(*(line_blocks.in_blocks(itertools.islice(lines, done, end), size) for lines in texts), strict=True)
+        with tqdm(desc="translating", total=end - start, initial=done - start, unit=" lines", disable=None) as bar:
+            for block, *prefixes in blocks:
+                kept.append(work.rows(block, prefixes[0] if prefixes else None, done + 1))
+                done += len(block)
+                bar.update(len(block))
+        with open_output(output) as sink:
+            sink.writelines(kept.rows())
         kept.remove()
-    done = start + kept.resume()
-    texts = (read_lines(text, "surrogateescape") for text in (file, prefix) if text)
-    blocks = zip(*(line_blocks.in_blocks(itertools.islice(lines, done, end), size) for lines in texts), strict=True)
-    with tqdm(desc="translating", total=end - start, initial=done - start, unit=" lines", disable=None) as bar:
-        for block, *prefixes in blocks:
-            kept.append(work.rows(block, prefixes[0] if prefixes else None, done + 1))
-            done += len(block)
-            bar.update(len(block))
-    with open_output(output) as sink:
-        sink.writelines(kept.rows())
-    kept.remove()
     work.tell()
 
 
-def _part(shard: str | None, num_lines: int) -> tuple[int, int]:
+def _bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    number, total = (
-        (int(n) for n in (shard or "1/1").split("/")) if re.fullmatch(r"\d+/\d+", shard or "1/1") else (0, 0)
-    )
+    if shard is None:
+        return 0, num_lines
+    number, total = (int(n) for n in shard.split("/")) if re.fullmatch(r"\d+/\d+", shard) else (0, 0)
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
     return num_lines * (number - 1) // total, num_lines * number // total
@@ -393,7 +398,7 @@ def load_translator(
     """
     from mtx.data.glossary import Glossary
     from mtx.decoding.memory_check import ORDINARY, check_beam
-    from mtx.interop.engines import find_export, load_export, tell_cost, torch_reason
+    from mtx.interop.engines import load_fast
     from mtx.run.machine import num_cores
 
     if not Path(model).is_dir():
@@ -401,17 +406,13 @@ def load_translator(
     threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
     check_address_space()
-    if engine == Engine.ctranslate2 and devices is not None:
-        raise UsageError("--devices is only for the engine torch", "--threads N for ctranslate2 on a CPU")
-    torch_only = torch_reason(options.get("sampling"), devices and "--devices", batch_tokens and "--batch-tokens")
-    export = find_export(Path(model), str(engine), precision and str(precision), device, torch_only)
-    if export is not None:
-        translator: TextTranslator = load_export(
-            export, Path(model), precision and str(precision), device=device, threads=threads,
-            split_sentences=split_sentences, **options,
-        )  # fmt: skip
-        tell_cost(export)
-    else:
+    asked = {"--devices": devices, "--batch-tokens": batch_tokens}
+    torch_options = [name for name, value in asked.items() if value is not None]
+    translator: TextTranslator | None = load_fast(
+        Path(model), str(engine), precision and str(precision), device, torch_options, threads=threads,
+        split_sentences=split_sentences, **options,
+    )  # fmt: skip
+    if translator is None:
         settings = {
             "precision": str(precision or Precision.fp32), "threads": threads, "batch_tokens": batch_tokens,
             "split_sentences": split_sentences, **options,

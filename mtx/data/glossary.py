@@ -149,6 +149,8 @@ def occurrences(term: str, text: str) -> list[tuple[int, int]]:
 
 def num_used(translations: Sequence[str], text: str) -> int:
     """How many of these translations of terms a text has, each once; also with a capital at its beginning."""
+    if not translations:
+        return 0
     expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
     found = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
     return (expected & found).total()

@@ -83,6 +83,8 @@ class CTranslate2Translator(TextTranslator):
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
+    _draws_by_line = False
+
     def __init__(
         self, runtime: Any, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_positions: int,
         threads: int, batch_tokens: int, config: ModelConfig, src: str = "src", tgt: str = "tgt",
@@ -129,7 +131,7 @@ class CTranslate2Translator(TextTranslator):
         if threads is not None:
             check_number("threads", threads, 1)
         kind, index = _find_device(device)
-        threads = (threads or num_cores()) if kind == "cpu" else 1
+        threads = min(threads or num_cores(), num_cores()) if kind == "cpu" else 1
         workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
         if sampling is not None:
             library().set_random_seed(sampling.seed % _NUM_SEEDS)

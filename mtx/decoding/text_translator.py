@@ -74,6 +74,7 @@ class TextTranslator(ABC):
 
     is_checked = False
     num_devices = 1
+    _draws_by_line = True  # a sample depends on the seed, its line and its number alone
     is_automatic = False
 
     def __init__(
@@ -110,6 +111,11 @@ class TextTranslator(ABC):
         is_split = knows_single_ones if split_sentences is None else split_sentences
         self.splitter = sentence_splitter(self.src) if is_split else None
         self.is_automatic = split_sentences is None
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether a block of lines is translated in the same way whatever was translated before."""
+        return self._draws_by_line or self.options.sampling is None
 
     @abstractmethod
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:

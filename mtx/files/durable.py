@@ -48,7 +48,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     """
     temporary = _temporary(path.parent)
     try:
-        with disk.create(temporary, _permissions(path)) as file:
+        with disk.create(temporary, permissions(path)) as file:
             yield file
             file.flush()
             disk.sync(temporary, file)  # its permissions may not let mtx open it again
@@ -61,7 +61,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     disk.sync(path.parent)
 
 
-def _permissions(path: Path) -> int | None:
+def permissions(path: Path) -> int | None:
     """The permission bits of a file; None if there is no such file."""
     try:
         return path.stat().st_mode & 0o777

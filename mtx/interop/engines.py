@@ -17,6 +17,7 @@ from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.interop.export_cache import cached_export
+from mtx.run.contents import model_directory
 from mtx.run.layout import EXPORT_CONFIG
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMR
 
 def find_export(
     model: Path, engine: str = "auto", precision: str | None = None, device: str = "auto",
-    torch_only: str | None = None,
+    torch_options: Sequence[str] = (), sampling: Sampling | None = None,
 ) -> Path | None:  # fmt: skip
     """The CTranslate2 export to translate MODEL with, converted now if need be; None if torch translates.
 
@@ -46,52 +47,76 @@ def find_export(
         engine: for auto, a reason why torch translates is logged, unless it is a GPU.
         precision: None means fp32; an export has its own.
         device: auto, cpu, cuda, cuda:1 or mps.
-        torch_only: something that was asked for and that CTranslate2 does not have.
+        torch_options: what was asked for and only torch has, by its name.
+        sampling: auto lets torch draw samples, each of which depends on its own line alone.
 
     Raises:
-        UsageError: the engine has no such precision.
-        MtxError: CTranslate2 is asked for, and cannot be used.
+        UsageError: the engine has no such precision, or CTranslate2 is needed and lacks one of the options.
+        MtxError: CTranslate2 is needed, and cannot be used.
     """
     names = PRECISIONS[engine]
     if precision is not None and precision not in names:
         raise UsageError(f"precision {precision}: the engine {engine} has {', '.join(names)}")
     if engine == "torch" or (engine == "auto" and precision == "bf16"):
         return None
-    is_needed = (model / EXPORT_CONFIG).is_file() or precision in ("fp16", "int8")
-    precision = precision or "fp32"
-    if engine == "ctranslate2" or is_needed:
-        return cached_export(model, precision)
-    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()):
+    if _needs_ctranslate2(model, engine, precision):
+        if torch_options:
+            raise UsageError(f"{torch_options[0]} is only for the engine torch", "leave it out, or take --engine torch")
+        return cached_export(model, precision or "fp32")
+    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()) or not _has_model(model):
         return None
-    reason = torch_only and f"CTranslate2 has no {torch_only}"
+    asked = [*torch_options, *(["samples that depend on their own line alone"] if sampling else [])]
     try:
-        if not reason:
-            return cached_export(model, precision)
+        if not asked:
+            return cached_export(model)
+        reason = f"CTranslate2 has no {asked[0]}"
     except MtxError as error:
         reason = str(error)
     logger.info("torch translates: %s", reason)
     return None
 
 
-def load_export(export: Path, model: Path, precision: Any, **options: Any) -> "CTranslate2Translator":
-    """Load the export that `find_export` gave for MODEL; one that MODEL keeps is made again if it is damaged.
+def _needs_ctranslate2(model: Path, engine: str, precision: str | None) -> bool:
+    return engine == "ctranslate2" or precision in ("fp16", "int8") or (model / EXPORT_CONFIG).is_file()
+
+
+def _has_model(model: Path) -> bool:
+    """Whether there is a model directory to convert; of a run without one torch takes a checkpoint."""
+    return (model_directory(model) / durable.MANIFEST).is_file()
+
+
+def load_fast(
+    model: Path, engine: str = "auto", precision: Any = None, device: str = "auto", torch_options: Sequence[str] = (),
+    **options: Any,
+) -> "CTranslate2Translator | None":  # fmt: skip
+    """Load MODEL for CTranslate2; None if torch translates, see `find_export`. A damaged conversion is made again.
 
     Args:
         options: see `CTranslate2Translator.load`.
-
-    Raises:
-        DamagedFileError: MODEL is an export, and it is damaged.
     """
+    export = find_export(model, engine, precision, device, torch_options, options.get("sampling"))
+    if export is None:
+        return None
     from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 
     if export == model:
-        return CTranslate2Translator.load(export, precision=precision, **options)
+        return CTranslate2Translator.load(export, device=device, precision=precision, **options)
+    is_needed = _needs_ctranslate2(model, engine, precision)
+    place = device if is_needed else "cpu"  # which was decided, whatever CTranslate2 finds
     try:
-        return CTranslate2Translator.load(export, **options)
-    except DamagedFileError as error:
-        logger.warning("%s; it is made again", error)
-        durable.remove_directory(export)
-        return CTranslate2Translator.load(cached_export(model, precision or "fp32"), **options)
+        try:
+            loaded = CTranslate2Translator.load(export, device=place, **options)
+        except DamagedFileError as error:
+            logger.warning("%s; it is made again", error)
+            cached_export(model, precision or "fp32", is_damaged=True)
+            loaded = CTranslate2Translator.load(export, device=place, **options)
+    except MtxError as error:
+        if is_needed:
+            raise
+        logger.info("torch translates: %s", error)
+        return None
+    _tell_cost(export)
+    return loaded
 
 
 def _has_gpu() -> bool:
@@ -102,7 +127,7 @@ def _has_gpu() -> bool:
     return find_device("auto").type != "cpu"
 
 
-def tell_cost(export: Path) -> None:
+def _tell_cost(export: Path) -> None:
     """Log how the translations of an export in fp16 or int8 differ from those in fp32, if that was measured."""
     described = durable.read_json(export / EXPORT_CONFIG)
     if found := described.get("comparison"):
@@ -152,23 +177,27 @@ class Translator(TextTranslator):
         if not Path(model).is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
         options: dict[str, Any] = {
-            "device": device, "threads": threads, "beam_size": beam_size, "length_penalty": length_penalty,
-            "max_length": max_length, "sampling": sampling, "split_sentences": split_sentences,
+            "threads": threads, "beam_size": beam_size, "length_penalty": length_penalty, "max_length": max_length,
+            "sampling": sampling, "split_sentences": split_sentences,
         }  # fmt: skip
 
         def load_torch() -> "TorchTranslator":
             from mtx.decoding.torch_engine import TorchTranslator
 
-            return TorchTranslator.load(
-                model, precision="bf16" if precision == "bf16" else "fp32", batch_tokens=batch_tokens, **options
-            )
+            bits: Any = "bf16" if precision == "bf16" else "fp32"
+            return TorchTranslator.load(model, device=device, precision=bits, batch_tokens=batch_tokens, **options)
 
-        torch_only = torch_reason(sampling, batch_tokens and "batch_tokens")
-        export = find_export(Path(model), engine, precision, device, torch_only)
-        if export is None:
-            loaded = load_torch()
-            return cls(loaded, lambda: loaded)
-        return cls(load_export(export, Path(model), precision, **options), load_torch)
+        torch_options = [] if batch_tokens is None else ["batch_tokens"]
+        fast = load_fast(Path(model), engine, precision, device, torch_options, **options)
+        if fast is not None:
+            return cls(fast, load_torch)
+        slow = load_torch()
+        return cls(slow, lambda: slow)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """See `TextTranslator.is_repeatable`."""
+        return self.engine.is_repeatable
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
@@ -190,9 +219,3 @@ class Translator(TextTranslator):
     def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
         """See `TorchTranslator.attention_maps`."""
         return self.torch.attention_maps(src, tgt)
-
-
-def torch_reason(sampling: Sampling | None, *options: str | int | None) -> str | None:
-    """What was asked for and CTranslate2 does not have: one of these options, or samples as torch draws them."""
-    asked = next((str(option) for option in options if option), None)
-    return asked or (None if sampling is None else "samples that depend on their own line alone")

@@ -12,7 +12,7 @@ from typing import Any
 from mtx.data.preprocess import load_valid
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import UsageError
+from mtx.errors import MtxError, UsageError
 from mtx.files import durable, text_files
 from mtx.files.durable import MANIFEST
 from mtx.interop.argos import ENDING, check_argos, translate_as_argos, write_argos
@@ -127,9 +127,12 @@ def _export_argos(
 
 def measure_cost(root: Path, kept: Path) -> None:
     """Compare the CTranslate2 export that a model directory keeps with the model, if there is text for it."""
-    text = _comparison_text(_model_and_run(root)[1], None)
-    if text is not None and (comparison := compare_export(root, "ctranslate2", kept, text)):
-        _note(comparison, kept)
+    try:
+        text = _comparison_text(_model_and_run(root)[1], None)
+        if text is not None and (comparison := compare_export(root, "ctranslate2", kept, text)):
+            _note(comparison, kept)
+    except MtxError as error:
+        logger.warning("%s; what the conversion costs is not known", error)
 
 
 def _note(comparison: Comparison, directory: Path) -> None:

@@ -22,11 +22,12 @@ from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, SCORES, WEIGHTS
 logger = logging.getLogger(__name__)
 
 
-def cached_export(model: Path, precision: str = "fp32") -> Path:
+def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False) -> Path:
     """The directory of MODEL's CTranslate2 export, converted now if it is missing or outdated.
 
     Args:
         model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
+        is_damaged: make it again if its files differ from its manifest.
 
     Raises:
         UsageError: if there is no such model.
@@ -37,14 +38,16 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
         return model
     root = require_model_directory(model)
     export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
-    if _source_of(export) == source:
-        return export
     library()  # before anything is written
+    if not is_damaged and _source_of(export) == source:
+        return export
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
     if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
     try:
         with _locked(lock):
+            if is_damaged and not _is_sound(export):
+                durable.remove_directory(export)
             if _source_of(export) != source:  # no other process has converted it meanwhile
                 logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
                 scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
@@ -96,6 +99,14 @@ def weights_hash(root: Path) -> str:
         return str(durable.read_json(root / MANIFEST)["files"][WEIGHTS]["sha256"])
     except (KeyError, TypeError):
         raise DamagedFileError(f"{root / MANIFEST}: does not list {WEIGHTS}") from None
+
+
+def _is_sound(export: Path) -> bool:
+    try:
+        durable.verify(export)
+    except DamagedFileError:
+        return False
+    return True
 
 
 def _source_of(export: Path) -> str | None:

@@ -137,6 +137,15 @@ def model_directory(model: Path) -> Path:
     raise UsageError(f"{model}: is {kind} of a run, not a model directory", help)
 
 
+def model_identity(model: Path) -> str:
+    """What tells the model that a MODEL argument means from others: the hash of its manifest or its checkpoints'."""
+    root = model_directory(model)
+    if (root / MANIFEST).is_file():
+        return durable.sha256(root / MANIFEST)
+    paths = RunLayout(root)
+    return " ".join(durable.sha256(paths.checkpoint(step) / MANIFEST) for step in checkpoint_steps(paths))
+
+
 def translated_tests(paths: RunLayout) -> list[str]:
     """The names of the test sets that a run has translated, sorted."""
     return sorted(path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))

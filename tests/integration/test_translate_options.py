@@ -3,9 +3,11 @@
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -198,6 +200,26 @@ def test_numbers_beyond_what_is_meant(refused, trained: Path, tmp_path: Path, va
         refused(2, [option, "translate --help"], "translate", trained, text, option, value)
     refused(2, ["--length-penalty"], "logprob", trained, text, text, "--length-penalty", value)
     refused(2, ["--length-penalty"], "evaluate", trained, "--length-penalty", value)
+
+
+def test_a_file_into_another(refused, trained: Path, run_copy: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    text, out, prefix = tmp_path / "text", tmp_path / "out", tmp_path / "prefix"
+    text.write_bytes(b"one two\nthree\n")
+    page = tmp_path / "page.html"
+    page.write_text("<p>one</p>")
+    refused(2, ["is a document", "--shard"], "translate", trained, page, "--shard", "1/2", "-o", out)
+    refused(2, ["-o FILE"], "translate", trained, text, "--shard", "1/2")
+    refused(2, ["--shard :"], "translate", trained, text, "--shard", "", "-o", out)
+    whole = mtx("translate", trained, text).stdout
+    assert mtx("translate", trained, text, "--shard", "2/2", "-o", out).returncode == 0
+    assert out.read_bytes() == whole.split(b"\n")[1] + b"\n"
+    os.mkfifo(prefix)
+    threading.Thread(target=prefix.write_bytes, args=(b"eins\ndrei\n",)).start()
+    assert mtx("translate", trained, text, "--prefix", prefix, "-o", out).returncode == 0
+    assert [line.split()[0] for line in out.read_text().splitlines()] == ["eins", "drei"]
+    shutil.rmtree(run_copy / "model")
+    assert mtx("translate", run_copy, text, "-o", out, "--fresh").returncode == 0
+    assert out.read_bytes().count(b"\n") == 2
 
 
 def test_any_number_of_threads_top_k_and_seed(trained: Path) -> None:

@@ -12,6 +12,7 @@ from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DataError, UsageError
 
+SEARCH = SearchOptions()
 LINES = [f"{n % 7} a {n}" for n in range(23)]
 
 
@@ -20,7 +21,7 @@ class Copying(TextTranslator):
 
     def __init__(self, called: Callable[[int], object]):
         tokenizer = train_tokenizer(LINES * 20, TokenizerConfig(vocab_size=300), 1, [])
-        super().__init__(tokenizer, 40, SearchOptions(), num_tgt_positions=None)
+        super().__init__(tokenizer, 40, SEARCH, num_tgt_positions=None)
         self.called = called
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -109,6 +110,58 @@ def test_each_line_has_its_prefix_also_in_a_shard_and_after_a_kill(place: Path) 
         with pytest.raises(DataError, match=message):
             run(place, "other.txt", prefix=prefix)
     assert not (place / "other.txt.part").exists()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_file_of_somebody_else_is_not_replaced(place: Path, fresh: bool) -> None:
+    part = place / "out.txt.part"
+    part.write_text("my notes\n")
+    with pytest.raises(UsageError, match=r"out\.txt\.part: is no file of mtx"):
+        run(place, fresh=fresh)
+    assert part.read_text() == "my notes\n"
+    part.unlink()
+    part.symlink_to(place / "nowhere")
+    with pytest.raises(UsageError, match=r"out\.txt\.part: is no file of mtx"):
+        run(place, fresh=fresh)
+    assert part.is_symlink() and not (place / "nowhere").exists()
+    part.unlink()
+    (place / "in.txt").rename(part)
+    with pytest.raises(UsageError, match="is a text that is read"):
+        translate._translate_file(
+            translate._Work(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh, {},
+            [None, None], str(place / "model"),
+        )  # fmt: skip
+    assert part.read_text().splitlines() == LINES
+
+
+def test_one_process_writes_an_output(place: Path) -> None:
+    def second(_: int) -> None:
+        with pytest.raises(UsageError, match="another process is writing it"):
+            run(place)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(place, called=second)
+    assert run(place) == LINES
+    assert {path.name for path in place.iterdir()} == {"in.txt", "model", "out.txt"}
+
+
+def test_the_rows_have_the_permissions_of_the_output(place: Path) -> None:
+    (place / "out.txt").touch(mode=0o600)
+
+    def look(_: int) -> None:
+        modes.extend(path.stat().st_mode & 0o777 for path in place.glob("out.txt.part"))
+
+    modes = list[int]()
+    run(place, called=look)
+    assert modes and {*modes} == {0o600}
+
+
+def test_another_search_is_another_translation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed(place, 2)
+    monkeypatch.setattr("tests.unit.commands.test_translate_file.SEARCH", SearchOptions(2))
+    with pytest.raises(UsageError, match="was begun with another"):
+        run(place)
 
 
 def test_the_text_itself_is_no_output(place: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
-    (tmp_path / "part").write_bytes(b'{"mod')
+    (tmp_path / "part").write_bytes(b'{"form')
     whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
     whole.run(lambda number: None)
     assert write_pairs(whole, sink, drop_worst=False) == Counter({KEPT: 1})

@@ -51,7 +51,7 @@ def test_why_torch_translates_is_said(
     model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    assert find_export(model, torch_only="--devices") is None
+    assert find_export(model, torch_options=["--devices"]) is None
     assert caplog.messages[-1] == "torch translates: CTranslate2 has no --devices"
     assert find_export(model, "torch") is find_export(model, precision="bf16") is None
     assert len(caplog.messages) == 1
@@ -61,6 +61,45 @@ def test_why_torch_translates_is_said(
         find_export(model, "ctranslate2")
     with pytest.raises(UsageError, match="precision int8: the engine torch has fp32, bf16"):
         find_export(model, "torch", "int8")
+
+
+def test_what_ctranslate2_lacks_is_refused_where_it_is_needed(model: Path, tmp_path: Path) -> None:
+    export = find_export(model, precision="int8")
+    assert export is not None
+    for engine, precision, place in (("ctranslate2", None, model), ("auto", "int8", model), ("auto", None, export)):
+        with pytest.raises(UsageError, match="--devices is only for the engine torch"):
+            find_export(place, engine, precision, torch_options=["--devices"])
+    with pytest.raises(UsageError, match="batch_tokens is only for the engine torch"):
+        Translator.load(model, precision="int8", batch_tokens=64)
+    with pytest.raises(ValueError, match="batch_tokens"):
+        Translator.load(model, batch_tokens=0)
+
+
+def test_where_a_kept_export_is_of_no_use_torch_translates(
+    model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    sound, export = Translator.load(model).translate(LINES), find_export(model)
+    assert export is not None
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    (export / "model.bin").write_bytes(b"no model")
+    with monkeypatch.context() as context:
+        context.setattr("mtx.interop.ctranslate2.write_ctranslate2", full)
+        assert Translator.load(model).translate(LINES) == sound
+        assert "torch translates: " in caplog.messages[-1] and "No space left" in caplog.messages[-1]
+    assert isinstance(Translator.load(model).engine, CTranslate2Translator)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert Translator.load(model).translate(LINES) == sound
+    assert "CTranslate2 is not installed" in caplog.messages[-1]
+
+
+def test_samples_that_depend_on_earlier_lines_are_not_repeatable(model: Path) -> None:
+    sampling = Sampling(2)
+    assert Translator.load(model).is_repeatable and Translator.load(model, sampling=sampling).is_repeatable
+    assert not Translator.load(model, engine="ctranslate2", sampling=sampling).is_repeatable
 
 
 def test_a_translator_does_everything_with_either_engine(model: Path) -> None:
@@ -87,13 +126,13 @@ def test_what_an_export_in_8_bits_costs_is_said(model: Path, caplog: pytest.LogC
     caplog.set_level("INFO")
     export = find_export(model, precision="int8")
     assert export is not None
-    engines.tell_cost(export)
+    engines._tell_cost(export)
     assert "compared with fp32" not in caplog.text, "there is no text to compare on"
     described = engines.durable.read_json(export / "mtx.json")
     engines.durable.write_json(
         export / "mtx.json", {**described, "comparison": "200 lines: 90.0% identical, BLEU -0.10"}
     )
-    engines.tell_cost(export)
+    engines._tell_cost(export)
     assert caplog.messages[-1] == "int8, compared with fp32 on 200 lines: 90.0% identical, BLEU -0.10"
 
 
