@@ -118,7 +118,7 @@ def translate(
     mbr: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one with the best chrF."
+            min=2, help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF."
         ),
     ] = None,
     seed: Seed = None,

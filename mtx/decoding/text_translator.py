@@ -36,10 +36,10 @@ Attention = npt.NDArray[np.float32]  # [T, S]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: text without line breaks, score after the length penalty (with `Sampling.mbr` the mean chrF),
-    and pieces.
+    """One translation: text without line breaks, score, and pieces.
 
     Attributes:
+        score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: how many terms of the glossary it should use and does not.
     """
 
