@@ -21,6 +21,7 @@ from mtx.commands.options import (
 )
 from mtx.commands.translate import (
     Engine,
+    Epsilon,
     OneEngine,
     OnePrecision,
     Seed,
@@ -53,6 +54,7 @@ def back_translate(
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
+    epsilon: Epsilon = None,
     seed: Seed = None,
     engine: OneEngine = Engine.auto,
     precision: OnePrecision = None,
@@ -70,7 +72,7 @@ def back_translate(
     from mtx.files.text_files import read_lines
     from mtx.run.contents import model_identity
 
-    sampling = sampling_options(temperature, top_k, top_p, seed, 1, beam)
+    sampling = sampling_options(temperature, top_k, top_p, epsilon, seed, 1, beam)
     if not mono.is_file():
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
     output = checked_output(output)

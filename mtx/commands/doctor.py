@@ -22,7 +22,7 @@ _PACKAGES = (
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol", "tensorboard": "training.tensorboard", "starlette": "mtx serve", "uvicorn": "mtx serve",
-    "transformers": "the comparison of --to huggingface",
+    "fastchrf": "--mbr", "transformers": "the comparison of --to huggingface",
 }  # fmt: skip
 
 

@@ -82,6 +82,9 @@ Temperature = Annotated[
 ]
 TopK = Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")]
 TopP = Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")]
+Epsilon = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Sample only tokens of at least this probability; not ctranslate2.")
+]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of the samples; 1 by default. ctranslate2: for the same FILE.")
 ]
@@ -111,6 +114,13 @@ def translate(
     temperature: Temperature = None,
     top_k: TopK = None,
     top_p: TopP = None,
+    epsilon: Epsilon = None,
+    mbr: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF."
+        ),
+    ] = None,
     seed: Seed = None,
     engine: OneEngine = Engine.auto,
     precision: OnePrecision = None,
@@ -129,7 +139,7 @@ def translate(
     from mtx.commands import line_blocks
     from mtx.config.value_types import FILE_ENDING
 
-    sampling = sampling_options(temperature, top_k, top_p, seed, n_best, beam)
+    sampling = sampling_options(temperature, top_k, top_p, epsilon, seed, n_best, beam, mbr)
     load = partial(
         load_translator, model, engine, precision, device=device, threads=threads, beam_size=beam,
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
@@ -324,20 +334,26 @@ def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
 
 
 def sampling_options(
-    temperature: float | None, top_k: int | None, top_p: float | None, seed: int | None, n_best: int, beam: int | None
-) -> "Sampling | None":
+    temperature: float | None, top_k: int | None, top_p: float | None, epsilon: float | None, seed: int | None,
+    n_best: int, beam: int | None, mbr: int | None = None,
+) -> "Sampling | None":  # fmt: skip
     """The sampling that the options ask for; None for a search."""
-    from mtx.decoding.options import Sampling
+    from mtx.decoding.options import MBR_EPSILON, Sampling
 
-    if temperature is None and top_k is None and top_p is None:
+    if all(option is None for option in (temperature, top_k, top_p, epsilon, mbr)):
         if seed is not None:
             raise UsageError("--seed is only for samples", "--temperature 1 samples")
         return None
     if beam is not None:
-        raise UsageError("--beam searches, --temperature, --top-k and --top-p sample", "--n-best N draws N samples")
+        sampling = "--temperature, --top-k, --top-p, --epsilon and --mbr"
+        raise UsageError(f"--beam searches, {sampling} sample", "--n-best N draws N samples")
+    if mbr is not None and n_best > 1:
+        raise UsageError("--mbr takes one of its samples, so there is no --n-best", f"--mbr {max(mbr, n_best)}")
+    if epsilon is None:
+        epsilon = 0.0 if mbr is None else MBR_EPSILON
     return Sampling(
-        n_best, 1.0 if temperature is None else temperature, top_k or 0, 1.0 if top_p is None else top_p,
-        1 if seed is None else seed,
+        mbr or n_best, 1.0 if temperature is None else temperature, top_k or 0, 1.0 if top_p is None else top_p,
+        1 if seed is None else seed, epsilon, mbr is not None,
     )  # fmt: skip
 
 

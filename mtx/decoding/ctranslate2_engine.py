@@ -114,10 +114,13 @@ class CTranslate2Translator(TextTranslator):
             precision: fp32, fp16 or int8, for the computation; None means that of the directory.
 
         Raises:
-            UsageError: the directory is no export, or this machine lacks the device or the precision.
+            UsageError: the directory is no export, this machine lacks the device or the precision, or `sampling` has an
+                epsilon, which CTranslate2 does not have.
             TypeError, ValueError: another argument is of another type, or out of its range.
             DamagedFileError: a file differs from its manifest or does not fit the model.
         """
+        if sampling is not None and sampling.epsilon:
+            raise UsageError("CTranslate2 has no epsilon sampling", "take the engine torch, or epsilon 0")
         path = Path(directory)
         if not (path / EXPORT_CONFIG).is_file():
             help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")

@@ -16,7 +16,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.errors import UsageError
 from mtx.files.sizes import readable
 
-ORDINARY = {"--beam": 10, "--n-best": 10, "--max-length": 500, "--batch-tokens": 8192}
+ORDINARY = {"--beam": 10, "--n-best": 10, "--mbr": 64, "--max-length": 500, "--batch-tokens": 8192}
 _NEVER_REFUSED = 1 << 30  # bytes; the free memory is not known more exactly
 _HYPOTHESIS_BYTES = 1000  # of one hypothesis as Python objects: ids, pieces and text of about 15 tokens
 _LARGEST = 1 << 40  # the largest value of an option that is tried
@@ -106,7 +106,7 @@ def _values(engine: Engine) -> dict[str, int]:
     options = engine.options
     name, value = "--beam", options.beam_size
     if options.sampling is not None:
-        name, value = "--n-best", options.sampling.num_samples
+        name, value = "--mbr" if options.sampling.mbr else "--n-best", options.sampling.num_samples
     return {name: value, "--max-length": options.max_length or 0, "--batch-tokens": engine.batch_tokens}
 
 
@@ -118,7 +118,7 @@ def _changed(engine: Engine, values: Mapping[str, int]) -> Engine:
         match name:
             case "--beam":
                 fields["beam_size"] = value
-            case "--n-best" if options.sampling is not None:
+            case "--n-best" | "--mbr" if options.sampling is not None:
                 fields["sampling"] = replace(options.sampling, num_samples=value)
             case "--max-length":
                 fields["max_length"] = value

@@ -9,6 +9,7 @@ from typing import Any
 from mtx.config.limits import MAX_LENGTH_PENALTY, MAX_TEMPERATURE
 
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
+MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,10 @@ class Sampling:
         top_p: after `top_k`, draw only from the smallest set of tokens whose probabilities sum to at least this
             (nucleus sampling, Holtzman et al. 2020).
         seed: a sample depends only on the seed, the source and the number of the sample.
+        epsilon: draw only tokens of at least this probability after temperature and `top_k`, and the most probable one
+            (epsilon sampling, Hewitt et al. 2022); 0 means all.
+        mbr: instead of all samples, only the one with the highest mean chrF against all of them is the translation
+            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.minimum_bayes_risk`.
 
     Raises:
         TypeError, ValueError: for a value that is no number, or one that no distribution has.
@@ -32,6 +37,8 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 1
+    epsilon: float = 0.0
+    mbr: bool = False
 
     def __post_init__(self) -> None:
         check_number("num_samples", self.num_samples, 1)
@@ -39,6 +46,9 @@ class Sampling:
         check_number("top_k", self.top_k, 0)
         check_number("top_p", self.top_p, 0.01, 1.0, kind=Real)
         check_number("seed", self.seed, -math.inf)
+        check_number("epsilon", self.epsilon, 0, 1, kind=Real)
+        if not isinstance(self.mbr, bool):
+            raise TypeError(f"mbr={_shown(self.mbr)}: expected True or False")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Random sampling of the next token, with temperature, top-k and top-p (`Sampling` in options.py explains them).
+"""Random sampling of the next token: temperature, top-k, top-p and epsilon (`Sampling` in options.py explains them).
 
 A sample depends on the seed, its source and its number, but not on other sentences of the batch. The search in
 `mtx.decoding.continuous_batching` uses it in place of the best token.
@@ -55,12 +55,14 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     else:
         values, tokens = values.topk(min(sampling.top_k or size, size), -1)  # most probable first
     exact = torch.float64 if logits.device.type in ("cpu", "cuda") else torch.float32  # MPS has no float64
-    total = torch.softmax(values.to(exact), -1).cumsum(-1)
+    probs = torch.softmax(values.to(exact), -1)
     if sampling.top_p < 1:  # a token is in the nucleus if the sum before it is less than top_p
-        before = torch.cat([torch.zeros_like(total[:, :1]), total[:, :-1]], -1)
-        nucleus_size = (before < sampling.top_p).sum(-1, keepdim=True)
-        mass = total.gather(1, nucleus_size - 1)
-    else:
-        mass = total[:, -1:]
+        before = torch.nn.functional.pad(probs.cumsum(-1)[:, :-1], (1, 0))
+        probs = probs.masked_fill(before >= sampling.top_p, 0)
+    if sampling.epsilon:  # the most probable token always stays
+        probs = probs.masked_fill(probs < probs.amax(-1, keepdim=True).clamp(max=sampling.epsilon), 0)
+    total = probs.cumsum(-1)
+    mass = total[:, -1:].contiguous()
     rank = torch.searchsorted(total, uniform.to(exact) * mass, right=True)
-    return tokens.gather(1, rank.clamp(max=tokens.shape[1] - 1))
+    last = torch.searchsorted(total, mass).clamp(max=tokens.shape[1] - 1)  # the last one that may be drawn
+    return tokens.gather(1, torch.minimum(rank, last))  # the product may be rounded to the mass

@@ -10,7 +10,7 @@ engines are `mtx.decoding.torch_engine` (torch) and `mtx.decoding.ctranslate2_en
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import is_normalized
 
@@ -22,6 +22,7 @@ from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, usual_case
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.errors import DataError, UsageError
 
@@ -35,9 +36,10 @@ Attention = npt.NDArray[np.float32]  # [T, S]
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation: text without line breaks, score after the length penalty, and pieces.
+    """One translation: text without line breaks, score, and pieces.
 
     Attributes:
+        score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: how many terms of the glossary it should use and does not.
     """
 
@@ -86,6 +88,8 @@ class TextTranslator(ABC):
         self.src, self.tgt, self.splitter = src, tgt, splitter
         self.glossary: Glossary | None = None
         self._has_told = False
+        if options.sampling is not None and options.sampling.mbr:
+            pairwise_chrf()  # if it is missing, that is known before anything is translated
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -149,8 +153,9 @@ class TextTranslator(ABC):
         """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
         Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
-        is the samples of its parts with the same number. Its score is the sum of the scores of the parts. Score and
-        pieces of a sentence in capitals or in title case are those of the sentence as it is usually written.
+        is the samples of its parts with the same number. Its score is the sum of the scores of the parts, and with
+        `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and pieces of a sentence in capitals or
+        in title case are those of the sentence as it is usually written.
         With a glossary, those that use more of its terms come first, whatever their scores.
 
         Args:
@@ -219,7 +224,9 @@ class TextTranslator(ABC):
     def _combined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
         """Returns the hypotheses of a line from those of its parts; an empty one if it has no parts."""
         if parts and self.options.sampling is not None:
-            return [_join(samples) for samples in zip(*parts, strict=True)]
+            joined = [_join(samples) for samples in zip(*parts, strict=True)]
+            is_mean = self.options.sampling.mbr
+            return [replace(h, score=h.score / len(parts)) for h in joined] if is_mean else joined
         return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
@@ -259,9 +266,19 @@ class TextTranslator(ABC):
         for part, candidates in zip(parts, decoded, strict=True):
             terms = self.tokenizer.terms(part.ids)
             hypotheses = [self._hypothesis(next(texts), candidate, part.case, terms) for candidate in candidates]
-            is_ranked = self.options.sampling is None
-            results.append(sorted(hypotheses, key=lambda h: h.num_missing) if is_ranked else hypotheses)
+            results.append(self._ranked(hypotheses))
         return results
+
+    def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+        """Those of a part, with the most terms first; samples as they were drawn, or the one that they make best."""
+        sampling = self.options.sampling
+        if sampling is None:
+            return sorted(hypotheses, key=lambda h: h.num_missing)
+        if not sampling.mbr:
+            return hypotheses
+        scores = mean_chrf([h.text for h in hypotheses])
+        scored = [replace(h, score=score) for h, score in zip(hypotheses, scores, strict=True)]
+        return [min(scored, key=lambda h: (h.num_missing, -h.score))]
 
     def _hypothesis(self, text: str, candidate: Candidate, case: Case | None, terms: list[str]) -> Hypothesis:
         num_missing = len(terms) - num_used(terms, text)

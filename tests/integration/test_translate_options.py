@@ -69,6 +69,26 @@ def test_prefixes_lengths_and_samples(trained: Path, tmp_path: Path) -> None:
     assert first == samples("--temperature", 1.5) != samples("--temperature", 1.5, "--seed", 2)
     assert len(set(first[0])) > 1
     assert len(set(samples("--top-k", 1)[0])) == 1, "the most probable token alone is greedy search"
+    assert samples("--epsilon", 1) == samples("--top-k", 1) != samples("--epsilon", 0.1) != samples("--epsilon", 0)
+
+
+def test_minimum_bayes_risk_of_lines_json_and_documents(trained: Path, tmp_path: Path) -> None:
+    """By any way the same translations; the samples are those of epsilon 0.02."""
+    plain = mtx("translate", trained, "--mbr", 8, stdin=TEXT)
+    assert plain.returncode == 0, plain.stderr.decode()
+    assert plain.stderr == b"torch translates: CTranslate2 has no samples that depend on their own line alone\n"
+    lines = plain.stdout.decode().split("\n")[:-1]
+    assert plain.stdout == mtx("translate", trained, "--mbr", 8, "--epsilon", 0.02, "--seed", 1, stdin=TEXT).stdout
+    assert plain.stdout != mtx("translate", trained, "--mbr", 8, "--seed", 2, stdin=TEXT).stdout
+    scored = rows(mtx("translate", trained, "--mbr", 8, "--json", stdin=TEXT).stdout)
+    drawn = rows(mtx("translate", trained, "--n-best", 8, "--epsilon", 0.02, stdin=TEXT).stdout)
+    assert [row["text"] for row in scored] == lines and len(lines) == 4
+    for row, samples in zip(scored, drawn, strict=True):
+        assert row["text"] in [h["text"] for h in samples["hypotheses"]] and 0 <= row["score"] <= 100
+    page = tmp_path / "page.md"
+    page.write_bytes(TEXT.replace(b"\n", b"\n\n"))
+    document = mtx("translate", trained, page, "--mbr", 8)
+    assert document.stdout.decode().split() == " ".join(lines).split()
 
 
 @pytest.mark.parametrize(
@@ -174,6 +194,11 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     short.write_bytes(b"one\n")
     refused(2, ["--n-best 9", "--beam 9"], "translate", trained, text, "--n-best", 9)
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--temperature", 1)
+    refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--mbr", 4)
+    refused(2, ["--mbr", "no --n-best"], "translate", trained, text, "--mbr", 4, "--n-best", 2)
+    refused(2, ["--mbr"], "translate", trained, text, "--mbr", 1)
+    no_epsilon = ["CTranslate2 has no epsilon sampling", "epsilon 0"]
+    refused(2, no_epsilon, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
     refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")
     refused(2, ["--engine", "ctranslate2"], "translate", trained, text, "--engine", "onnx")
@@ -196,7 +221,7 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
 def test_numbers_beyond_what_is_meant(refused, trained: Path, tmp_path: Path, value: str) -> None:  # type: ignore[no-untyped-def]
     text = tmp_path / "text"
     text.write_bytes(TEXT)
-    for option in ("--length-penalty", "--temperature", "--top-p"):
+    for option in ("--length-penalty", "--temperature", "--top-p", "--epsilon"):
         refused(2, [option, "translate --help"], "translate", trained, text, option, value)
     refused(2, ["--length-penalty"], "logprob", trained, text, text, "--length-penalty", value)
     refused(2, ["--length-penalty"], "evaluate", trained, "--length-penalty", value)

@@ -45,7 +45,8 @@ def test_the_page_lists_every_public_name_and_argument() -> None:
     for name, parameter in inspect.signature(mtx.Translator.load).parameters.items():
         assert name == "model" or defaults[name].replace('"', "'") == repr(parameter.default), name
     assert str(inspect.signature(mtx.Sampling)) in "".join(re.findall(r"`Sampling(\(.*?\))`", TEXT)) + (
-        "(num_samples: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 1) -> None"
+        "(num_samples: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 1, "
+        "epsilon: float = 0.0, mbr: bool = False) -> None"
     )
 
 

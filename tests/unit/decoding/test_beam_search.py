@@ -241,23 +241,35 @@ def test_the_best_are_found_in_the_groups_with_the_largest_maxima(size: int) -> 
 # --- sampling ---
 
 
-def test_samples_are_of_the_whole_distribution_and_scored_by_the_model() -> None:
-    """All sequences of at most 3 tokens, each about as often as the model says."""
+@pytest.mark.parametrize("epsilon", [0.0, 0.25])
+def test_samples_are_of_the_whole_distribution_and_scored_by_the_model(epsilon: float) -> None:
+    """All sequences of at most 3 tokens, each about as often as the model says, renormalised without what is cut."""
     model, limit, count = TableModel(3, seed=5, sharpness=0.7), 3, 1500
     requests = [Request(n, [7], limit, [], n) for n in range(count)]
     found = search(
-        _FirstOf(model), RequestQueue(deque(requests), 50, limit, 0), SearchOptions(1, 0.0, sampling=Sampling())
-    )
+        _FirstOf(model), RequestQueue(deque(requests), 50, limit, 0),
+        SearchOptions(1, 0.0, sampling=Sampling(epsilon=epsilon)),
+    )  # fmt: skip
     counts: dict[Prefix, int] = {}
     for n in range(count):
         (candidate,) = found[n]
         counts[tuple(candidate.ids)] = counts.get(tuple(candidate.ids), 0) + 1
         assert candidate.score == pytest.approx(forced_score(model, 7, candidate.ids, limit, 0.0), abs=1e-5)
-    for body in [[], [1], [2], [1, 1], [1, 2], [2, 1], [2, 2]]:
+    bodies = [[], [1], [2], [1, 1], [1, 2], [2, 1], [2, 2]]
+    cut = [body for body in bodies if not counts.get((*body, EOS_ID))]
+    assert bool(cut) == bool(epsilon)
+    for body in bodies:
         # at the limit `</s>` is forced, whatever its probability
         chosen = body if len(body) == limit - 1 else [*body, EOS_ID]
-        p = float(np.exp(sum(float(model.log_probs(7, tuple(chosen[:t]))[token]) for t, token in enumerate(chosen))))
+        p = float(np.prod([_left(model, tuple(chosen[:t]), epsilon)[token] for t, token in enumerate(chosen)]))
         assert counts.get((*body, EOS_ID), 0) / count == pytest.approx(p, abs=4 * (p * (1 - p) / count) ** 0.5)
+
+
+def _left(model: TableModel, prefix: Prefix, epsilon: float) -> Any:
+    """The distribution of the next token without those below epsilon."""
+    probs = model.log_probs(7, prefix).exp().numpy()
+    probs[probs < epsilon] = 0
+    return probs / probs.sum()
 
 
 class _FirstOf:

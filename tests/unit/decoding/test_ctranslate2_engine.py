@@ -223,6 +223,11 @@ def test_a_seed_of_any_size_and_any_top_k_are_possible(tokenizer: Tokenizer, exp
     assert draw(seed=1763773773000000000) != drawn
 
 
+def test_it_has_no_epsilon_sampling(exports: Path) -> None:
+    with pytest.raises(UsageError, match="^CTranslate2 has no epsilon sampling$"):
+        CTranslate2Translator.load(exports / "export-2", sampling=Sampling(epsilon=0.02))
+
+
 def test_a_variable_that_ctranslate2_refuses_is_named() -> None:
     code = "from mtx.decoding.ctranslate2_engine import library; library()"
     ended = subprocess.run(

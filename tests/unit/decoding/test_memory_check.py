@@ -47,6 +47,8 @@ def test_the_option_is_named_with_what_it_needs_and_a_value_that_fits() -> None:
     assert message(Engine(SearchOptions(10_000))) == (f"--beam 10000 needs 1,000.0 GB {free}", "--beam 19")
     sampling = SearchOptions(sampling=Sampling(10**8))
     assert message(Engine(sampling)) == (f"--n-best {10**8} needs 10,000,000.0 GB {free}", "--n-best 19")
+    mbr = SearchOptions(sampling=Sampling(10**8, mbr=True))
+    assert message(Engine(mbr)) == (f"--mbr {10**8} needs 10,000,000.0 GB {free}", "--mbr 64")
     long = SearchOptions(1, max_length=10**30)
     assert message(Engine(long))[1] == "--max-length 1895"
     assert message(Engine(SearchOptions(1), batch_tokens=10**7))[1] == f"--batch-tokens {19 * 10**5}"

@@ -290,7 +290,8 @@ def test_arguments_out_of_their_range_are_refused(
 @pytest.mark.parametrize("wrong, expected", [
     ({"temperature": 0}, "number from 0.01 to 1000.0"), ({"top_p": 0}, "number from 0.01 to 1.0"),
     ({"top_k": -1}, "whole number from 0"), ({"num_samples": 0}, "whole number from 1"),
-    ({"seed": None}, "whole number"),
+    ({"seed": None}, "whole number"), ({"epsilon": -0.1}, "number from 0 to 1"),
+    ({"epsilon": 1.1}, "number from 0 to 1"),
 ])  # fmt: skip
 def test_samples_of_no_distribution_are_refused(wrong: dict[str, Any], expected: str) -> None:
     ((name, value),) = wrong.items()

@@ -88,6 +88,7 @@ WORK: dict[str, Callable[[Any], None]] = {
     "training": train, "scoring": score, "beam": search(SearchOptions(4, 0.6)), "greedy": search(SearchOptions(1, 0.6)),
     "samples": search(SearchOptions(1, 0.0, sampling=Sampling())),
     "nucleus": search(SearchOptions(1, 0.0, sampling=Sampling(top_k=8, top_p=0.9))),
+    "epsilon": search(SearchOptions(1, 0.0, sampling=Sampling(epsilon=0.02))),
 }  # fmt: skip
 
 
