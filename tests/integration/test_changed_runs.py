@@ -123,7 +123,7 @@ def test_a_finished_run_tells_that_its_text_changed(run_copy: Path, corpus: Path
 def test_no_path_of_the_text_is_published(trained: Path, corpus: Path) -> None:
     recorded = [file["path"] for file in durable.read_json(trained / "sources.json")["files"]]
     assert recorded == [str(corpus)]
-    for path in (trained / "model").iterdir():
+    for path in filter(Path.is_file, (trained / "model").rglob("*")):
         assert str(corpus.parent).encode() not in path.read_bytes(), path
 
 
