@@ -18,6 +18,7 @@ NOT_RUN = (
     "mtx download",
     "mtx import",
     "mtx doctor",
+    "mtx serve",
     "mtx export runs/mine --to huggingface",
 )
 RUN = [
