@@ -103,7 +103,7 @@ def test_a_model_that_forgets_is_told(adaptation: list[str], tmp_path: Path) -> 
         next(line for line in result.stderr.decode().splitlines() if line.startswith(word))
         for word in ("verdict: ", "advice: ")
     )
-    assert lost in verdict and "smaller training.learning_rate" in advice
+    assert lost in verdict and "a third of training.learning_rate" in advice
     assert "mix more general text" in (run / "report.html").read_text(encoding="utf-8").partition("What has this")[2]
 
 
