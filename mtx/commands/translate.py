@@ -158,10 +158,11 @@ def translate(
     if file is not None and file.is_file() and FILE_ENDING.search(file.name):
         logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
     texts = [text for text in (file, prefix, glossary) if text is not None]  # a pipe is read once
-    is_file = output is not None and (output.is_file() or not output.exists())
-    if file is not None and output is not None and is_file and all(text.is_file() for text in texts):
+    target = None if output is None else checked_output(output)
+    is_file = target is not None and (target.is_file() or not target.exists())
+    if file is not None and target is not None and is_file and all(text.is_file() for text in texts):
         about = {"n_best": n_best, "json": as_json, "engine": [engine, precision, device, devices, split_sentences]}
-        _translate_file(work, file, checked_output(output), shard, fresh, about, [prefix, glossary], model)
+        _translate_file(work, file, target, shard, fresh, about, [prefix, glossary], model)
         return
     if shard is not None or fresh:
         raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")

@@ -67,11 +67,11 @@ def import_marian(source: Path, target: Path) -> None:
 def _check_paths(source: Path, target: Path) -> None:
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
-    if is_run(source) or ((source / TOKENIZER_JSON).is_file() and not (source / marian.VOCABULARY).is_file()):
-        raise UsageError(f"{source}: is of mtx already and needs no import", mtx_command("translate", source))
     if target.exists() and source.samefile(target):
         raise UsageError(f"{target}: is the directory that is read", "name a new directory")
     check_model_replaceable(target)
+    if is_run(source) or ((source / TOKENIZER_JSON).is_file() and not (source / marian.VOCABULARY).is_file()):
+        raise UsageError(f"{source}: is of mtx already and needs no import", mtx_command("translate", source))
     if (source / marian.WEIGHTS).is_file():
         return
     place = repr(str(source))
