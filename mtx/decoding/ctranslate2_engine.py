@@ -134,7 +134,7 @@ class CTranslate2Translator(TextTranslator):
         if threads is not None:
             check_number("threads", threads, 1)
         kind, index = _find_device(device)
-        threads = min(threads or num_cores(), num_cores()) if kind == "cpu" else 1
+        threads = (threads or num_cores()) if kind == "cpu" else 1
         workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
         if sampling is not None:
             library().set_random_seed(sampling.seed % _NUM_SEEDS)

@@ -19,6 +19,7 @@ from mtx.files import durable
 from mtx.interop.export_cache import cached_export
 from mtx.run.contents import model_directory
 from mtx.run.layout import EXPORT_CONFIG
+from mtx.run.machine import num_cores
 
 if TYPE_CHECKING:
     from mtx.decoding.attention_maps import AttentionMaps
@@ -177,8 +178,9 @@ class Translator(TextTranslator):
         if not Path(model).is_dir():
             raise UsageError(f"{model}: no such model directory or run directory")
         options: dict[str, Any] = {
-            "threads": threads, "beam_size": beam_size, "length_penalty": length_penalty, "max_length": max_length,
-            "sampling": sampling, "split_sentences": split_sentences,
+            "threads": min(threads, num_cores()) if isinstance(threads, int) else threads, "beam_size": beam_size,
+            "length_penalty": length_penalty, "max_length": max_length, "sampling": sampling,
+            "split_sentences": split_sentences,
         }  # fmt: skip
 
         def load_torch() -> "TorchTranslator":

@@ -72,7 +72,7 @@ def test_a_kept_conversion_for_ctranslate2_is_used_as_it_is(copy: Copy) -> None:
     pytest.importorskip("ctranslate2")
     run = copy("finished")
     for model in (run, run / "model/ctranslate2-int8"):
-        result = mtx("translate", model, SRC, "--engine", "ctranslate2")
+        result = mtx("translate", model, SRC, "--precision", "int8")
         assert result.stderr == b""  # where it would say that it converts
         # the last sentence has two translations of nearly the same score, which 8 bits may exchange
         assert result.stdout.decode().splitlines()[:-1] == TRANSLATIONS.splitlines()[:-1]
