@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mtx.decoding.beam_search import Beams, backtrace
-from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.options import NO_SCORES, Candidate, SearchOptions
 from mtx.decoding.sampling import Sampler
 from mtx.errors import MtxError
 from mtx.model.kv_cache import KVCache
@@ -247,7 +247,7 @@ class _Search:
             for number, history, finished, ends in zip(numbers, *tensors, strict=True):
                 self.results[number] = backtrace(history, finished, ends)
                 if not self.results[number]:
-                    raise MtxError("the model gives no numbers as scores: its weights are damaged or far too large")
+                    raise MtxError(NO_SCORES)
 
 
 def _to_host(tensor: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ maximum length.
 """
 
 import logging
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
-from mtx.decoding.options import Candidate, Sampling, SearchOptions, check_number, penalty
+from mtx.decoding.options import NO_SCORES, Candidate, Sampling, SearchOptions, check_number, penalty
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
@@ -252,6 +253,8 @@ class CTranslate2Translator(TextTranslator):
 
         CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; `_score` computes those.
         """
+        if not any(map(math.isfinite, result.scores)):
+            raise MtxError(NO_SCORES)
         hypotheses: list[_Hypothesis] = []
         for pieces, score in zip(result.hypotheses, result.scores, strict=True):
             ids = [self._ids[piece] for piece in pieces]

@@ -8,6 +8,7 @@ from typing import Any
 
 from mtx.config.limits import MAX_LENGTH_PENALTY, MAX_TEMPERATURE
 
+NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
 

@@ -86,9 +86,10 @@ def translate_as_argos(package: Path, lines: Sequence[str]) -> list[str]:
     import sentencepiece
 
     with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(package) as opened:
-        opened.extractall(temporary)
-        [root] = Path(temporary).iterdir()
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(root / "sentencepiece.model"))
-        translator = library().Translator(str(root / "model"), "cpu")
+        root = opened.namelist()[0].partition("/")[0]
+        for name in _MODEL_FILES:
+            (Path(temporary) / name).write_bytes(opened.read(f"{root}/model/{name}"))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=opened.read(f"{root}/sentencepiece.model"))
+        translator = library().Translator(temporary, "cpu")
         results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
         return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]

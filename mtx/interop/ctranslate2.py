@@ -13,8 +13,8 @@ import numpy as np
 from mtx.data.sentencepiece_models import EOS, UNK
 from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
 from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
-from mtx.decoding.options import EXTRA_LENGTH
-from mtx.errors import DamagedFileError
+from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
+from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
 from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.model.transformer import Transformer, sinusoidal_positions
@@ -22,6 +22,7 @@ from mtx.model_directory.storage import LoadedModel
 from mtx.run.layout import CARD, EXPORT_CONFIG, EXPORT_EXAMPLE
 
 _MIN_POSITIONS = 512
+_LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
@@ -78,6 +79,8 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     sinusoids = sinusoidal_positions(num_positions, config.d_model)
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
+    if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
+        raise MtxError(NO_SCORES)
     for variable, parts in variables(config, model.pad_id, num_positions).items():
         layer, _, name = variable.rpartition("/")
         rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]

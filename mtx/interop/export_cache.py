@@ -21,6 +21,8 @@ from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, SCORES, WEIGHTS
 
 logger = logging.getLogger(__name__)
 
+_SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
+
 
 def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False) -> Path:
     """The directory of MODEL's CTranslate2 export, converted now if it is missing or outdated.
@@ -49,7 +51,8 @@ def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False
             if is_damaged and not _is_sound(export):
                 durable.remove_directory(export)
             if _source_of(export) != source:  # no other process has converted it meanwhile
-                logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+                if precision != "fp32" or (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
+                    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
                 scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
                 from mtx.interop.ctranslate2 import write_ctranslate2
                 from mtx.model_directory import storage

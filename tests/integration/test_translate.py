@@ -162,7 +162,7 @@ def test_a_damaged_conversion_is_made_again(run_copy: Path, name: str) -> None:
     sound = mtx("translate", run_copy, stdin=b"one two\n")
     flip_bit(kept / name)
     result = mtx("translate", run_copy, stdin=b"one two\n")
-    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"converting" in result.stderr
+    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"it is made again" in result.stderr
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -294,7 +294,7 @@ def test_a_hostile_export_inside_a_model_is_refused(honest: Path, exported: Path
     """The one that a model keeps; a description or a lock that is none is not waited for, written through or read."""
     folder, victim = tmp_path / "trial", tmp_path / "victim"
     victim.write_text("dear")
-    arguments = ["translate", "model", "--engine", "ctranslate2", "--threads", "1"]
+    arguments = ["translate", "model", "--precision", "int8", "--threads", "1"]
 
     def keep(model: Path) -> None:
         shutil.copytree(exported, model / "ctranslate2-int8")

@@ -131,7 +131,7 @@ class Dripping(io.RawIOBase):
 
 
 def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_blocks, "_BLOCK_LINES", 3)
+    monkeypatch.setattr(line_blocks, "BLOCK_LINES", 3)
 
     def check(data: bytes, cuts: list[int], buffer_size: int) -> None:
         assume(not data.startswith(b"\x1f\x8b"))  # which says that what follows is gzip

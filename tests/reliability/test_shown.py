@@ -36,7 +36,7 @@ def shown(*arguments: Any, code: int = 0, **options: Any) -> str:
 
 @pytest.mark.parametrize("command", [
     ["status"], ["report"], ["prepare"], ["train"], ["config"], ["evaluate"],
-    ["export", "--to", "huggingface"], ["export", "--to", "ctranslate2"], ["translate", "--engine", "ctranslate2"],
+    ["export", "--to", "huggingface"], ["export", "--to", "ctranslate2"], ["translate", "--precision", "int8"],
 ])  # fmt: skip
 def test_the_name_of_a_run_directory(command: list[str], run: Path) -> None:
     if "ctranslate2" in command:
