@@ -242,7 +242,7 @@ def _translate_file(
     translator = work.translator
     size = line_blocks.BLOCK_LINES * translator.num_devices
     about |= {
-        "shard": [start, end], "search": repr(translator.options),
+        "shard": [start, end], "search": repr(translator.options), "translator": type(translator).__name__,
         "texts": [durable.sha256(text) for text in (file, *others) if text],
         "model": model_identity(Path(model)),
     }  # fmt: skip
