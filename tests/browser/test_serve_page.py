@@ -46,10 +46,14 @@ def output(page: Any) -> Any:
     return page.get_by_role("group", name="Translation")
 
 
+def wait_for_translation(page: Any) -> None:
+    page.locator("#output[aria-busy=false]:not(.is-stale) .word").first.wait_for()
+
+
 def translate(page: Any, text: str) -> None:
     page.get_by_label("Text to translate").fill(text)
     page.keyboard.press("Control+Enter")
-    page.locator("#output[aria-busy=false]:not(.is-stale) .word").first.wait_for()
+    wait_for_translation(page)
 
 
 def marked(page: Any, side: str) -> list[str]:
@@ -63,7 +67,7 @@ def test_text_is_translated_by_button_and_key(open_page: Open, address: str) -> 
     assert button.is_disabled() and output(page).inner_text() == "The translation appears here"
     page.keyboard.type("a dog\nruns")
     button.click()
-    page.get_by_text("A DOG").first.wait_for()
+    wait_for_translation(page)
     assert output(page).inner_text() == "A DOG\nRUNS" and page.get_by_role("status").inner_text() == "Translated"
     translate(page, HOSTILE)
     assert output(page).inner_text() == HOSTILE.upper(), "text is never markup"
@@ -204,7 +208,7 @@ def test_a_key_is_asked_for(browser: Any) -> None:
         assert page.get_by_label("API key").evaluate("key => key === document.activeElement")
         page.keyboard.type(KEY)
         page.keyboard.press("Enter")
-        page.locator("#output .word").first.wait_for()
+        wait_for_translation(page)
         assert output(page).inner_text() == "A DOG"
         page.reload()
         assert page.get_by_label("API key").input_value() == KEY
