@@ -83,7 +83,7 @@ class Tokenizer:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         first_mark = self.num_ids - len(_MARK_NAMES)
         self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
-        self._symbols = [*(f"<{name}>" for name in reserved), PAD]
+        self._names = [*map(models.piece, range(self.num_pieces)), *(f"<{name}>" for name in reserved), PAD]
 
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
@@ -126,8 +126,10 @@ class Tokenizer:
 
     def terms(self, ids: list[int]) -> list[str]:
         """The translations that stand beside the terms of a source."""
+        if not self.marks:
+            return []
         found, start = list[list[int]](), len(ids)
-        _, before, after = self.marks.values() if self.marks else (None, None, None)
+        _, before, after = self.marks.values()
         for place, token in enumerate(ids):
             if token == before:
                 start = place + 1
@@ -137,14 +139,11 @@ class Tokenizer:
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
-        return [
-            self.models.piece(token) if token < self.num_pieces else self._symbols[token - self.num_pieces]
-            for token in ids
-        ]
+        return list(map(self._names.__getitem__, ids))
 
     def vocabulary(self) -> list[str]:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
-        return self.pieces(list(range(self.num_ids)))
+        return self._names[: self.num_ids]
 
     @property
     def file_names(self) -> tuple[str, ...]:

@@ -162,7 +162,7 @@ def test_work_is_shared_among_threads(exports: Path) -> None:
     assert len(batches) >= 4 and sorted(sum(batches, [])) == list(range(8))
     assert [8, 9] not in batches and len(
         list(translator._batches(range(1000), [[2] * 10] * 1000, [[]] * 1000))
-    ) >= 10_000 / 512
+    ) >= 10_000 / translator.batch_tokens
 
 
 def test_it_does_not_import_torch(exports: Path) -> None:
