@@ -86,7 +86,7 @@ def back_translate(
     about = {
         "text": durable.sha256(mono), "search": repr(translator.options),
         "engine": [engine, precision, device, translator.num_devices],
-        "models": [model_identity(Path(m)) for m in (model, forward) if m],
+        "models": [model_identity(m) for m in (model, forward) if m],
     }  # fmt: skip
     kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
     work = BackTranslation(mono, kept, partial(_translations, translator), scorer and partial(_scores, scorer))

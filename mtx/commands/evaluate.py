@@ -21,7 +21,7 @@ from mtx.commands.options import (
 from mtx.commands.translate import load_translator
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
-from mtx.run.contents import is_run
+from mtx.run.contents import is_run, require_models
 from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def _check_text(model: str, src: Path | None, ref: Path | None, testset: str | N
             "--direction belongs to --testset; here the model's own direction counts",
             mtx_command("evaluate", Path(model)),
         )
-    if src is None and testset is None and Path(model).is_dir() and not is_run(Path(model)):
+    require_models(model)
+    if src is None and testset is None and not is_run(Path(model)):
         raise UsageError(
             f"{model}: is not a run directory, so it has no test sets",
             f"{mtx_command('evaluate', Path(model))} --src FILE --ref FILE, or --testset NAME",

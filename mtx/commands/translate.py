@@ -244,7 +244,7 @@ def _translate_file(
     about |= {
         "shard": [start, end], "search": repr(translator.options), "translator": type(translator).__name__,
         "texts": [durable.sha256(text) for text in (file, *others) if text],
-        "model": model_identity(Path(model)),
+        "model": model_identity(model),
     }  # fmt: skip
     kept = ResumableRows.beside(output, about, size)
     with kept.held():
@@ -416,17 +416,17 @@ def load_translator(
     from mtx.data.glossary import Glossary
     from mtx.decoding.memory_check import ORDINARY, check_beam
     from mtx.interop.engines import load_fast
+    from mtx.run.contents import require_models
     from mtx.run.machine import num_cores
 
-    if not Path(model).is_dir():
-        raise UsageError(f"{model}: no such model directory or run directory")
+    require_models(model)
     threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
     check_address_space()
     asked = {"--devices": devices, "--batch-tokens": batch_tokens}
     torch_options = [name for name, value in asked.items() if value is not None]
     translator: TextTranslator | None = load_fast(
-        Path(model), str(engine), precision and str(precision), device, torch_options, threads=threads,
+        model, str(engine), precision and str(precision), device, torch_options, threads=threads,
         split_sentences=split_sentences, **options,
     )  # fmt: skip
     if translator is None:
@@ -445,8 +445,8 @@ def load_translator(
 def _torch_translator(model: str, device: str, devices: str | None, settings: dict[str, Any]) -> "TextTranslator":
     import torch
 
+    from mtx.decoding.ensemble import load_torch
     from mtx.decoding.many_devices import ManyDevices
-    from mtx.decoding.torch_engine import TorchTranslator
     from mtx.model.device import device_names, keep_freed_memory, num_threads
 
     names = [device] if devices is None else device_names(devices, device)
@@ -454,5 +454,5 @@ def _torch_translator(model: str, device: str, devices: str | None, settings: di
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     keep_freed_memory()
-    own = TorchTranslator.load(model, device=names[0], **settings)
+    own = load_torch(model, device=names[0], **settings)
     return own if len(names) == 1 else ManyDevices(own, names, model, settings)

@@ -85,6 +85,11 @@ class Tokenizer:
         self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
         self._names = [*map(models.piece, range(self.num_pieces)), *(f"<{name}>" for name in reserved), PAD]
 
+    def is_same(self, other: "Tokenizer") -> bool:
+        """Whether another tokenizer gives every text the same token ids."""
+        own, others = ((t.models.files, t.normalization, t.tags, t.marks) for t in (self, other))
+        return own == others
+
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
     ) -> list[list[int]]:

@@ -15,6 +15,7 @@ import torch
 
 from mtx.data.workers import Worker
 from mtx.decoding.dealing import collect, deal
+from mtx.decoding.ensemble import load_torch
 from mtx.decoding.options import Candidate
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
@@ -31,7 +32,7 @@ class ManyDevices(TextTranslator):
     Args:
         own: the translator of this process, on the first device.
         devices: the names of all devices, that of `own` first.
-        model, settings: what `TorchTranslator.load` takes beside the device.
+        model, settings: what `load_torch` takes beside the device.
     """
 
     def __init__(self, own: TorchTranslator, devices: Sequence[str], model: str | Path, settings: Mapping[str, Any]):
@@ -103,4 +104,4 @@ def _translator(device: str, model: str | Path, settings: tuple[tuple[str, Any],
     if (threads := values["threads"]) is not None:
         torch.set_num_threads(threads)
     keep_freed_memory()
-    return TorchTranslator.load(model, device=device, **values)
+    return load_torch(model, device=device, **values)

@@ -17,7 +17,7 @@ import torch
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import ENCODER_BATCH, Request, RequestQueue, search
+from mtx.decoding.continuous_batching import ENCODER_BATCH, Model, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs
@@ -67,7 +67,7 @@ class TorchTranslator(TextTranslator):
         self._fits_batch = batch_tokens is None and model.output_weight.device.type == "cuda"
         self.num_workers = (threads or num_threads()) if model.output_weight.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._engine: IncrementalModel | None = None
+        self._engine: Model | None = None
 
     @classmethod
     def load(
@@ -117,7 +117,7 @@ class TorchTranslator(TextTranslator):
             if self.is_checked:
                 check_memory(self, sources, prefixes)
             if self._engine is None:
-                self._engine = IncrementalModel(self.model, _DTYPES[self.precision])
+                self._engine = self._new_engine()
             candidates = self._search(self._engine, requests)
         results = [candidates[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
@@ -136,6 +136,10 @@ class TorchTranslator(TextTranslator):
     def bytes_available(self) -> int | None:
         """See `mtx.decoding.memory_check.Engine`."""
         return available_bytes(self.model.output_weight.device)
+
+    def _new_engine(self) -> Model:
+        """Returns the model as search calls it."""
+        return IncrementalModel(self.model, _DTYPES[self.precision])
 
     def _fit_batch(self, requests: list[Request]) -> None:
         """Sets `batch_tokens` to what half of the free memory holds, with the longest translations."""
@@ -244,7 +248,7 @@ class TorchTranslator(TextTranslator):
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -len(request.source))
 
-    def _search(self, engine: IncrementalModel, requests: list[Request]) -> dict[int, list[Candidate]]:
+    def _search(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
         groups = list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:

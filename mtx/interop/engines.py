@@ -17,7 +17,7 @@ from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.interop.export_cache import cached_export
-from mtx.run.contents import model_directory
+from mtx.run.contents import model_directory, require_models
 from mtx.run.layout import EXPORT_CONFIG
 from mtx.run.machine import num_cores
 
@@ -39,7 +39,7 @@ _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMR
 
 
 def find_export(
-    model: Path, engine: str = "auto", precision: str | None = None, device: str = "auto",
+    model: str | Path, engine: str = "auto", precision: str | None = None, device: str = "auto",
     torch_options: Sequence[str] = (), sampling: Sampling | None = None,
 ) -> Path | None:  # fmt: skip
     """The CTranslate2 export to translate MODEL with, converted now if need be; None if torch translates.
@@ -60,9 +60,12 @@ def find_export(
         raise UsageError(f"precision {precision}: the engine {engine} has {', '.join(names)}")
     if engine == "torch" or (engine == "auto" and precision == "bf16"):
         return None
+    if len(models := require_models(model)) > 1:
+        torch_options = [*torch_options, "ensembles of models"]
+    model = models[0]
     if _needs_ctranslate2(model, engine, precision):
         if torch_options:
-            raise UsageError(f"{torch_options[0]} is only for the engine torch", "leave it out, or take --engine torch")
+            raise UsageError(f"only the engine torch has {torch_options[0]}", "leave it out, or take --engine torch")
         return cached_export(model, precision or "fp32")
     if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()) or not _has_model(model):
         return None
@@ -87,8 +90,8 @@ def _has_model(model: Path) -> bool:
 
 
 def load_fast(
-    model: Path, engine: str = "auto", precision: Any = None, device: str = "auto", torch_options: Sequence[str] = (),
-    **options: Any,
+    model: str | Path, engine: str = "auto", precision: Any = None, device: str = "auto",
+    torch_options: Sequence[str] = (), **options: Any,
 ) -> "CTranslate2Translator | None":  # fmt: skip
     """Load MODEL for CTranslate2; None if torch translates, see `find_export`. A damaged conversion is made again.
 
@@ -100,6 +103,7 @@ def load_fast(
         return None
     from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 
+    model = Path(model)
     if export == model:
         return CTranslate2Translator.load(export, device=device, precision=precision, **options)
     is_needed = _needs_ctranslate2(model, engine, precision)
@@ -157,7 +161,7 @@ class Translator(TextTranslator):
         length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
         batch_tokens: int | None = None, split_sentences: bool | None = None,
     ) -> "Translator":  # fmt: skip
-        """Load a model directory (or the model of a run directory).
+        """Load a model directory (or the model of a run directory), or an ensemble A+B of several.
 
         Args:
             engine: auto means CTranslate2 on a CPU, and torch on a GPU and for samples and batch_tokens.
@@ -175,8 +179,7 @@ class Translator(TextTranslator):
         """
         if engine not in PRECISIONS:
             raise UsageError(f"engine {engine}: expected {', '.join(PRECISIONS)}")
-        if not Path(model).is_dir():
-            raise UsageError(f"{model}: no such model directory or run directory")
+        require_models(model)
         options: dict[str, Any] = {
             "threads": min(threads, num_cores()) if isinstance(threads, int) else threads, "beam_size": beam_size,
             "length_penalty": length_penalty, "max_length": max_length, "sampling": sampling,
@@ -184,13 +187,13 @@ class Translator(TextTranslator):
         }  # fmt: skip
 
         def load_torch() -> "TorchTranslator":
-            from mtx.decoding.torch_engine import TorchTranslator
+            from mtx.decoding.ensemble import load_torch
 
             bits: Any = "bf16" if precision == "bf16" else "fp32"
-            return TorchTranslator.load(model, device=device, precision=bits, batch_tokens=batch_tokens, **options)
+            return load_torch(model, device=device, precision=bits, batch_tokens=batch_tokens, **options)
 
         torch_options = [] if batch_tokens is None else ["batch_tokens"]
-        fast = load_fast(Path(model), engine, precision, device, torch_options, **options)
+        fast = load_fast(model, engine, precision, device, torch_options, **options)
         if fast is not None:
             return cls(fast, load_torch)
         slow = load_torch()

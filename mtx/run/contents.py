@@ -137,8 +137,25 @@ def model_directory(model: Path) -> Path:
     raise UsageError(f"{model}: is {kind} of a run, not a model directory", help)
 
 
-def model_identity(model: Path) -> str:
+def require_models(model: str | Path) -> list[Path]:
+    """The directories that a MODEL argument means: one, or those of an ensemble A+B.
+
+    Raises:
+        UsageError: if one of them is no directory.
+    """
+    whole = Path(model)
+    paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
+    if missing := next((path for path in paths if not path.is_dir()), None):
+        raise UsageError(f"{missing}: no such model directory or run directory")
+    return paths
+
+
+def model_identity(model: str | Path) -> str:
     """What tells the model that a MODEL argument means from others: the hash of its manifest or its checkpoints'."""
+    return "+".join(map(_identity, require_models(model)))
+
+
+def _identity(model: Path) -> str:
     root = model_directory(model)
     if (root / MANIFEST).is_file():
         return durable.sha256(root / MANIFEST)

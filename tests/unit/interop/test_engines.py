@@ -67,9 +67,9 @@ def test_what_ctranslate2_lacks_is_refused_where_it_is_needed(model: Path, tmp_p
     export = find_export(model, precision="int8")
     assert export is not None
     for engine, precision, place in (("ctranslate2", None, model), ("auto", "int8", model), ("auto", None, export)):
-        with pytest.raises(UsageError, match="--devices is only for the engine torch"):
+        with pytest.raises(UsageError, match="only the engine torch has --devices"):
             find_export(place, engine, precision, torch_options=["--devices"])
-    with pytest.raises(UsageError, match="batch_tokens is only for the engine torch"):
+    with pytest.raises(UsageError, match="only the engine torch has batch_tokens"):
         Translator.load(model, precision="int8", batch_tokens=64)
     with pytest.raises(ValueError, match="batch_tokens"):
         Translator.load(model, batch_tokens=0)
