@@ -33,7 +33,6 @@ from mtx.commands.translate import (
     sampling_options,
 )
 from mtx.errors import UsageError
-from mtx.files.sizes import counted
 
 if TYPE_CHECKING:
     from mtx.decoding.text_translator import TextTranslator
@@ -66,7 +65,7 @@ def back_translate(
     """Make training pairs for the other direction from text of one language; the same command goes on if stopped."""
     from tqdm import tqdm
 
-    from mtx.decoding.back_translation import BLOCK_LINES, KEPT, BackTranslation, write_pairs
+    from mtx.decoding.synthetic_text import BLOCK_LINES, SyntheticText, described, write_pairs
     from mtx.files import durable
     from mtx.files.resumable import ResumableRows, part_of
     from mtx.files.text_files import read_lines
@@ -89,7 +88,9 @@ def back_translate(
         "models": [model_identity(m) for m in (model, forward) if m],
     }  # fmt: skip
     kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
-    work = BackTranslation(mono, kept, partial(_translations, translator), scorer and partial(_scores, scorer))
+    work = SyntheticText(
+        partial(read_lines, mono), kept, partial(_translations, translator), scorer and partial(_scores, scorer)
+    )
     num_lines = sum(1 for _ in read_lines(mono))
     with kept.held(), tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
         if not translator.is_repeatable:
@@ -98,11 +99,7 @@ def back_translate(
         with open_output(output) as sink:
             counts = write_pairs(work, sink, drop_worst=scorer is not None)
         kept.remove()
-    num_kept = counts.pop(KEPT, 0)
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())
-    logger.info(
-        "%s: %s of %s%s", output, counted(num_kept, "pair"), counted(num_lines, "line"), dropped and f" ({dropped})"
-    )
+    logger.info("%s: %s", output, described(counts, num_lines))
     logger.info(
         "train with them in a configuration, as the recipe back-translation does: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output,

@@ -2,20 +2,23 @@
 
 import io
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from mtx.decoding.back_translation import KEPT, BackTranslation, write_pairs
+from mtx.decoding.synthetic_text import KEPT, SyntheticText, write_pairs
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files.resumable import ResumableRows
+from mtx.files.text_files import read_lines
 
 
 class _Stopped(Exception):
     pass
 
 
-def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> BackTranslation:
+def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> SyntheticText:
     """The translation of a line is the line in other letters, with its number; the process dies after `last`."""
     (directory / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -24,7 +27,8 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
             raise _Stopped
         return [f"{line.swapcase()} {number}" for number, line in enumerate(block, first)]
 
-    return BackTranslation(directory / "mono", ResumableRows(directory / "part", {"model": about}, 3), translate)
+    kept = ResumableRows(directory / "part", {"model": about}, 3)
+    return SyntheticText(partial(read_lines, directory / "mono"), kept, translate)
 
 
 def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
@@ -72,20 +76,23 @@ def test_other_translations_are_not_continued(tmp_path: Path) -> None:
 def test_what_is_left_out(tmp_path: Path) -> None:
     lines = ["ein Hund läuft", "no no no", "Haus", "", "das ist gut", "c\td"]
     translations = ["a dog runs", "ja ja ja ja", "x" * 60, "", "das ist gut", "a b"]
-    (tmp_path / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    made = BackTranslation(tmp_path / "mono", ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations)
+    made = SyntheticText(lambda: lines, ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations)
     made.run(lambda number: None)
     sink = io.BytesIO()
     counts = write_pairs(made, sink, drop_worst=True)
     assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
     assert sink.getvalue().decode() == "a dog runs\tein Hund läuft\na b\tc d\n"
+    for_student, sink = replace(made, side="src"), io.BytesIO()
+    assert write_pairs(for_student, sink) == counts
+    assert sink.getvalue().decode() == "ein Hund läuft\ta dog runs\nc d\ta b\n"
+    told = "2 pairs of 6 lines (repetition 1, length ratio 1, empty 1, identical 1)"
+    assert sorted(described(counts, 6)) == sorted(told)
 
 
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(40)]
-    (tmp_path / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    made = BackTranslation(
-        tmp_path / "mono", ResumableRows(tmp_path / "part", {}, 50), lambda block, _: [f"x {line}" for line in block],
+    made = SyntheticText(
+        lambda: lines, ResumableRows(tmp_path / "part", {}, 50), lambda block, _: [f"x {line}" for line in block],
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
     made.run(lambda number: None)

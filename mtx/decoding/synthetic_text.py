@@ -1,22 +1,22 @@
 """Translates text of one language into synthetic training pairs, in parts that a killed process goes on with.
 
-Flow: lines -> blocks -> translations, which a file beside the output keeps -> filters -> TSV of (translation, line).
+Flow: lines -> blocks -> translations, which a file beside the output keeps -> filters -> TSV of source and target. The
+lines are the target side of the pairs for back-translation, and the source side for distillation.
 The blocks are the same in every call, so that a translation does not depend on where an earlier call ended.
 """
 
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 from mtx.data.cleaning import Limits, clean_pair
 from mtx.decoding.suspicious import suspicion
 from mtx.errors import DamagedFileError
 from mtx.files.resumable import ResumableRows
-from mtx.files.text_files import read_lines
+from mtx.files.sizes import counted
 
 BLOCK_LINES = 1024  # for each device; what a killed process loses at most
 LIMITS = Limits(256, 4.0)  # those of training text
@@ -28,20 +28,22 @@ Row = tuple[str, float | None]  # the translation of a line, and its score by th
 
 
 @dataclass(frozen=True)
-class BackTranslation:
+class SyntheticText:
     """The work on one text.
 
     Attributes:
-        mono: the text, one sentence a line.
+        lines: gives the text, one sentence a line; called several times.
         kept: what is translated, in blocks of lines that are translated together.
         translate: gives the translations of some lines; takes the number of the first one too.
         score: gives the log-probability per token of some lines, given their translations; None without such a model.
+        side: the side of the pairs that the lines are.
     """
 
-    mono: Path
+    lines: Callable[[], Iterable[str]]
     kept: ResumableRows
     translate: Callable[[list[str], int], list[str]]
     score: Callable[[list[str], list[str]], list[float | None]] | None = None
+    side: Literal["src", "tgt"] = "tgt"
 
     def run(self, progress: Callable[[int], object]) -> None:
         """Translate the lines that are not translated yet; `progress` is called with the number of each block's.
@@ -51,7 +53,7 @@ class BackTranslation:
         """
         num_done = self.kept.resume()
         progress(num_done)
-        lines = itertools.islice(read_lines(self.mono), num_done, None)
+        lines = itertools.islice(self.lines(), num_done, None)
         number = num_done + 1
         while block := list(itertools.islice(lines, self.kept.block_rows)):
             translations = self.translate(block, number)
@@ -62,13 +64,13 @@ class BackTranslation:
             progress(len(block))
 
     def pairs(self, drop_worst: bool) -> Iterator[tuple[str, str] | str]:
-        """For each line its pair for training, or the reason to leave it out."""
+        """For each line its pair for training, source first, or the reason to leave it out."""
         worst = self._worst_score() if drop_worst else None
-        for (translation, score), line in zip(self._rows(), read_lines(self.mono), strict=True):
-            pair = clean_pair(translation, line, LIMITS)
+        for (translation, score), line in zip(self._rows(), self.lines(), strict=True):
+            pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
             if isinstance(pair, str):
                 yield pair
-            elif noted := suspicion(*reversed(pair)):
+            elif noted := suspicion(*(pair if self.side == "src" else reversed(pair))):
                 yield noted
             elif worst is not None and score is not None and score <= worst:
                 yield "improbable"
@@ -89,7 +91,7 @@ class BackTranslation:
             yield translation, score
 
 
-def write_pairs(work: BackTranslation, sink: IO[bytes], drop_worst: bool) -> Counter[str]:
+def write_pairs(work: SyntheticText, sink: IO[bytes], drop_worst: bool = False) -> Counter[str]:
     """Write the pairs for training as TSV; returns how many lines were left out, by reason, and how many kept."""
     counts = Counter[str]()
     for pair in work.pairs(drop_worst):
@@ -99,3 +101,10 @@ def write_pairs(work: BackTranslation, sink: IO[bytes], drop_worst: bool) -> Cou
             counts[KEPT] += 1
             sink.write(f"{pair[0]}\t{pair[1]}\n".encode())
     return counts
+
+
+def described(counts: Counter[str], num_lines: int) -> str:
+    """What `write_pairs` has counted, such as `98 pairs of 100 lines (copy 2)`."""
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
+    pairs, lines = counted(counts[KEPT], "pair"), counted(num_lines, "line")
+    return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
