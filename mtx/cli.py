@@ -20,6 +20,7 @@ import typer
 from mtx.commands.attention import attention
 from mtx.commands.back_translate import back_translate
 from mtx.commands.compare import compare
+from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
 from mtx.commands.help import Command, Group
@@ -51,8 +52,8 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, init, prepare, download, translate, serve, evaluate, compare, logprob, attention, report, export, config,
-    status, doctor,
+    train, init, distil, prepare, download, translate, serve, evaluate, compare, logprob, attention, report, export,
+    config, status, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)

@@ -19,6 +19,10 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
             "mtx train runs/mine",
         ],
         "init": ["mtx init memory.tmx", "mtx init my.tsv data.src=en data.tgt=de -o mine.yaml"],
+        "distil": [
+            "mtx distil runs/mine data.mono=more.en",
+            "mtx distil runs/mine+runs/second run_dir=runs/small model.preset=student-small",
+        ],
         "prepare": ["mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de"],
         "download": ["mtx download multi30k-en-de"],
         "config": ["mtx config", "mtx config demo", "mtx config training.learning_rate"],

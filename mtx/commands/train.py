@@ -46,13 +46,13 @@ def train(
     elif dry_run:
         _rehearse(settings, world, as_json)
     elif world.size == 1:
-        _train(resolve(settings).config)
+        train_run(resolve(settings).config)
     else:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
         from mtx.training.ranks import join
 
         with join(world) as ranks:
-            _train(resolve(settings).config, ranks)
+            train_run(resolve(settings).config, ranks)
 
 
 def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
@@ -65,7 +65,7 @@ def _launch(settings: list[str] | None, devices: str, world: World, dry_run: boo
     from mtx.training.launcher import launch
 
     if (size := num_devices(devices, config.device)) == 1:
-        _train(config)
+        train_run(config)
     elif code := launch(size, ["train", *(settings or [])]):
         raise typer.Exit(code)
 
@@ -81,7 +81,7 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
     print_json(report) if as_json else print_lines(dry_run.lines(report))
 
 
-def _train(config: "Config", ranks: "Ranks | None" = None) -> None:
+def train_run(config: "Config", ranks: "Ranks | None" = None) -> None:
     check_address_space(is_training=True)
     from mtx import pipeline
     from mtx.evaluation.gains import advice

@@ -193,20 +193,23 @@ class TokenizerConfig(Section):
         return self
 
 
-# tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need".
+# tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has sizes
+# of browsermt, the smallest there, and student-small is for less text (docs/results.md).
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": dict(zip(_PRESET_KEYS, (4, 4, 128, 256, 4, 0.3), strict=True)),
     "small": dict(zip(_PRESET_KEYS, (3, 3, 256, 1024, 4, 0.2), strict=True)),
     "base": dict(zip(_PRESET_KEYS, (6, 6, 512, 2048, 8, 0.1), strict=True)),
     "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
+    "student": dict(zip(_PRESET_KEYS, (6, 2, 256, 1536, 8, 0.1), strict=True)),
+    "student-small": dict(zip(_PRESET_KEYS, (4, 2, 128, 256, 4, 0.1), strict=True)),
 }
 
 
 class ModelConfig(Section):
     """The architecture. The six keys without a default take it from the preset."""
 
-    preset: Literal["tiny", "small", "base", "big"] = Field(
+    preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = Field(
         "base", description=f"sets {', '.join(_PRESET_KEYS)}, where they are not given"
     )
     num_encoder_layers: NumLayers = Field(description="number of encoder layers")

@@ -218,12 +218,22 @@ def given_models(config: TokenizerConfig) -> list[Path]:
 def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     """The tokenizer of `tokenizer.model`, with the models' own normalization; None if the setting is not used.
 
+    Of the files of a model of mtx it is that model's tokenizer, with its tags and marks.
+
     Raises:
         UsageError: if a file is missing, or mtx cannot use its pieces.
         DamagedFileError: if a file is not a SentencePiece model, or too large.
     """
     paths = given_models(config)
+    if paths and paths == _files_of_mtx(paths[0].parent):
+        return Tokenizer.load(paths[0].parent)
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", []) if paths else None
+
+
+def _files_of_mtx(directory: Path) -> list[Path]:
+    """The SentencePiece models of a tokenizer of mtx; none if it is something else's directory."""
+    names = Tokenizer.file_names_in(directory)
+    return [directory / name for name in names[:-1]] if (directory / TOKENIZER_JSON).is_file() else []
 
 
 def train_tokenizer(

@@ -160,6 +160,14 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", to
     return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
 
 
+def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:
+    """The text with the highest chrF2 against a reference, the first one of equal ones."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    return max(texts, key=lambda text: float(metric.sentence_score(text, [reference]).score))
+
+
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Corpus chrF2 alone."""
     from sacrebleu.metrics import CHRF

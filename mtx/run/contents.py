@@ -67,6 +67,8 @@ def _is_trace(paths: RunLayout, path: Path) -> bool:
         return settings.is_dumped(path)
     if path == paths.status:
         return _is_status(path)
+    if path == paths.distilled:
+        return path.is_dir()
     return durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
 
 

@@ -65,6 +65,7 @@ class RunLayout:
     checkpoints = _entry("checkpoints")
     model = _entry("model")
     evaluation = _entry("evaluation")
+    distilled = _entry("distilled")  # what a student learns from: its teacher's text and translations
     before = _entry("before")  # as evaluation/, by the model of training.init_from
 
     def checkpoint(self, step: int) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.decoding.synthetic_text import KEPT, SyntheticText, write_pairs
+from mtx.decoding.synthetic_text import KEPT, SyntheticText, described, write_pairs
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files.resumable import ResumableRows
 from mtx.files.text_files import read_lines

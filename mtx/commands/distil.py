@@ -1,0 +1,134 @@
+"""`mtx distil`: a small, fast student of one teacher or several."""
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mtx.commands.options import AsJson, BatchTokens, Device, Devices, resolve
+from mtx.commands.train import train_run
+from mtx.commands.translate import Engine, OneEngine, Threads, load_translator
+from mtx.errors import UsageError
+from mtx.files.streams import print_json, print_lines
+from mtx.files.tables import draw
+from mtx.run.contents import is_prepared, is_run, model_directory, require_models
+from mtx.run.directory import refuse_foreign
+from mtx.run.layout import TOKENIZER_JSON, RunLayout
+from mtx.run.system_memory import check_address_space
+
+if TYPE_CHECKING:
+    from mtx.decoding.text_translator import TextTranslator
+
+logger = logging.getLogger("mtx")
+
+_RECIPE = "student"
+_MONO = "data.mono="
+_MANY_PAIRS = 100_000  # from which on the larger student is the better one
+
+
+def distil(
+    teacher: Annotated[str, typer.Argument(metavar="TEACHER", help="A model, or several as A+B, for torch.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[key=value]...", help="data.mono=FILE adds source text; others are the student's."),
+    ] = None,
+    engine: OneEngine = Engine.auto,
+    threads: Threads = None,
+    device: Device = "auto",
+    devices: Devices = None,
+    batch_tokens: BatchTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a small student on a teacher's translations, and compare the two; the same command goes on if stopped."""
+    mono, text, others = _sorted(settings or [])
+    run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
+    check_address_space(is_training=True)
+    from tqdm import tqdm
+
+    from mtx import distil as distillation
+
+    paths = RunLayout(Path(run_dir))
+    refuse_foreign(paths)
+    options: dict[str, Any] = {"device": device, "threads": threads}
+    translator = load_translator(teacher, engine, devices=devices, batch_tokens=batch_tokens, **options)
+    paths.distilled.mkdir(parents=True, exist_ok=True)
+    about = distillation.check_teacher(paths.distilled, teacher, mono)
+    own = [*_own_text(teacher, translator, paths, text, others), *others]
+    config = resolve([_RECIPE, f"data.train={distillation.TRAIN}", *own]).config
+    num_pairs, total = (distillation.num_lines(paths.distilled, more) for more in (None, mono))
+    logger.info(distillation.summary(config, total))
+    for doubt in distillation.doubts(config, teacher, translator.tokenizer.num_ids, num_pairs, mono):
+        logger.warning(doubt)
+    with tqdm(desc="translating", total=total, unit=" lines", disable=None) as bar:
+        distillation.translate_text(translator, paths.distilled, mono, about, bar.update)
+    train_run(resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config)
+    systems = _compare(teacher, translator, paths, options)
+    rows = [system.cells() for system in systems]
+    print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(draw(distillation.HEAD, rows, "text"))
+    logger.info(distillation.verdict(systems[0], systems[-1], mono))
+
+
+def _sorted(settings: list[str]) -> tuple[Path | None, list[str], list[str]]:
+    """The file of `data.mono`, the settings that name text, and the others."""
+    mono = [setting.removeprefix(_MONO) for setting in settings if setting.startswith(_MONO)]
+    text = [setting for setting in settings if setting.startswith("data.") and not setting.startswith(_MONO)]
+    if mono and not Path(mono[-1]).is_file():
+        raise UsageError(f"{_MONO}{mono[-1]}: is no file; it is read several times", "one sentence a line")
+    if text and not any(setting.startswith("data.train=") for setting in text):
+        raise UsageError(f"{text[0]}: goes with data.train; without it, all text is that of TEACHER", f"{_MONO}FILE")
+    others = [setting for setting in settings if not setting.startswith("data.")]
+    return (Path(mono[-1]) if mono else None), text, others
+
+
+def _name(teacher: str) -> str:
+    """The teacher's name for that of its student: the run's, of several the first one's."""
+    first = require_models(teacher)[0]
+    return str(first.parent if first.name == "model" and is_run(first.parent) else first)
+
+
+def _own_text(
+    teacher: str, translator: "TextTranslator", paths: RunLayout, text: list[str], others: list[str]
+) -> list[str]:
+    """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
+    from mtx import distil as distillation
+    from mtx.data import preprocess
+
+    first = require_models(teacher)[0]
+    tokenizer = [model_directory(first) / name for name in translator.tokenizer.file_names if name != TOKENIZER_JSON]
+    fixed = [
+        f"run_dir={paths.root}", f"data.src={translator.src}", f"data.tgt={translator.tgt}",
+        f"tokenizer.model={','.join(map(str, tokenizer))}",
+    ]  # fmt: skip
+    data_dir = RunLayout(paths.distilled if text else first).data
+    if text and not is_prepared(data_dir):
+        preprocess.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
+    if not is_prepared(data_dir):
+        help = "data.train=FILE, and data.mono=FILE for more"
+        raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
+    data = preprocess.load_prepared(data_dir)
+    tests = distillation.write_text(data, paths.distilled)
+    preset = "student" if data.train.num_pairs >= _MANY_PAIRS else "student-small"
+    return [
+        *fixed, f"model.preset={preset}", f"data.dir={paths.distilled}", f"data.valid={distillation.VALID}",
+        f"data.test={','.join(tests)}",
+    ]  # fmt: skip
+
+
+def _compare(teacher: str, translator: "TextTranslator", paths: RunLayout, options: dict[str, Any]) -> Any:
+    from mtx import distil as distillation
+    from mtx.evaluation.test_sets import test_sets_of_runs
+    from mtx.interop.export import default_directory, export
+
+    directory = default_directory(paths.root, "ctranslate2", "int8")
+    logger.info(export(paths.root, "ctranslate2", directory, "int8").line())
+    (test_set, *_) = test_sets_of_runs([paths.root])
+    models = {"teacher": teacher, "student": str(paths.root), "student in int8": str(directory)}
+    return [
+        distillation.measure(
+            name, translator if model == teacher else load_translator(model, Engine.auto, **options),
+            distillation.weight_bytes(model), test_set,
+        )
+        for name, model in models.items()
+    ]  # fmt: skip
