@@ -57,7 +57,8 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
     train, corpora = data.train, data.report["corpora"]
     untagged = [number for number, corpus in enumerate(corpora) if corpus["tag"] is None]
     rows = np.flatnonzero(np.isin(train.corpus, untagged))
-    tests = {f"{name}.tsv": store for name, store in data.tests.items()}
+    tests = {f"tests/{name}.tsv": store for name, store in data.tests.items()}
+    (directory / "tests").mkdir(exist_ok=True)
     for name, store in {**tests, VALID: data.valid}.items():
         _write_pairs(directory / name, store, np.arange(store.num_pairs))
     _write_pairs(directory / TRAIN, train, rows)
