@@ -44,8 +44,6 @@ class Beams:
         device: torch.device,
     ):  # fmt: skip
         beams, self.pad_id = beam_size, pad_id
-        self.on_host = device.type == "cpu"  # there, reading a value of a tensor does not wait
-        self._free_steps = 0  # on the host: the number of coming steps without a required token
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
@@ -70,16 +68,9 @@ class Beams:
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = float("-inf")
         self.limits[slot_ids] = torch.tensor(limits, device=device)
-        self._free_steps = 0
         if width := self.prefixes.shape[1]:
             rows = [prefix + [-1] * (width - len(prefix)) for prefix in prefixes]
             self.prefixes[slot_ids] = torch.tensor(rows, device=device)
-
-    def keep(self, slots: list[int]) -> None:
-        """Drops all slots but these, which are renumbered in this order."""
-        slot_ids = torch.tensor(slots, device=self.ids.device)
-        for name in ("ids", "scores", "lengths", "limits", "history", "finished", "ends", "done", "prefixes"):
-            setattr(self, name, getattr(self, name).index_select(0, slot_ids))
 
     def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
@@ -98,9 +89,6 @@ class Beams:
         else:
             tokens = samples[..., 0]
             best = self.scores + log_probs.gather(-1, samples)[..., 0], torch.zeros_like(tokens), tokens
-        if self.on_host and self._free_steps > 0:
-            self._free_steps -= 1
-            return best
         required = self._required_tokens()[:, None]
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
@@ -116,8 +104,6 @@ class Beams:
             next_position = self.lengths.clamp(max=width - 1)[:, None]
             prefix = torch.where(self.lengths < width, self.prefixes.gather(1, next_position)[:, 0], -1)
             required = torch.where(required < 0, prefix, required)
-        elif self.on_host:
-            self._free_steps = int((self.limits - self.lengths).amin()) - 2
         return required
 
     def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
@@ -130,8 +116,7 @@ class Beams:
         is_end, is_last = tokens == EOS_ID, (self.lengths + 1 == self.limits)[:, None]
         may_end = (self.ranks[: top.shape[1]] < beams) | is_last
         ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
-        if not self.on_host or bool(ends.any()):
-            self._finish(top, parents, ends)
+        self._finish(top, parents, ends)
         if beams > 1:
             top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)

@@ -23,8 +23,6 @@ from mtx.errors import MtxError
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
-ENCODER_BATCH = 16  # sentences that a CPU encodes together: enough rows for its products, and of similar length
-_SHRINK_FRACTION = 0.75  # if nothing waits and at most this fraction of the slots is in use, free slots are dropped
 
 
 class Cache(Protocol):
@@ -32,7 +30,6 @@ class Cache(Protocol):
 
     def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
     def release(self, slots: list[int]) -> None: ...
-    def keep(self, slots: list[int]) -> None: ...
     def prepare(self) -> int: ...
     def count_step(self) -> None: ...
     def reorder(self, parents: Tensor) -> None: ...
@@ -160,13 +157,6 @@ class _Search:
         in_use = len(self.slots) - len(free)
         if free and not (self.on_cuda and in_use and len(free) * _REFILL_FRACTION < len(self.slots)):
             in_use += self._admit(free)
-        if in_use and not self.on_cuda and in_use <= _SHRINK_FRACTION * len(self.slots):
-            used = [slot for slot, request in enumerate(self.slots) if request is not None]
-            self.cache.keep(used)
-            self.beams.keep(used)
-            if self.sampler is not None:
-                self.sampler.keep(used)
-            self.slots, self.admitted_at = [self.slots[s] for s in used], [self.admitted_at[s] for s in used]
         return in_use > 0
 
     def _admit(self, free: list[int]) -> int:
@@ -174,7 +164,7 @@ class _Search:
         num_admitted = 0
         while num_admitted < len(free):
             if not self.encoded:
-                batch = self.queue.take(len(self.slots) if self.on_cuda else ENCODER_BATCH)
+                batch = self.queue.take(len(self.slots))
                 if not batch:
                     break
                 sources = self.model.encode([request.source for request in batch])

@@ -125,10 +125,6 @@ class _CachesTogether:
         for cache in self.caches:
             cache.release(slots)
 
-    def keep(self, slots: list[int]) -> None:
-        for cache in self.caches:
-            cache.keep(slots)
-
     def prepare(self) -> int:
         return sum(cache.prepare() for cache in self.caches)  # each only grows, so the sum tells every change
 

@@ -38,10 +38,6 @@ class Sampler:
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
         return generator.random(self.uniform.shape[1], dtype=np.float32)
 
-    def keep(self, slots: list[int]) -> None:
-        """Drops all slots but these, which are renumbered in this order."""
-        self.uniform = self.uniform[torch.tensor(slots, device=self.uniform.device)]
-
     def draw(self, logits: Tensor, lengths: Tensor) -> Tensor:
         """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `lengths` [B] counts tokens so far."""
         return draw(logits[:, 0], self.uniform.gather(1, lengths[:, None]), self.sampling)[:, None]

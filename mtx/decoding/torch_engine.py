@@ -17,7 +17,7 @@ import torch
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import ENCODER_BATCH, Model, Request, RequestQueue, search
+from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs
@@ -162,7 +162,7 @@ class TorchTranslator(TextTranslator):
         sources = 2 * config.num_decoder_layers * group.num_slots * length * config.d_model * value_bytes
         seen = beams * steps if beams > 1 else 0
         search = search_bytes(config, len(self.model.output_weight), rows, steps, value_bytes, seen)
-        encoded = group.num_slots // 2 if on_cuda else min(group.num_slots, ENCODER_BATCH)  # at once
+        encoded = group.num_slots // 2 if on_cuda else group.num_slots  # at once
         encoder = encoded * length * (2 * config.num_heads * length + config.d_ff) * value_bytes
         history = 8 * rows * group.max_length
         return sources + history + max(search, encoder)

@@ -89,15 +89,6 @@ class KVCache:
         for slot in slots:
             self._source_lengths[slot] = 0
 
-    def keep(self, slots: list[int]) -> None:
-        """Drops all slots but these, which are renumbered in this order."""
-        slot_ids = torch.tensor(slots, device=self._sources.device)
-        self._sources, self._targets = self._sources.index_select(2, slot_ids), self._targets.index_select(2, slot_ids)
-        self._source_mask, self.target_mask = self._source_mask[slot_ids], self.target_mask[slot_ids]
-        self._first_rows = self._first_rows[: len(slots)]
-        self._source_lengths = [self._source_lengths[slot] for slot in slots]
-        self.version += 1
-
     def prepare(self) -> int:
         """Makes room for the next step, from the host; returns `version`."""
         if self._num_used + self.beam_size > self.target_mask.shape[3]:

@@ -73,10 +73,6 @@ class TableCache:
         for slot in slots:
             self.is_open[slot] = False
 
-    def keep(self, slots: list[int]) -> None:
-        self.sources, self.is_open = [self.sources[i] for i in slots], [self.is_open[i] for i in slots]
-        self.prefixes = [self.prefixes[i] for i in slots]
-
     def prepare(self) -> int:
         return 0
 

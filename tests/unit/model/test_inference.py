@@ -102,13 +102,6 @@ def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool) -> None:
     assert rig.cache.version > 1, "columns were added"
     for _ in range(6):
         rig.step([[0, 0], [1, 0], [1, 0]])
-    if is_static:
-        return  # slots are not given up on CUDA
-    rig.cache.release([1])
-    rig.cache.keep([2, 0])
-    rig.src, rig.fed = [rig.src[2], rig.src[0]], [rig.fed[2], rig.fed[0]]
-    for _ in range(4):
-        rig.step([[1, 0], [1, 1]])
 
 
 def test_moving_columns_frees_those_of_sentences_that_left() -> None:
