@@ -14,7 +14,6 @@ from mtx.errors import UsageError
 from mtx.files.streams import print_json, print_lines
 from mtx.files.tables import draw
 from mtx.run.contents import is_prepared, is_run, model_directory, require_models
-from mtx.run.directory import refuse_foreign
 from mtx.run.layout import TOKENIZER_JSON, RunLayout
 from mtx.run.system_memory import check_address_space
 
@@ -48,6 +47,7 @@ def distil(
     from tqdm import tqdm
 
     from mtx import distil as distillation
+    from mtx.run.directory import refuse_foreign
 
     paths = RunLayout(Path(run_dir))
     refuse_foreign(paths)

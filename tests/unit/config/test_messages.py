@@ -45,7 +45,7 @@ from tests.unit.config.helpers import problems, write
         ("tokenizer.vocab_size=x", "tokenizer.vocab_size: expected auto or a whole number, got 'x'"),
         ("tokenizer.vocab_size=9", "tokenizer.vocab_size: expected auto or at least 270, got 9"),
         ("model.output_bias=yes", "model.output_bias: expected true or false, got 'yes'"),
-        ("model.preset=huge", "model.preset: expected tiny, small, base or big, got 'huge'"),
+        ("model.preset=huge", "model.preset: expected tiny, small, base, big, student or student-small, got 'huge'"),
         ("precision=fp16", "precision: expected auto, fp32 or bf16, got 'fp16'"),
         ("device=gpu", "device: expected auto, cpu, cuda, cuda:1 or mps, got 'gpu'"),
         ("device=cpu\n", r"device: expected auto, cpu, cuda, cuda:1 or mps, got 'cpu\n'"),
