@@ -42,12 +42,14 @@ def test_a_text_and_a_list() -> None:
         assert ask(client, q="lone \ud800") == {"translatedText": "LONE \ufffd"}
 
 
-def test_forms_mean_the_same_as_json() -> None:
+def test_forms_and_the_address_mean_the_same_as_json() -> None:
     fields = {"q": "ein ü", "source": "en", "target": "de", "alternatives": "1"}
     with served() as client:
         for response in (
             client.post("/translate", data=fields),
             client.post("/translate", files={name: (None, value) for name, value in fields.items()}),
+            client.post("/translate", params=fields),
+            client.post("/translate", data={"q": fields.pop("q")}, params=fields),
         ):
             assert response.json() == {"translatedText": "EIN Ü", "alternatives": ["EIN Ü!"]}
 
