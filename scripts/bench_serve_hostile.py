@@ -159,6 +159,7 @@ async def dribbles(connection: Connection, languages: dict[str, str], head: byte
     sending = asyncio.ensure_future(send())
     answer = await connection.read()
     sending.cancel()
+    await asyncio.wait([sending])  # another connection may get the number of this socket
     return answer
 
 
