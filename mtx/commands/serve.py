@@ -52,9 +52,10 @@ def serve(
         logs.set_up()
         pairs = Pairs(map(Translator.load, models))
         for pair in pairs:  # the first translation takes longer than others
-            pair.hypotheses(["."])
+            [parts] = pair.split(["."])
+            pair.parts(parts)
         names = ", ".join(f"{pair.src} to {pair.tgt}" for pair in pairs)
-        with TranslationQueue(limits.batch_chars, limits.waiting_chars) as queue:
+        with TranslationQueue(limits.batch_tokens, limits.waiting_tokens) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
             logger.info("serving %s at %s", names, _url(listener))

@@ -9,7 +9,7 @@ engines are `mtx.decoding.torch_engine` (torch) and `mtx.decoding.ctranslate2_en
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import is_normalized
@@ -171,12 +171,8 @@ class TextTranslator(ABC):
         require_lines(lines, "hypotheses", prefixes)
         parts = self.split(lines, prefixes, first)
         prefix_ids = self._prefix_ids([len(line_parts) for line_parts in parts], prefixes, first, name)
-        by_part = iter(self._decode_parts([part for line_parts in parts for part in line_parts], prefix_ids))
-        results = []
-        for line_parts in parts:
-            hypotheses = [next(by_part) for _ in line_parts]
-            results.append(hypotheses[0] if len(hypotheses) == 1 else self._combined(hypotheses))
-        return results
+        by_part = self.decode_parts([part for line_parts in parts for part in line_parts], prefix_ids)
+        return self.join_parts(parts, by_part)
 
     def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
         """Returns the parts of each line, of at most max_tokens; an empty line has none."""
@@ -259,8 +255,11 @@ class TextTranslator(ABC):
             for number in range(count)
         ]
 
-    def _decode_parts(self, parts: list[Part], prefixes: list[list[int]]) -> list[list[Hypothesis]]:
-        decoded = self.decode([part.ids for part in parts], prefixes)
+    def decode_parts(
+        self, parts: Sequence[Part], prefixes: Sequence[list[int]] | None = None
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each part of `split`, best first; with prefixes as in `decode`."""
+        decoded = self.decode([part.ids for part in parts], prefixes or [[] for _ in parts])
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
         results = []
         for part, candidates in zip(parts, decoded, strict=True):
@@ -268,6 +267,14 @@ class TextTranslator(ABC):
             hypotheses = [self._hypothesis(next(texts), candidate, part.case, terms) for candidate in candidates]
             results.append(self._ranked(hypotheses))
         return results
+
+    def join_parts(
+        self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each line of `split` from those of all parts, in order; see `hypotheses`."""
+        rest = iter(by_part)
+        by_line = [[next(rest) for _ in line_parts] for line_parts in lines]
+        return [found[0] if len(found) == 1 else self._combined(found) for found in by_line]
 
     def _ranked(self, hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         """Those of a part, with the most terms first; samples as they were drawn, or the one that they make best."""

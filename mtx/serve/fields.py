@@ -1,4 +1,7 @@
-"""The fields of a request, from JSON or a form, checked. Every fault is a `RequestError` that names the field."""
+"""The fields of a request, from JSON, a form or its address, checked.
+
+Every fault is a `RequestError` that names the field.
+"""
 
 import json
 from collections.abc import Mapping
@@ -22,15 +25,17 @@ class RequestError(Exception):
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
-    """The fields of a request's body.
+    """The fields of a request's body, if that is JSON; otherwise of its address and of its form, as in LibreTranslate.
 
     Raises:
-        RequestError: 400 if it is neither a JSON object nor a form.
+        RequestError: 400 if there is no field, or the body is neither a JSON object nor a form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _FORMS:
         async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
-            return dict(form)
+            return {**form, **request.query_params}
+    if not kind and request.query_params:
+        return dict(request.query_params)
     if kind != "application/json":
         raise RequestError(400, f"expected a body of the type application/json or {_FORMS[0]}")
     try:

@@ -12,9 +12,11 @@ class Limits:
         texts: most texts of a request.
         body_bytes: largest body. A character takes up to 12 bytes, as JSON or form.
         connections: most open connections.
-        waiting_chars: most characters that wait for translation, those of all requests together.
-        batch_chars: characters that are translated at once. A request waits for at most about two such batches before
-            its first sentence is translated, whatever others have sent.
+        waiting_tokens: most tokens that wait for translation, those of all requests together. Time is in proportion to
+            tokens, of which a character that the model does not know takes up to four, and an ordinary one a quarter.
+        batch_tokens: tokens that are translated at once. A request waits for one such batch, and for a sentence of each
+            other request that waits, before its first sentence is translated.
+        segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
         headers_s, body_s: how long a client may take to send its headers, and its body.
         request_s: how long a request may take after its body has arrived, waiting included.
         send_s: how long a client may take to read its response.
@@ -25,8 +27,9 @@ class Limits:
     texts: int = 200
     body_bytes: int = 1 << 18
     connections: int = 500
-    waiting_chars: int = 500_000
-    batch_chars: int = 4_000
+    waiting_tokens: int = 125_000
+    batch_tokens: int = 1_000
+    segment_tokens: int = 4_000
     headers_s: float = 10.0
     body_s: float = 20.0
     request_s: float = 60.0

@@ -11,13 +11,21 @@ from mtx.errors import UsageError
 
 
 class Pair:
-    """A translator and its functions for `TranslationQueue`, which batches what is submitted for the same function."""
+    """A translator and its functions for `TranslationQueue`, which batches what is submitted for the same function.
+
+    Lines are submitted in the parts that the translator translates them in, so that none, however long, takes long.
+    """
 
     def __init__(self, translator: TextTranslator):
         self.src, self.tgt = translator.src, translator.tgt
-        self.hypotheses = translator.hypotheses
+        self.split, self.parts, self.join = translator.split, translator.decode_parts, translator.join_parts
         self.segments = partial(translate_segments, translator)
         self.alignments: partial[list[Alignment]] = partial(align, translator)
+        self._tokenizer = translator.tokenizer
+
+    def num_tokens(self, texts: Iterable[str]) -> list[int]:
+        """How many tokens source texts have, at least one each."""
+        return [len(ids) for ids in self._tokenizer.encode(list(texts), num_threads=1)]
 
 
 class Pairs:

@@ -1,8 +1,8 @@
 """Requests of many clients, translated together by one thread. Knows neither HTTP nor translators.
 
-A job is what one request needs of one function: a list of items, such as lines for `TextTranslator.hypotheses`. Each
-batch takes items of all waiting jobs with the same function, one of each in turn, so that a large job does not hold up
-a small one.
+A job is what one request needs of one function: a list of items, such as sentences for `TextTranslator.decode_parts`.
+Each batch takes items of all waiting jobs with the same function, one of each in turn, so that a large job does not
+hold up a small one.
 """
 
 import itertools
@@ -24,7 +24,7 @@ class QueueFullError(Exception):
 
 @dataclass(eq=False)
 class _Job:
-    """Items for one function, with their sizes in characters.
+    """Items for one function, with their sizes in tokens.
 
     Attributes:
         num_taken: how many items, from the first, are in a batch or done.
@@ -39,7 +39,7 @@ class _Job:
     results: list[Any] = field(default_factory=list)
 
     @property
-    def waiting_chars(self) -> int:
+    def waiting_tokens(self) -> int:
         """The size of the items that no batch has taken; none of a job that was cancelled or has failed."""
         return 0 if self.future.done() else sum(self.sizes[self.num_taken :])
 
@@ -56,13 +56,13 @@ class TranslationQueue:
     """One thread that computes what is submitted, in batches. A context manager: at its end, all jobs are done.
 
     Args:
-        batch_chars: size of a batch; a single item may be larger.
-        waiting_chars: most characters that wait.
+        batch_tokens: size of a batch; a single item may be larger.
+        waiting_tokens: most tokens that wait.
     """
 
-    def __init__(self, batch_chars: int, waiting_chars: int):
+    def __init__(self, batch_tokens: int, waiting_tokens: int):
         self.num_batches, self.num_items = 0, 0
-        self._batch_chars, self._most_waiting = batch_chars, waiting_chars
+        self._batch_tokens, self._most_waiting = batch_tokens, waiting_tokens
         self._jobs = deque[_Job]()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -81,10 +81,10 @@ class TranslationQueue:
         self._thread.join()
 
     @property
-    def waiting_chars(self) -> int:
-        """How many characters wait for translation."""
+    def waiting_tokens(self) -> int:
+        """How many tokens wait for translation."""
         with self._changed:
-            return sum(job.waiting_chars for job in self._jobs)
+            return sum(job.waiting_tokens for job in self._jobs)
 
     def submit(
         self, function: Callable[[list[Item]], Sequence[Result]], items: Sequence[Item], sizes: Sequence[int]
@@ -93,7 +93,7 @@ class TranslationQueue:
 
         Args:
             function: gets the items of several jobs in one call.
-            sizes: characters of each item.
+            sizes: tokens of each item.
 
         Raises:
             QueueFullError: if too much is waiting; a queue that is empty takes a job of any size.
@@ -103,8 +103,8 @@ class TranslationQueue:
             job.finish()
             return job.future
         with self._changed:
-            waiting = sum(other.waiting_chars for other in self._jobs)
-            if waiting and waiting + job.waiting_chars > self._most_waiting:
+            waiting = sum(other.waiting_tokens for other in self._jobs)
+            if waiting and waiting + job.waiting_tokens > self._most_waiting:
                 raise QueueFullError
             self._jobs.append(job)
             self._changed.notify()
@@ -130,7 +130,7 @@ class TranslationQueue:
 
     def _take(self) -> list[_Job]:
         """Take items of one function in turn; jobs of other functions go to the front, so that theirs is the next."""
-        batch, others, room = list[_Job](), list[_Job](), self._batch_chars
+        batch, others, room = list[_Job](), list[_Job](), self._batch_tokens
         while self._jobs and room > 0:
             job = self._jobs.popleft()
             if job.future.done():

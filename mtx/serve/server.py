@@ -100,7 +100,7 @@ class Server:
             self._metrics.count("mtx_characters_total", sum(map(len, some)), **labels)
             try:
                 translated = (
-                    await translate_html(self._queue, pair, some)
+                    await translate_html(self._queue, pair, some, self._limits.segment_tokens)
                     if format == "html"
                     else await translate_plain(self._queue, pair, some, num_alternatives)
                 )
@@ -161,9 +161,9 @@ class Server:
         self._require_key(request, {})
         queue = self._queue
         values = {
-            "mtx_waiting_characters": ("gauge", "Characters that wait for translation", queue.waiting_chars),
+            "mtx_waiting_tokens": ("gauge", "Tokens that wait for translation", queue.waiting_tokens),
             "mtx_batches_total": ("counter", "Batches that were translated", queue.num_batches),
-            "mtx_batch_items_total": ("counter", "Lines and segments of these batches", queue.num_items),
+            "mtx_batch_items_total": ("counter", "Sentences and segments of these batches", queue.num_items),
         }
         return PlainTextResponse(self._metrics.text(values), media_type=_METRICS_TYPE)
 

@@ -6,7 +6,7 @@ A text of several lines keeps its line breaks: its lines are translated one by o
 import asyncio
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from mtx.documents import html
 from mtx.documents.edits import apply
 from mtx.documents.markup import Marked
 from mtx.documents.translate import Alignment
+from mtx.errors import DataError
 from mtx.serve.pairs import Pair
 from mtx.serve.queue import TranslationQueue
 
@@ -49,8 +50,10 @@ async def translate_plain(
     """
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    found = await asyncio.wrap_future(queue.submit(pair.hypotheses, lines, _sizes(lines)))
-    hypotheses = iter(found)
+    by_line = pair.split(lines)
+    parts = [part for some in by_line for part in some]
+    found = await asyncio.wrap_future(queue.submit(pair.parts, parts, [len(part.ids) for part in parts]))
+    hypotheses = iter(pair.join(by_line, found))
     return [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
 
 
@@ -63,18 +66,28 @@ def _joined(lines: Sequence[str], hypotheses: Sequence[list[Hypothesis]], num_al
     return Translation(best, others[:num_alternatives], next(filter(None, suspicions), None))
 
 
-async def translate_html(queue: TranslationQueue, pair: Pair, texts: Sequence[str]) -> list[Translation]:
+async def translate_html(
+    queue: TranslationQueue, pair: Pair, texts: Sequence[str], segment_tokens: int
+) -> list[Translation]:
     """The translations of texts that are HTML, each with all of its tags; without alternatives.
 
+    Args:
+        segment_tokens: most tokens of a segment, such as a paragraph.
+
     Raises:
-        DataError: a text has tags that do not end.
+        DataError: a text has tags that do not end, or a segment that is too long.
         QueueFullError: see `TranslationQueue.submit`.
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
         pages = [await run_in_threadpool(read, text) for text in results]
         segments = [segment for some, _ in pages for segment in some]
-        found = await asyncio.wrap_future(queue.submit(pair.segments, segments, _sizes(map(_text, segments))))
+        sizes = pair.num_tokens(map(_text, segments))
+        if max(sizes, default=0) > segment_tokens:
+            raise DataError(
+                f"q: a paragraph has {max(sizes):,} tokens, more than the limit of {segment_tokens:,} for HTML"
+            )
+        found = await asyncio.wrap_future(queue.submit(pair.segments, segments, sizes))
         translated = iter(found)
         results = [
             apply(text, write(list(itertools.islice(translated, len(some)))))
@@ -91,7 +104,7 @@ async def align(queue: TranslationQueue, pair: Pair, text: str, translation: str
         QueueFullError: see `TranslationQueue.submit`.
     """
     lines = list(zip(_LINE_END.split(text), _LINE_END.split(translation), strict=True))
-    return await asyncio.wrap_future(queue.submit(pair.alignments, lines, _sizes(map("".join, lines))))
+    return await asyncio.wrap_future(queue.submit(pair.alignments, lines, pair.num_tokens(map("".join, lines))))
 
 
 def without_tags(text: str) -> str:
@@ -101,7 +114,3 @@ def without_tags(text: str) -> str:
 
 def _text(segment: Marked) -> str:
     return "".join(part for part in segment if isinstance(part, str))
-
-
-def _sizes(lines: Iterable[str]) -> list[int]:
-    return [len(line) + 1 for line in lines]  # an empty line, too, takes some time

@@ -125,7 +125,7 @@ def test_a_long_line_is_translated_in_parts(translator: TorchTranslator, tokeniz
     parts = translator.split([line])[0]
     assert all(1 < len(part.ids) <= MAX_TOKENS and part.ids[-1] == EOS_ID for part in parts)
     assert [i for part in parts for i in part.ids[:-1]] == ids[:-1]
-    best = [found[0] for found in translator._decode_parts(parts, [[]] * len(parts))]
+    best = [found[0] for found in translator.decode_parts(parts)]
     got, *_ = translator.hypotheses([line])[0]
     assert got.text == " ".join(h.text for h in best if h.text)
     assert got.score == pytest.approx(sum(h.score for h in best))

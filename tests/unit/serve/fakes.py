@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, Hypothesis, TextTranslator
+from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTranslator
 from mtx.serve.limits import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
@@ -28,22 +28,33 @@ class Upper(TextTranslator):
     """Translates into capitals; the other hypotheses have one and two exclamation marks. `fail` fails, `wait` waits.
 
     Attributes:
-        calls: the lines of each call.
+        calls: the parts of lines of each call.
+        part_chars: most characters of a part.
         may_go_on: what `wait` waits for.
     """
+
+    part_chars = 1000
 
     def __init__(self, src: str = "en", tgt: str = "de"):
         super().__init__(tokenizer(), 50, SearchOptions(), num_tgt_positions=None, src=src, tgt=tgt)
         self.calls, self.may_go_on, self.has_begun = list[list[str]](), threading.Event(), threading.Event()
 
-    def hypotheses(self, lines: Sequence[str], *others: Any) -> list[list[Hypothesis]]:
-        self.calls.append(list(lines))
+    def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
+        starts = [range(0, len(line), self.part_chars) for line in lines]
+        return [
+            [Part(list(line[start : start + self.part_chars].encode()), None) for start in some]
+            for line, some in zip(lines, starts, strict=True)
+        ]
+
+    def decode_parts(self, parts: Sequence[Part], *others: Any) -> list[list[Hypothesis]]:
+        lines = [bytes(part.ids).decode() for part in parts]
+        self.calls.append(lines)
         if "wait" in lines:
             self.has_begun.set()
             self.may_go_on.wait(10)
         if "fail" in lines:
             raise ValueError(f"cannot translate {lines}")
-        return [[Hypothesis(line.upper() + "!" * n if line else "", 0.0, []) for n in range(3)] for line in lines]
+        return [[Hypothesis(line.upper() + "!" * n, 0.0, []) for n in range(3)] for line in lines]
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         raise NotImplementedError
@@ -56,6 +67,6 @@ class Upper(TextTranslator):
 def served(*translators: TextTranslator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
     """A client of a server with these translators (one from en to de by default) and limits."""
     values = Limits(**limits)
-    with TranslationQueue(values.batch_chars, values.waiting_chars) as queue:
+    with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
         app = Server(Pairs(translators or [Upper()]), queue, keys, values).app()
         yield TestClient(app, raise_server_exceptions=False)

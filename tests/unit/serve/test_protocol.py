@@ -24,14 +24,16 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"ok"})
 
 
-def with_connections(number: int, talk: Callable[..., Awaitable[None]], **limits: Any) -> None:
+def with_connections(
+    number: int, talk: Callable[..., Awaitable[None]], app: Any = hello, state: ServerState | None = None, **limits: Any
+) -> None:
     """Let `talk` have this many connections, each a pair of a reader and a writer, to a server with limits."""
 
     async def run() -> None:
-        config = uvicorn.Config(hello, lifespan="off", log_config=None)
+        config = uvicorn.Config(app, lifespan="off", log_config=None)
         config.load()
         made = functools.partial(
-            LimitedProtocol, config=config, server_state=ServerState(), app_state={}, limits=Limits(**limits)
+            LimitedProtocol, config=config, server_state=state or ServerState(), app_state={}, limits=Limits(**limits)
         )
         server = await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -109,3 +111,43 @@ def test_what_is_no_http(request_: bytes) -> None:
         assert await answer(reader) == (400, "the request is not valid HTTP")
 
     with_connections(1, talk)
+
+
+def test_a_client_that_does_not_read_is_given_up() -> None:
+    """Also when the whole response was written: to close the connection would wait for the client without end."""
+    state = ServerState()
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % (1 << 24))]})
+        await send({"type": "http.response.body", "body": bytes(1 << 24)})
+
+    async def talk(unread: Any, read: Any) -> None:
+        for _, writer in (unread, read):
+            writer.write(REQUEST)
+        assert len(await read[0].readuntil(b"\r\n\r\n")) and len(state.connections) == 2
+        assert all(each.transport.get_write_buffer_limits() == (0, 0) for each in state.connections), "of any length"
+        await read[0].readexactly(1 << 24)
+        while len(state.connections) > 1:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        read[1].write(REQUEST)
+        assert (await read[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200"), "who has read may ask again"
+
+    with_connections(2, talk, large, state, send_s=1.0)
+
+
+def test_a_refused_body_that_turns_out_to_be_no_http_has_its_answer() -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"no", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def talk(connection: Any) -> None:
+        reader, writer = connection
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+        assert (await reader.readuntil(b"no")).startswith(b"HTTP/1.1 413")
+        writer.write(b"zz\r\n")
+        assert await reader.read() == b"", "one answer"
+
+    with_connections(1, talk, refuse)

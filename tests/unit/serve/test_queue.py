@@ -101,9 +101,9 @@ def test_a_cancelled_job_is_dropped() -> None:
     with TranslationQueue(100, 1000) as queue:
         first = started(queue, gate)
         gone, kept = submit(queue, gate, [1, 2]), submit(queue, gate, [3])
-        assert queue.waiting_chars == 3
+        assert queue.waiting_tokens == 3
         assert gone.cancel() and first.cancel(), "also one whose batch is being computed"
-        assert queue.waiting_chars == 1
+        assert queue.waiting_tokens == 1
         gate.open.set()
         assert kept.result(10) == [6]
         with pytest.raises(CancelledError):

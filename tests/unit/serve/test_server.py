@@ -42,12 +42,14 @@ def test_a_text_and_a_list() -> None:
         assert ask(client, q="lone \ud800") == {"translatedText": "LONE \ufffd"}
 
 
-def test_forms_mean_the_same_as_json() -> None:
+def test_forms_and_the_address_mean_the_same_as_json() -> None:
     fields = {"q": "ein ü", "source": "en", "target": "de", "alternatives": "1"}
     with served() as client:
         for response in (
             client.post("/translate", data=fields),
             client.post("/translate", files={name: (None, value) for name, value in fields.items()}),
+            client.post("/translate", params=fields),
+            client.post("/translate", data={"q": fields.pop("q")}, params=fields),
         ):
             assert response.json() == {"translatedText": "EIN Ü", "alternatives": ["EIN Ü!"]}
 
@@ -58,7 +60,7 @@ def test_lines_stay_lines_and_alternatives_are_of_the_whole_text() -> None:
         answer = ask(client, q="a\r\n\nb", alternatives=9)
         assert answer == {"translatedText": "A\n\nB", "alternatives": ["A!\n\nB!", "A!!\n\nB!!"]}
         assert ask(client, q="", alternatives=2)["alternatives"] == [], "none is the translation again"
-    assert translator.calls == [["a", "", "b"], [""]]
+    assert translator.calls == [["a", "b"]]
 
 
 def test_the_texts_of_a_request_are_translated_together() -> None:
@@ -66,6 +68,15 @@ def test_the_texts_of_a_request_are_translated_together() -> None:
     with served(translator) as client:
         ask(client, q=["a", "b", "c"])
     assert translator.calls == [["a", "b", "c"]]
+
+
+def test_a_long_line_is_translated_in_parts_so_that_it_holds_up_nobody() -> None:
+    translator = Upper()
+    translator.part_chars = 4
+    with served(translator, batch_tokens=4) as client:
+        answer = ask(client, q="a red dog")
+    assert translator.calls == [["a re"], ["d do"], ["g"]]
+    assert answer == {"translatedText": translator.translate(["a red dog"])[0]}
 
 
 def test_auto_tells_the_language_of_each_text() -> None:
@@ -190,6 +201,15 @@ def test_damaged_html_is_named() -> None:
         assert response.status_code == 400 and response.json()["error"] == "q:1: tags do not end; expected > after <"
 
 
+def test_a_paragraph_of_html_that_would_hold_up_others() -> None:
+    with served(segment_tokens=10) as client:
+        fields = {"source": "en", "target": "de", "format": "html"}
+        response = client.post("/translate", json={"q": f"<p>a</p><p>{'xyz' * 9}</p>", **fields})
+        assert response.status_code == 400
+        assert response.json()["error"].endswith("tokens, more than the limit of 10 for HTML")
+        assert ask(client, q="<p>a red dog</p>" * 9, format="html")["translatedText"] == "<p>A RED DOG</p>" * 9
+
+
 def test_no_such_path_and_a_wrong_method() -> None:
     with served() as client:
         for method, path, status, error in (
@@ -256,12 +276,12 @@ def test_a_translation_that_takes_too_long() -> None:
 
 def test_a_full_queue() -> None:
     translator = Upper()
-    with served(translator, waiting_chars=5) as client:
+    with served(translator, waiting_tokens=5) as client:
         threads = [threading.Thread(target=ask, args=[client], kwargs={"q": q}) for q in ("wait", "waiting")]
         threads[0].start()
         assert translator.has_begun.wait(10)
         threads[1].start()
-        while "mtx_waiting_characters 8" not in client.get("/metrics").text:
+        while "mtx_waiting_tokens 7" not in client.get("/metrics").text:
             pass
         response = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
         assert response.status_code == 503 and response.headers["retry-after"] == "5"
@@ -294,7 +314,7 @@ def test_the_log_and_the_metrics_count_and_hold_no_texts(caplog: pytest.LogCaptu
     for line in (
         'mtx_requests_total{path="/translate",status="200"} 1', 'mtx_characters_total{source="en",target="de"} 14',
         'mtx_texts_total{source="en",target="de"} 2', 'mtx_suspicious_total{source="en",target="de"} 1',
-        'mtx_request_seconds_bucket{le="+Inf"} 3', "mtx_request_seconds_count 3", "mtx_waiting_characters 0",
+        'mtx_request_seconds_bucket{le="+Inf"} 3', "mtx_request_seconds_count 3", "mtx_waiting_tokens 0",
         "mtx_batches_total 1", "mtx_batch_items_total 2",
     ):  # fmt: skip
         assert f"\n{line}\n" in text
@@ -320,7 +340,7 @@ def answered(
 
     scope: Any = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"",
                   "headers": [(b"content-type", b"application/json")]}  # fmt: skip
-    with TranslationQueue(values.batch_chars, values.waiting_chars) as queue:
+    with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
         app = Server(Pairs([translator or Upper()]), queue, [], values).app()
         asyncio.run(app(scope, receive, send or keep))
         if translator:
@@ -365,7 +385,7 @@ def test_a_client_that_goes_gets_nothing_translated(caplog: pytest.LogCaptureFix
         return {"type": "http.disconnect"}
 
     with caplog.at_level(logging.INFO, logger="mtx"):
-        sent = answered(receive, translator, batch_chars=1)
+        sent = answered(receive, translator, batch_tokens=1)
     assert sent == [] and translator.calls == [["wait"]], "what was waiting is dropped"
     assert [record.fields["status"] for record in dict.fromkeys(caplog.records) if hasattr(record, "fields")] == [499]
 
