@@ -28,7 +28,7 @@ class Limits:
     body_bytes: int = 1 << 18
     connections: int = 500
     waiting_tokens: int = 125_000
-    batch_tokens: int = 1_000
+    batch_tokens: int = 1_500
     segment_tokens: int = 4_000
     headers_s: float = 10.0
     body_s: float = 20.0

@@ -14,6 +14,7 @@ from tests.integration.commands import mtx
 NOT_RUN = (
     "mtx train",
     "mtx init",
+    "mtx distil",
     "mtx prepare",
     "mtx download",
     "mtx import",
