@@ -100,8 +100,9 @@ def test_line_i_is_for_line_i(form: str, echo: Echo, tmp_path: Path, tally: Tall
     data = b"\n".join(given) + b"\n" * is_ended
     path.write_bytes(fuzzed.packed(data, rng, 9) if form == "gzip" else data)
     options = {"plain": ["--prefix", str(path)], "gzip": ["--json"]}.get(form, [])
+    (model := tmp_path / "model").mkdir()
     with pipe_with(data) if form == "pipe" else nullcontext(path) as name:
-        assert cli.run(["translate", "model", str(name), "-o", str(tmp_path / "out"), *options]) == 0
+        assert cli.run(["translate", str(model), str(name), "-o", str(tmp_path / "out"), *options]) == 0
     found = fuzzed.check_output((tmp_path / "out").read_bytes(), count)
     if form == "gzip":
         found = [json.loads(line)["text"] for line in found]

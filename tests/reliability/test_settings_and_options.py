@@ -71,7 +71,7 @@ _COMMANDS: dict[str, list[str]] = {
     "status": ["RUN"],
 }
 # Their arguments are settings, tried here, and files, tried elsewhere.
-_OTHERS = {"config", "download", "import", "init", "serve"}
+_OTHERS = {"config", "distil", "download", "import", "init", "serve"}
 _TOGETHER = {"--seed": ["--temperature", "1"], "--top-k": [], "--layer": ["--head", "1"], "--n-best": ["--beam", "9"]}
 
 
