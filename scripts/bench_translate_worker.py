@@ -117,7 +117,7 @@ class _SourceLength(SearchOptions):
 
 def _mtx(job: "Job") -> Translate:
     """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
-    from mtx.commands.translate import Engine, Precision, load_translator
+    from mtx.commands.translators import Engine, Precision, load_translator
 
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads

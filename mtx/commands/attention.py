@@ -40,7 +40,7 @@ def attention(
     """Draw the attention weights of every layer and head for one or several sentences."""
     output = output or default_page("attention.html")
     _check(sentences, target, output, kind, layer, head)
-    from mtx.commands.translate import load_translator
+    from mtx.commands.translators import load_translator
 
     with open_output(output) as file:
         translator: Any = load_translator(model, device=device)

@@ -19,7 +19,7 @@ from mtx.commands.options import (
     open_output,
     refuse_own_output,
 )
-from mtx.commands.translate import (
+from mtx.commands.translators import (
     Engine,
     Epsilon,
     OneEngine,

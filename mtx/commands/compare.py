@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output, require_stdout
-from mtx.commands.translate import load_translator
+from mtx.commands.translators import load_translator
 from mtx.errors import UsageError
 from mtx.files.streams import print_lines
 from mtx.files.text_files import printable

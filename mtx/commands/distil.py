@@ -9,7 +9,7 @@ import typer
 
 from mtx.commands.options import AsJson, BatchTokens, Device, Devices, resolve
 from mtx.commands.train import train_run
-from mtx.commands.translate import Engine, OneEngine, Threads, load_translator
+from mtx.commands.translators import Engine, OneEngine, Threads, load_translator
 from mtx.errors import UsageError
 from mtx.files.streams import print_json, print_lines
 from mtx.files.tables import draw

@@ -18,7 +18,7 @@ from mtx.commands.options import (
     find_protocol,
     print_scores,
 )
-from mtx.commands.translate import load_translator
+from mtx.commands.translators import load_translator
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run, require_models

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.commands import line_blocks, translate
+from mtx.commands import line_blocks, translate_lines
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -45,8 +45,8 @@ def run(
     place: Path, name: str = "out.txt", called: Callable[[int], object] = bool, shard: str | None = None,
     fresh: bool = False, prefix: Path | None = None, search: str = "",
 ) -> list[str]:  # fmt: skip
-    work = translate._Work(lambda: Copying(called), 1, False, prefix)
-    translate._translate_file(
+    work = translate_lines.LineWork(lambda: Copying(called), 1, False, prefix)
+    translate_lines.translate_file(
         work, place / "in.txt", place / name, shard, fresh, {"engine": search}, [prefix, None], str(place / "model")
     )
     assert not (place / f"{name}.part").exists()
@@ -127,8 +127,8 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path, fresh: bool) -> No
     part.unlink()
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is a text that is read"):
-        translate._translate_file(
-            translate._Work(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh, {},
+        translate_lines.translate_file(
+            translate_lines.LineWork(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh, {},
             [None, None], str(place / "model"),
         )  # fmt: skip
     assert part.read_text().splitlines() == LINES
