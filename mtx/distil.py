@@ -74,15 +74,18 @@ def _write_pairs(path: Path, store: TokenStore, rows: "np.ndarray[Any, Any]") ->
                 file.write("\t".join(text.replace("\t", " ") for text in pair).encode() + b"\n")
 
 
-def check_teacher(directory: Path, teacher: str, mono: Path | None) -> dict[str, Any]:
-    """Refuse to go on with the student of another teacher or text; returns what its text is made from."""
-    about = {"teacher": model_identity(teacher), "mono": None if mono is None else durable.sha256(mono)}
+def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[str]) -> dict[str, Any]:
+    """Refuse to go on with the student of another teacher or text; returns what its text is made from.
+
+    Args:
+        text: the settings that name other text than the teacher's own.
+    """
+    mono_hash = None if mono is None else durable.sha256(mono)
+    about = {"teacher": model_identity(teacher), "mono": mono_hash, "text": sorted(text)}
     if not (directory / _ABOUT).exists():
         durable.write_json(directory / _ABOUT, about)
     elif {key: durable.read_json(directory / _ABOUT).get(key) for key in about} != about:
-        raise UsageError(
-            f"{directory}: is of another teacher or another data.mono", "run_dir=DIR makes another student"
-        )
+        raise UsageError(f"{directory}: is of another teacher or of other text", "run_dir=DIR makes another student")
     return about
 
 

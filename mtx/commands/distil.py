@@ -24,7 +24,7 @@ logger = logging.getLogger("mtx")
 
 _RECIPE = "student"
 _MONO = "data.mono="
-_MANY_PAIRS = 100_000  # from which on the larger student is the better one
+_MANY_PAIRS = 100_000  # from so many on the larger preset is taken; only student-small was measured, on 29,000
 
 
 def distil(
@@ -51,10 +51,13 @@ def distil(
 
     paths = RunLayout(Path(run_dir))
     refuse_foreign(paths)
+    if not text and not is_prepared(RunLayout(first := require_models(teacher)[0]).data):
+        help = "data.train=FILE, and data.mono=FILE for more"
+        raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
     options: dict[str, Any] = {"device": device, "threads": threads}
     translator = load_translator(teacher, engine, devices=devices, batch_tokens=batch_tokens, **options)
     paths.distilled.mkdir(parents=True, exist_ok=True)
-    about = distillation.check_teacher(paths.distilled, teacher, mono)
+    about = distillation.check_teacher(paths.distilled, teacher, mono, text)
     own = [*_own_text(teacher, translator, paths, text, others), *others]
     config = resolve([_RECIPE, f"data.train={distillation.TRAIN}", *own]).config
     num_pairs, total = (distillation.num_lines(paths.distilled, more) for more in (None, mono))
@@ -63,7 +66,8 @@ def distil(
         logger.warning(doubt)
     with tqdm(desc="translating", total=total, unit=" lines", disable=None) as bar:
         distillation.translate_text(translator, paths.distilled, mono, about, bar.update)
-    train_run(resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config)
+    config = resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config
+    train_run(config, prints_scores=not as_json)
     systems = _compare(teacher, translator, paths, options)
     rows = [system.cells() for system in systems]
     print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(draw(distillation.HEAD, rows, "text"))
@@ -104,9 +108,6 @@ def _own_text(
     data_dir = RunLayout(paths.distilled if text else first).data
     if text and not is_prepared(data_dir):
         preprocess.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
-    if not is_prepared(data_dir):
-        help = "data.train=FILE, and data.mono=FILE for more"
-        raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
     data = preprocess.load_prepared(data_dir)
     tests = distillation.write_text(data, paths.distilled)
     preset = "student" if data.train.num_pairs >= _MANY_PAIRS else "student-small"

@@ -81,7 +81,8 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
     print_json(report) if as_json else print_lines(dry_run.lines(report))
 
 
-def train_run(config: "Config", ranks: "Ranks | None" = None) -> None:
+def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
+    """Train a run to its end, and say what has come of it."""
     check_address_space(is_training=True)
     from mtx import pipeline
     from mtx.evaluation.gains import advice
@@ -94,7 +95,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None) -> None:
     for sample in result.samples:
         logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
     logger.info("")
-    if can_print(result.paths.model / SCORES):
+    if prints_scores and can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
         if result.gains:
             problems = (f"{problem.text}: {problem.help}" for problem in advice(result.gains))

@@ -45,7 +45,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     assert [corpus["name"] for corpus in report["corpora"]] == ["train.tsv", "distilled.tsv"]
     assert json.loads((run / "data" / "tokenizer.json").read_text())["normalization"] == "nfc"
     again = mtx(*command, "--json")
-    table = json.loads(again.stdout[again.stdout.index(b"{") :])
+    table = json.loads(again.stdout)
     assert again.returncode == 0 and [*table] == ["teacher", "student", "student in int8"]
     assert table["student in int8"]["megabytes"] < table["student"]["megabytes"]
 
@@ -54,6 +54,8 @@ def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     refused(2, ["data.mono=nothing: is no file"], "distil", trained, "data.mono=nothing")
     refused(2, ["data.valid=v: goes with data.train"], "distil", trained, "data.valid=v")
     refused(2, ["nowhere: no such model directory"], "distil", tmp_path / "nowhere")
+    refused(2, ["is no run with its text"], "distil", trained / "model", f"run_dir={tmp_path / 'none'}")
+    assert not (tmp_path / "none").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").write_text("mine")
     refused(2, ["letter, which no run of mtx wrote"], "distil", trained, f"run_dir={tmp_path / 'full'}")

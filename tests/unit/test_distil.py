@@ -94,11 +94,11 @@ def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distil, "model_identity", str)
     mono = text_of(tmp_path, 1, 1)
-    about = distil.check_teacher(tmp_path, "A", mono)
-    assert distil.check_teacher(tmp_path, "A", mono) == about
-    for teacher, text in (("B", mono), ("A", None)):
-        with pytest.raises(UsageError, match="is of another teacher or another data.mono"):
-            distil.check_teacher(tmp_path, teacher, text)
+    about = distil.check_teacher(tmp_path, "A", mono, [])
+    assert distil.check_teacher(tmp_path, "A", mono, []) == about
+    for teacher, more, text in (("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])):
+        with pytest.raises(UsageError, match="is of another teacher or of other text"):
+            distil.check_teacher(tmp_path, teacher, more, text)
 
 
 def test_doubts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
