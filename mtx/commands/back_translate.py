@@ -107,7 +107,7 @@ def back_translate(
 
 
 def _translations(translator: "TextTranslator", lines: list[str], first: int) -> list[str]:
-    return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first)]
+    return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first, n_best=1)]
 
 
 def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[float | None]:

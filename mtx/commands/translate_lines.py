@@ -46,7 +46,7 @@ class LineWork:
         """The output for some lines, of which the first one has the number `first`."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
         lines = self._invalid.replace(block)
-        results = self.translator.hypotheses(lines, prefixes, first, f"{self._prefix}: line")
+        results = self.translator.hypotheses(lines, prefixes, first, f"{self._prefix}: line", self._n_best)
         self._terms.add(block, [hypotheses[0].text for hypotheses in results])
         self._num_lines += len(block)
         pairs = list(zip(block, results, strict=True))

@@ -152,17 +152,20 @@ class CTranslate2Translator(TextTranslator):
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`.
 
-        A batch is searched with the largest limit of its sentences. Sentences whose hypotheses reach beyond their own
-        limit are searched again, in batches of one limit.
+        A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
+        reach it are searched again, in batches of one limit.
         """
         if self.is_checked:
             check_memory(self, sources, prefixes)
         asked = (self.options.limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True))
         limits = [min(limit, self.num_positions) for limit in asked]
         rows = range(len(sources))
-        results = self._translate(self._batches(rows, sources, prefixes), sources, prefixes, limits)
+        batches = list(self._batches(rows, sources, prefixes))
+        results = self._translate(batches, sources, prefixes, limits)
         if self.options.beam_size > 1 and self.options.sampling is None:
-            too_long = [row for row, (hypotheses, _) in results.items() if max(map(len, hypotheses)) >= limits[row]]
+            longest = {row: most for batch in batches for most in [max(limits[r] for r in batch)] for row in batch}
+            shorter = [row for row in rows if limits[row] < longest[row]]
+            too_long = [row for row in shorter if max(map(len, results[row][0])) >= limits[row]]
             same_limit = [
                 [row for row in too_long if limits[row] == limit] for limit in {limits[row] for row in too_long}
             ]

@@ -145,11 +145,12 @@ class TextTranslator(ABC):
             TypeError, ValueError, DataError: see `hypotheses`.
         """
         require_lines(lines, "translate", prefixes)
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes)]
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
-    ) -> list[list[Hypothesis]]:
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix",
+        n_best: int | None = None,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
         """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
         Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
@@ -162,6 +163,7 @@ class TextTranslator(ABC):
             prefixes: for each line the text that its translations must begin with.
             first: number of the first line, for messages.
             name: how messages call a prefix, before its number.
+            n_best: how many hypotheses the caller reads; there may be more. None means all.
 
         Raises:
             TypeError: `lines` or `prefixes` is no list of str.
@@ -171,7 +173,7 @@ class TextTranslator(ABC):
         require_lines(lines, "hypotheses", prefixes)
         parts = self.split(lines, prefixes, first)
         prefix_ids = self._prefix_ids([len(line_parts) for line_parts in parts], prefixes, first, name)
-        by_part = self.decode_parts([part for line_parts in parts for part in line_parts], prefix_ids)
+        by_part = self.decode_parts([part for line_parts in parts for part in line_parts], prefix_ids, n_best)
         return self.join_parts(parts, by_part)
 
     def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
@@ -256,17 +258,22 @@ class TextTranslator(ABC):
         ]
 
     def decode_parts(
-        self, parts: Sequence[Part], prefixes: Sequence[list[int]] | None = None
+        self, parts: Sequence[Part], prefixes: Sequence[list[int]] | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
-        """Returns the hypotheses of each part of `split`, best first; with prefixes as in `decode`."""
+        """Returns the hypotheses of each part of `split`, best first; with prefixes as in `decode`.
+
+        Args:
+            n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
+        """
         decoded = self.decode([part.ids for part in parts], prefixes or [[] for _ in parts])
+        terms = [self.tokenizer.terms(part.ids) for part in parts]
+        if not (self.options.sampling and self.options.sampling.mbr):
+            decoded = [found if some else found[:n_best] for found, some in zip(decoded, terms, strict=True)]
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
-        results = []
-        for part, candidates in zip(parts, decoded, strict=True):
-            terms = self.tokenizer.terms(part.ids)
-            hypotheses = [self._hypothesis(next(texts), candidate, part.case, terms) for candidate in candidates]
-            results.append(self._ranked(hypotheses))
-        return results
+        return [
+            self._ranked([self._hypothesis(next(texts), candidate, part.case, some) for candidate in candidates])
+            for part, candidates, some in zip(parts, decoded, terms, strict=True)
+        ]
 
     def join_parts(
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]

@@ -46,7 +46,8 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     texts = [bare(segment) for segment in segments]
     sentences = [_sentences(translator, text) for text, _ in texts]
     flat = [sentence for some in sentences for sentence in some]
-    for sentence, hypotheses in zip(flat, translator.hypotheses([s.text for s in flat]), strict=True):
+    found_for = translator.hypotheses([s.text for s in flat], n_best=1)
+    for sentence, hypotheses in zip(flat, found_for, strict=True):
         sentence.translation, sentence.pieces = _NO_XML.sub(" ", hypotheses[0].text), hypotheses[0].pieces
     aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
     links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}

@@ -19,6 +19,7 @@ class Pair:
     def __init__(self, translator: TextTranslator):
         self.src, self.tgt = translator.src, translator.tgt
         self.split, self.parts, self.join = translator.split, translator.decode_parts, translator.join_parts
+        self.best = partial(translator.decode_parts, n_best=1)
         self.segments = partial(translate_segments, translator)
         self.alignments: partial[list[Alignment]] = partial(align, translator)
         self._tokenizer = translator.tokenizer

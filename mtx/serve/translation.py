@@ -52,7 +52,8 @@ async def translate_plain(
     lines = [line for some in by_text for line in some]
     by_line = pair.split(lines)
     parts = [part for some in by_line for part in some]
-    found = await asyncio.wrap_future(queue.submit(pair.parts, parts, [len(part.ids) for part in parts]))
+    function = pair.parts if num_alternatives else pair.best
+    found = await asyncio.wrap_future(queue.submit(function, parts, [len(part.ids) for part in parts]))
     hypotheses = iter(pair.join(by_line, found))
     return [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
 

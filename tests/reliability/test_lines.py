@@ -41,10 +41,11 @@ class Echo(TextTranslator):
         self._answers: list[bytes] = []
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
-    ) -> list[list[Hypothesis]]:
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix",
+        n_best: int | None = None,
+    ) -> list[list[Hypothesis]]:  # fmt: skip
         assert prefixes is None or list(prefixes) == list(lines)
-        found = super().hypotheses(lines, prefixes, first, name)
+        found = super().hypotheses(lines, prefixes, first, name, n_best)
         assert len(found) == len(lines)
         return found
 

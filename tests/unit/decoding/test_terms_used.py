@@ -66,3 +66,19 @@ def test_a_line_in_parts_has_the_most_terms_of_all_combinations(tokenizer: Token
 def test_samples_stay_in_their_order(tokenizer: Tokenizer) -> None:
     texts = ["ein", "zwo"]
     assert order(tokenizer, texts, "two", sampling=Sampling(num_samples=2)) == texts
+
+
+def test_whoever_reads_one_hypothesis_gets_the_best(tokenizer: Tokenizer) -> None:
+    for texts, line in ((["ein", "ein zwo", "zwo fünf"], "two five|one"), (["ein", "vier", "zwo"], "one|four|one")):
+        translator = Fixed(tokenizer, texts, SearchOptions(BEAM))
+        translator.use_glossary(GLOSSARY)
+        (found,), (best, *rest) = translator.hypotheses([line], n_best=1), translator.hypotheses([line])[0]
+        assert found[0] == best
+        assert len(rest) == BEAM - 1
+        assert [len(some) for some in translator.decode_parts(translator.split(["one", "two"])[0], n_best=1)] == [1]
+
+
+def test_the_best_of_samples_is_chosen_among_all(tokenizer: Tokenizer) -> None:
+    sampling = Sampling(num_samples=3, mbr=True)
+    translator = Fixed(tokenizer, ["fünf", "ein zwo", "ein zwo"], SearchOptions(BEAM, sampling=sampling))
+    assert translator.translate(["one"]) == ["ein zwo"]

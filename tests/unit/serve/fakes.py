@@ -46,7 +46,7 @@ class Upper(TextTranslator):
             for line, some in zip(lines, starts, strict=True)
         ]
 
-    def decode_parts(self, parts: Sequence[Part], *others: Any) -> list[list[Hypothesis]]:
+    def decode_parts(self, parts: Sequence[Part], *others: Any, **named: Any) -> list[list[Hypothesis]]:
         lines = [bytes(part.ids).decode() for part in parts]
         self.calls.append(lines)
         if "wait" in lines:
