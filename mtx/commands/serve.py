@@ -50,12 +50,14 @@ def serve(
     limits = Limits()
     with _listener(host, port) as listener:
         logs.set_up()
-        pairs = Pairs(map(Translator.load, models))
+        translators = list(map(Translator.load, models))
+        num_threads = max([translator.share_workers() for translator in translators])
+        pairs = Pairs(translators)
         for pair in pairs:  # the first translation takes longer than others
             [parts] = pair.split(["."])
             pair.parts(parts)
         names = ", ".join(f"{pair.src} to {pair.tgt}" for pair in pairs)
-        with TranslationQueue(limits.batch_tokens, limits.waiting_tokens) as queue:
+        with TranslationQueue(limits.batch_tokens, limits.waiting_tokens, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
             logger.info("serving %s at %s", names, _url(listener))

@@ -79,7 +79,7 @@ class CTranslate2Translator(TextTranslator):
     Args:
         runtime: the `ctranslate2.Translator`.
         num_positions: number of positions of the model, the most tokens that a translation can have.
-        threads: number of batches that `runtime` translates at the same time, its workers.
+        threads: number of batches of a call that `runtime`, with as many workers, translates at the same time.
         batch_tokens: number of source tokens of a batch.
         config: the architecture of the model.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
@@ -148,6 +148,11 @@ class CTranslate2Translator(TextTranslator):
         )  # fmt: skip
         translator.choose_splitter(split_sentences, info)
         return translator
+
+    def share_workers(self) -> int:
+        """See `TextTranslator.share_workers`."""
+        num_workers, self.threads = self.threads, 1
+        return num_workers
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`.

@@ -121,6 +121,10 @@ class TextTranslator(ABC):
         """Whether a block of lines is translated in the same way whatever was translated before."""
         return self._draws_by_line or self.options.sampling is None
 
+    def share_workers(self) -> int:
+        """Let each call use one worker of the engine from now on; returns how many calls at once use them all."""
+        return 1
+
     @abstractmethod
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.

@@ -204,6 +204,10 @@ class Translator(TextTranslator):
         """See `TextTranslator.is_repeatable`."""
         return self.engine.is_repeatable
 
+    def share_workers(self) -> int:
+        """See `TextTranslator.share_workers`."""
+        return self.engine.share_workers()
+
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
         return self.engine.decode(sources, prefixes)

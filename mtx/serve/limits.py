@@ -14,8 +14,8 @@ class Limits:
         connections: most open connections.
         waiting_tokens: most tokens that wait for translation, those of all requests together. Time is in proportion to
             tokens, of which a character that the model does not know takes up to four, and an ordinary one a quarter.
-        batch_tokens: tokens that are translated at once. A request waits for one such batch, and for a sentence of each
-            other request that waits, before its first sentence is translated.
+        batch_tokens: tokens that a thread translates at once. A request waits for one such batch, and for a sentence of
+            each other request that waits, before its first sentence is translated.
         segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
         headers_s, body_s: how long a client may take to send its headers, and its body.
         request_s: how long a request may take after its body has arrived, waiting included.
@@ -28,7 +28,7 @@ class Limits:
     body_bytes: int = 1 << 18
     connections: int = 500
     waiting_tokens: int = 125_000
-    batch_tokens: int = 1_500
+    batch_tokens: int = 750
     segment_tokens: int = 4_000
     headers_s: float = 10.0
     body_s: float = 20.0

@@ -1,11 +1,10 @@
-"""Requests of many clients, translated together by one thread. Knows neither HTTP nor translators.
+"""Requests of many clients, translated together by a few threads. Knows neither HTTP nor translators.
 
 A job is what one request needs of one function: a list of items, such as sentences for `TextTranslator.decode_parts`.
 Each batch takes items of all waiting jobs with the same function, one of each in turn, so that a large job does not
 hold up a small one.
 """
 
-import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,7 +27,7 @@ class _Job:
 
     Attributes:
         num_taken: how many items, from the first, are in a batch or done.
-        results: those of the items that are done.
+        results: those of the items that are done, by their numbers.
     """
 
     function: Callable[[list[Any]], Sequence[Any]]
@@ -36,7 +35,7 @@ class _Job:
     sizes: Sequence[int]
     future: Future[list[Any]] = field(default_factory=Future)
     num_taken: int = 0
-    results: list[Any] = field(default_factory=list)
+    results: dict[int, Any] = field(default_factory=dict)
 
     @property
     def waiting_tokens(self) -> int:
@@ -47,29 +46,37 @@ class _Job:
         if self.future.done() or not self.future.set_running_or_notify_cancel():
             return
         if error is None:
-            self.future.set_result(self.results)
+            self.future.set_result([self.results[number] for number in range(len(self.items))])
         else:
             self.future.set_exception(error)
 
 
+_Batch = list[tuple[_Job, int]]  # jobs, each with the number of its item
+
+
 class TranslationQueue:
-    """One thread that computes what is submitted, in batches. A context manager: at its end, all jobs are done.
+    """Threads that compute what is submitted, in batches. A context manager: at its end, all jobs are done.
+
+    While one of them handles Python objects, the others keep the engine busy.
 
     Args:
         batch_tokens: size of a batch; a single item may be larger.
         waiting_tokens: most tokens that wait.
+        num_threads: how many batches are computed at once. Those that have nothing to do share what waits.
     """
 
-    def __init__(self, batch_tokens: int, waiting_tokens: int):
+    def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
         self.num_batches, self.num_items = 0, 0
         self._batch_tokens, self._most_waiting = batch_tokens, waiting_tokens
-        self._jobs = deque[_Job]()
+        self._jobs, self._num_idle = deque[_Job](), 0
         self._changed = threading.Condition()
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="translation", daemon=True)
+        names = (f"translation-{number}" for number in range(num_threads))
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
 
     def __enter__(self) -> "TranslationQueue":
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -77,8 +84,9 @@ class TranslationQueue:
     ) -> None:
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     @property
     def waiting_tokens(self) -> int:
@@ -112,33 +120,36 @@ class TranslationQueue:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            self.num_batches += 1
-            self.num_items += len(batch)
             self._compute(batch)
 
-    def _next_batch(self) -> list[_Job]:
-        """The job of each item of the next batch, whose items are the next ones of each; empty at the end."""
+    def _next_batch(self) -> _Batch:
+        """The next batch; empty at the end."""
         with self._changed:
-            batch = list[_Job]()
-            while not batch:
-                while not self._jobs:
-                    if self._is_closed:
-                        return []
-                    self._changed.wait()
-                batch = self._take()
+            while not (batch := self._take()):
+                if self._is_closed:
+                    return []
+                self._num_idle += 1
+                self._changed.wait()
+                self._num_idle -= 1
+            self.num_batches += 1
+            self.num_items += len(batch)
+            if self._jobs:
+                self._changed.notify()
             return batch
 
-    def _take(self) -> list[_Job]:
+    def _take(self) -> _Batch:
         """Take items of one function in turn; jobs of other functions go to the front, so that theirs is the next."""
-        batch, others, room = list[_Job](), list[_Job](), self._batch_tokens
+        batch, others = _Batch(), list[_Job]()
+        waiting = sum(job.waiting_tokens for job in self._jobs) if self._num_idle else self._batch_tokens
+        room = min(self._batch_tokens, -(-waiting // (self._num_idle + 1)))
         while self._jobs and room > 0:
             job = self._jobs.popleft()
             if job.future.done():
                 continue
-            if batch and job.function != batch[0].function:
+            if batch and job.function != batch[0][0].function:
                 others.append(job)
                 continue
-            batch.append(job)
+            batch.append((job, job.num_taken))
             room -= job.sizes[job.num_taken]
             job.num_taken += 1
             if job.num_taken < len(job.items):
@@ -146,20 +157,22 @@ class TranslationQueue:
         self._jobs.extendleft(reversed(others))
         return batch
 
-    def _compute(self, batch: list[_Job]) -> None:
+    def _compute(self, batch: _Batch) -> None:
         """Compute a batch; if that fails, each of its jobs alone, so that one fails for itself only."""
-        places = {job: itertools.count(len(job.results)) for job in batch}
-        items = [job.items[next(places[job])] for job in batch]
+        jobs = dict.fromkeys(job for job, _ in batch)
         try:
-            results = batch[0].function(items)
+            results = batch[0][0].function([job.items[number] for job, number in batch])
         except Exception as error:
-            if len(places) == 1:
-                batch[0].finish(error)
+            if len(jobs) == 1:
+                with self._changed:
+                    batch[0][0].finish(error)
                 return
-            for job in places:
-                self._compute([job] * batch.count(job))
+            for one in jobs:
+                self._compute([(job, number) for job, number in batch if job is one])
             return
-        for job, result in zip(batch, results, strict=True):
-            job.results.append(result)
-            if len(job.results) == len(job.items):
-                job.finish()
+        with self._changed:
+            for (job, number), result in zip(batch, results, strict=True):
+                job.results[number] = result
+            for job in jobs:
+                if len(job.results) == len(job.items):
+                    job.finish()

@@ -163,6 +163,8 @@ def test_work_is_shared_among_threads(exports: Path) -> None:
     assert [8, 9] not in batches and len(
         list(translator._batches(range(1000), [[2] * 10] * 1000, [[]] * 1000))
     ) >= 10_000 / translator.batch_tokens
+    assert translator.share_workers() == 4
+    assert len(list(translator._batches(range(8), [[2]] * 8, [[]] * 8))) == 1, "each call has one of them"
 
 
 def test_it_does_not_import_torch(exports: Path) -> None:

@@ -1,6 +1,7 @@
 """Requests are translated together, in turn, and none can hold up or spoil another."""
 
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, wait
 
@@ -133,3 +134,42 @@ def test_at_the_end_what_was_submitted_is_done() -> None:
         jobs = [started(queue, gate), submit(queue, gate, [1, 2, 3])]
         gate.open.set()
     assert [job.result(0) for job in jobs] == [[0], [2, 4, 6]]
+
+
+def test_threads_compute_at_once_and_results_stay_in_order() -> None:
+    first_waits = threading.Event()
+
+    def double(numbers: list[int]) -> list[int]:
+        if numbers[0] == 1:
+            assert first_waits.wait(10), "another thread computes the second batch"
+        first_waits.set()
+        return [2 * number for number in numbers]
+
+    with TranslationQueue(2, 1000, num_threads=2) as queue:
+        assert queue.submit(double, [1, 2, 3, 4, 5], [1] * 5).result(10) == [2, 4, 6, 8, 10]
+
+
+def test_idle_threads_share_what_waits() -> None:
+    batches, deadline = list[list[int]](), time.monotonic() + 10
+
+    def keep(numbers: list[int]) -> list[int]:
+        batches.append(numbers)
+        return numbers
+
+    with TranslationQueue(100, 1000, num_threads=3) as queue:
+        while [1, 2] not in batches and time.monotonic() < deadline:  # until all three have begun to wait
+            assert queue.submit(keep, [1, 2, 3, 4, 5, 6], [1] * 6).result(10) == [1, 2, 3, 4, 5, 6]
+    assert [1, 2] in batches
+
+
+def test_a_job_that_fails_in_two_threads_fails_once() -> None:
+    both = threading.Barrier(2)
+
+    def fail(numbers: list[int]) -> list[int]:
+        both.wait(5)
+        raise ValueError(f"failed: {numbers}")
+
+    with TranslationQueue(2, 1000, num_threads=2) as queue:
+        for _ in range(2):  # both threads go on
+            with pytest.raises(ValueError, match="failed"):
+                queue.submit(fail, [1, 2, 3, 4], [1] * 4).result(10)
