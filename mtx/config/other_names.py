@@ -22,7 +22,8 @@ _NAMES_OF = {
     "tokenizer.vocab_size": "bpe bpe_size bpe_merges num_merges merges num_pieces spm_size sentencepiece vocab "
     "vocabulary vocabulary_size voc_limit src_vocab_size tgt_vocab_size",
     "tokenizer.normalization": "normalize unicode_normalization",
-    "model.preset": "arch architecture size model_size",
+    "model.architecture": "model_type arch",
+    "model.preset": "size model_size",
     "model.num_encoder_layers": "encoder_layers enc_layers enc_depth",
     "model.num_decoder_layers": "decoder_layers dec_layers dec_depth",
     "model.num_encoder_layers model.num_decoder_layers": "layers num_layers n_layers depth",
@@ -35,6 +36,8 @@ _NAMES_OF = {
     "model.tie": "tied_embeddings tie_embeddings tie_weights tied weight_tying share_embeddings shared_embeddings "
     "share_all_embeddings",
     "model.positions": "positional_encoding position_encoding pos_encoding",
+    "model.cell": "cell_type rnn_type rnn_cell",
+    "model.score": "attention_type attention_score global_attention",
     "training.init_from": "init pretrained pretrained_model from_pretrained finetune fine_tune finetune_from "
     "load_from train_from warm_start",
     "training.max_epochs": "epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs",

@@ -204,24 +204,47 @@ PRESETS: dict[str, dict[str, Any]] = {
     "student": dict(zip(_PRESET_KEYS, (6, 2, 256, 1536, 8, 0.1), strict=True)),
     "student-small": dict(zip(_PRESET_KEYS, (4, 2, 128, 256, 4, 0.1), strict=True)),
 }
+# Those of the recurrent model have about as many parameters; it has neither heads nor feed-forward layers.
+_RNN_PRESETS: dict[str, dict[str, Any]] = {
+    "tiny": dict(zip(_PRESET_KEYS, (1, 1, 256, 1, 1, 0.3), strict=True)),
+    "small": dict(zip(_PRESET_KEYS, (2, 2, 384, 1, 1, 0.2), strict=True)),
+    "base": dict(zip(_PRESET_KEYS, (2, 2, 1024, 1, 1, 0.2), strict=True)),
+    "big": dict(zip(_PRESET_KEYS, (4, 4, 1536, 1, 1, 0.3), strict=True)),
+    "student": dict(zip(_PRESET_KEYS, (2, 1, 512, 1, 1, 0.1), strict=True)),
+    "student-small": dict(zip(_PRESET_KEYS, (1, 1, 192, 1, 1, 0.1), strict=True)),
+}
+_NOT_OF = {  # which keys an architecture does not have; earlier versions knew none of the first three
+    "transformer": ("architecture", "cell", "score"), "rnn": ("d_ff", "num_heads", "norm", "activation", "positions"),
+}  # fmt: skip
 
 
 class ModelConfig(Section):
     """The architecture. The six keys without a default take it from the preset."""
 
+    architecture: Literal["transformer", "rnn"] = Field(
+        "transformer", description='the Transformer, or a recurrent encoder-decoder with attention ("rnn")'
+    )
     preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = Field(
         "base", description=f"sets {', '.join(_PRESET_KEYS)}, where they are not given"
     )
     num_encoder_layers: NumLayers = Field(description="number of encoder layers")
     num_decoder_layers: NumLayers = Field(description="number of decoder layers")
     d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="size of embeddings and hidden states")
-    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner size of the feed-forward layers")
-    num_heads: PositiveInt = Field(description="number of attention heads")
+    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner size of the feed-forward layers; not rnn")
+    num_heads: PositiveInt = Field(description="number of attention heads; not rnn")
     dropout: Probability = Field(description="rate on sub-layer outputs and embedding sums (paper 5.4)")
-    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each residual sum (the paper) or before")
-    activation: Literal["relu", "swish", "gelu"] = Field("relu", description="of the feed-forward layers")
+    norm: Literal["post", "pre"] = Field(
+        "post", description="LayerNorm after each residual sum (the paper) or before; not rnn"
+    )
+    activation: Literal["relu", "swish", "gelu"] = Field("relu", description="of the feed-forward layers; not rnn")
     tie: Literal["all", "target", "none"] = Field("all", description="embeddings with the weights of the output layer")
-    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="position encoding (paper 3.5)")
+    positions: Literal["sinusoidal", "learned"] = Field(
+        "sinusoidal", description="position encoding (paper 3.5); not rnn"
+    )
+    cell: Literal["lstm", "gru"] = Field("lstm", description="of the recurrences; rnn only")
+    score: Literal["additive", "scaled_dot_product", "multiplicative"] = Field(
+        "additive", description="how attention compares a state with the encoder's outputs; rnn only"
+    )
     output_bias: Bool = Field(False, description="add a bias to the output layer")
     licence: Licence | None = Field(
         None, description="licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"
@@ -234,17 +257,21 @@ class ModelConfig(Section):
             values = {}
         if not isinstance(values, Mapping):
             return values
-        return {**PRESETS.get(str(values.get("preset")), PRESETS["base"]), **values}
+        presets = _RNN_PRESETS if values.get("architecture") == "rnn" else PRESETS
+        return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
-    def architecture(self) -> dict[str, Any]:
-        """The values that a model directory stores; the licence, which may change, is in its scores.json."""
-        return self.model_dump(exclude={"licence"})
+    def stored(self) -> dict[str, Any]:
+        """The values that a model directory stores, without the keys that this architecture does not have.
+
+        The licence, which may change, is in its scores.json.
+        """
+        return self.model_dump(exclude={"licence", *_NOT_OF[self.architecture]})
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":
         if self.d_model % 2:
             raise ValueError(f"model.d_model {self.d_model} is odd; positions need an even number")
-        if self.d_model % self.num_heads:
+        if self.architecture != "rnn" and self.d_model % self.num_heads:
             raise ValueError(f"model.d_model {self.d_model} cannot be divided by model.num_heads {self.num_heads}")
         return self
 
@@ -414,6 +441,8 @@ class Config(Section):
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
                 "model.positions=learned"
             )
+        if training.shard is True and self.model.architecture != "transformer":
+            raise ValueError(f"training.shard: a model of the architecture {self.model.architecture} is not divided")
         beam = self.decoding.beam_size
         if size != "auto" and beam > size:  # a tokenizer with fewer pieces is found before the first step
             raise ValueError(f"decoding.beam_size {beam} is more than tokenizer.vocab_size {size}")

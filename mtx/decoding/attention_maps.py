@@ -1,6 +1,7 @@
 """The attention weights of a model on a pair of sentences: of every layer and head, with the pieces they belong to.
 
-The Transformer runs forward as in training, and hooks compute the weights from the inputs of each attention.
+The model runs forward as in training, and hooks compute the weights from the inputs of each attention. A recurrent
+model has one layer of cross attention with one head, and no other attention.
 `mtx.report` draws the maps. Flow: ids of pairs -> `AttentionMaps`.
 """
 
@@ -15,10 +16,12 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from mtx.data.packing import PackedBatch
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.model.attention import attention_weights
 from mtx.model.transformer import MultiHeadAttention, Transformer
+from mtx.model.translation_model import TranslationModel
 
 Weights = npt.NDArray[np.float32]
 
@@ -51,26 +54,36 @@ class AttentionMaps:
 
 @torch.inference_mode()
 def attention_maps(
-    model: Transformer, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
+    model: TranslationModel, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
-    device = model.output_weight.device
-    batch = to_device(pack_sentences(src, tgt, model.pad_id), device)
-    src_starts, tgt_starts = batch.src_offsets.tolist(), batch.tgt_offsets.tolist()
+    batch = to_device(pack_sentences(src, tgt, model.pad_id), model.output_weight.device)
     model.prepare_positions(batch.max_tokens)
+    found = _of_transformer(model, batch) if isinstance(model, Transformer) else _of_recurrent(model, batch)
+    return [
+        AttentionMaps(tuple(tokenizer.pieces(one)), tuple(tokenizer.pieces(other)), *weights)
+        for one, other, weights in zip(src, tgt, found, strict=True)
+    ]
+
+
+def _of_transformer(model: Transformer, batch: PackedBatch) -> Iterator[Sequence[Weights]]:
+    """Yields the weights of each sentence: of the encoder, of the decoder, and cross attention."""
+    src_starts, tgt_starts = batch.src_offsets.tolist(), batch.tgt_offsets.tolist()
     with (
         _recorded([layer.self_attention for layer in model.encoder], src_starts, src_starts) as encoder,
         _recorded([layer.self_attention for layer in model.decoder], tgt_starts, tgt_starts, causal=True) as decoder,
         _recorded([layer.cross_attention for layer in model.decoder], tgt_starts, src_starts) as cross,
     ):
         model.decode(batch, model.encode(batch))
-    return [
-        AttentionMaps(
-            tuple(tokenizer.pieces(src[row])), tuple(tokenizer.pieces(tgt[row])),
-            *(np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)),
-        )
-        for row in range(len(src))
-    ]  # fmt: skip
+    for row in range(batch.num_sentences):
+        yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
+
+
+def _of_recurrent(model: Any, batch: PackedBatch) -> Iterator[Sequence[Weights]]:
+    for weights in model.attention_weights(batch):
+        num_tgt, num_src = weights.shape
+        none = [np.empty((0, 1, length, length), np.float32) for length in (num_src, num_tgt)]
+        yield [*none, weights.float().cpu().numpy()[None, None]]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
-from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 
 _BATCH_LOGITS = 1 << 25  # of one batch
 _LOGIT_BYTES = 1 << 26  # in memory at once
@@ -30,7 +30,7 @@ class ForcedScore:
 
 @torch.inference_mode()
 def score_pairs(
-    model: Transformer, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
+    model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
 ) -> list[ForcedScore]:
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
@@ -48,7 +48,7 @@ def score_pairs(
     return [results[row] for row in range(len(src))]
 
 
-def target_log_probs(model: Transformer, hidden: Tensor, ids: Tensor) -> Tensor:
+def target_log_probs(model: TranslationModel, hidden: Tensor, ids: Tensor) -> Tensor:
     """Returns the log-probability of each target token, fp64 [N] in host memory, from hidden states [N, D] and ids."""
     rows = max(1, _LOGIT_BYTES // (4 * len(model.output_weight)))
     parts = [

@@ -1,4 +1,4 @@
-"""The torch engine: translates lines with a Transformer in fp32 or bf16.
+"""The torch engine: translates lines with any model in fp32 or bf16.
 
 Flow: ids -> groups of similar length -> search -> `Candidate`. On a CPU, two threads within one small step are slower
 than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
@@ -23,10 +23,10 @@ from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOption
 from mtx.decoding.scoring import ForcedScore, score_pairs
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
+from mtx.model.architectures import search_model
 from mtx.model.device import attention_kernel, available_bytes, expand_segments, find_device, num_threads
-from mtx.model.inference import IncrementalModel
 from mtx.model.kv_cache import COLUMNS_AT_A_TIME
-from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.model_directory import storage
 from mtx.run.contents import model_directory
 
@@ -50,7 +50,7 @@ class TorchTranslator(TextTranslator):
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
+        self, model: TranslationModel, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
         precision: Precision = "fp32", threads: int | None = None, batch_tokens: int | None = None, src: str = "src",
         tgt: str = "tgt", splitter: Splitter | None = None,
     ):  # fmt: skip
@@ -99,7 +99,8 @@ class TorchTranslator(TextTranslator):
         info = loaded.info
         options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
         config = loaded.model.config
-        loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
+        if config.architecture == "transformer":
+            loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
         translator = cls(
             loaded.model.to(place), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
             threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]),
@@ -139,7 +140,8 @@ class TorchTranslator(TextTranslator):
 
     def _new_engine(self) -> Model:
         """Returns the model as search calls it."""
-        return IncrementalModel(self.model, _DTYPES[self.precision])
+        model: Model = search_model(self.model, _DTYPES[self.precision])
+        return model
 
     def _fit_batch(self, requests: list[Request]) -> None:
         """Sets `batch_tokens` to what half of the free memory holds, with the longest translations."""

@@ -47,9 +47,10 @@ def write_ctranslate2(
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
     num_positions = longest if learned is None else len(learned)
     settings = {
-        **loaded.info, "model": loaded.model.config.architecture(), "num_ids": loaded.tokenizer.num_ids,
+        **loaded.info, "model": loaded.model.config.stored(), "num_ids": loaded.tokenizer.num_ids,
         "precision": precision, "num_positions": num_positions, "source": source,
     }  # fmt: skip
+    assert isinstance(loaded.model, Transformer)
     spec = model_spec(loaded.model, vocabulary, num_positions)
     spec.validate()
     spec.optimize(quantization=COMPUTE_TYPES[precision])

@@ -20,7 +20,7 @@ from mtx.interop.ctranslate2 import write_ctranslate2
 from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
-from mtx.interop.limits import check_replaceable
+from mtx.interop.limits import check_is_transformer, check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
 from mtx.interop.marian_card import model_card
 from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export, compare_translations
@@ -76,6 +76,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
     if lines is None:
         logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     loaded = storage.load(root)
+    check_is_transformer(loaded.model.config.architecture)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
     directory.parent.mkdir(parents=True, exist_ok=True)
     if to == "argos":

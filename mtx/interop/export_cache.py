@@ -16,8 +16,9 @@ from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.files.shell import mtx_command
+from mtx.interop.limits import check_is_transformer
 from mtx.run.contents import is_run, model_directory
-from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, SCORES, WEIGHTS
+from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG, SCORES, WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False
     library()  # before anything is written
     if not is_damaged and _source_of(export) == source:
         return export
+    check_is_transformer(durable.read_json(root / MODEL_CONFIG)["model"].get("architecture", "transformer"))
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
     if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")

@@ -20,6 +20,7 @@ from mtx.files import durable
 from mtx.interop import marian
 from mtx.interop.limits import check_replaceable, huggingface_obstacles
 from mtx.interop.marian_card import model_card
+from mtx.model.transformer import Transformer
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.layout import CARD
 
@@ -52,6 +53,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path, scores: Mapping[str
             durable.write_text(new / name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         durable.write_bytes(new / marian.SOURCE_MODEL, loaded.tokenizer.models.source)
         durable.write_bytes(new / marian.TARGET_MODEL, loaded.tokenizer.models.target)
+        assert isinstance(loaded.model, Transformer)
         weights = safetensors.torch.save(marian.tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
         durable.write_bytes(new / marian.WEIGHTS, weights)
         durable.write_text(new / CARD, model_card(loaded, scores))

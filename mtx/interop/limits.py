@@ -14,13 +14,19 @@ from mtx.run.layout import KEPT_EXPORT_PREFIX, MODEL_CONFIG, WEIGHTS, RunLayout
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why MarianMT cannot represent this architecture; empty if it can. CTranslate2 can represent every one."""
+    """Why MarianMT cannot represent this architecture; empty if it can. CTranslate2 can represent all Transformers."""
     obstacles = []
     if config.norm != "post":
         obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
     if config.positions != "sinusoidal":
         obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
     return obstacles
+
+
+def check_is_transformer(architecture: str) -> None:
+    """Raise UsageError for a model of another architecture, which no format has."""
+    if architecture != "transformer":
+        raise UsageError(f"a model of model.architecture={architecture} cannot be exported, only a Transformer can")
 
 
 def check_replaceable(directory: Path) -> None:
@@ -59,5 +65,7 @@ def check_model_replaceable(directory: Path) -> None:
 
 def export_note(config: ModelConfig) -> str | None:
     """Which format this architecture cannot be exported to, and why; None if it can be exported to all of them."""
+    if config.architecture != "transformer":
+        return f"this model cannot be exported (model.architecture={config.architecture}), only a Transformer can"
     obstacles = "; ".join(huggingface_obstacles(config))
     return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None

@@ -1,8 +1,8 @@
-"""A table of the Transformer's parameters: their names and shapes in mtx, and their names in other formats.
+"""A table of a model's parameters: their names and shapes in mtx, and the Transformer's names in other formats.
 
-The model itself is `mtx.model.transformer`; a test checks that this table matches it. Exports, imports and the check of
-CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only. This module does
-not need torch.
+The models are `mtx.model.transformer` and `mtx.model.rnn`; a test checks that this table matches them. Exports, imports
+and the check of CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only.
+This module does not need torch.
 """
 
 import itertools
@@ -67,7 +67,7 @@ _TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
-    """Yields every parameter of a Transformer whose output layer has `num_ids` rows."""
+    """Yields every parameter of a model whose output layer has `num_ids` rows."""
     for name, uses in _TOKENS[config.tie].items():
         marian, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
@@ -75,6 +75,9 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
         yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
+    if config.architecture == "rnn":
+        yield from _recurrent_parameters(config)
+        return
     if config.positions == "learned":
         yield from position_tables(config, MAX_LEARNED_POSITIONS)
     stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
@@ -85,6 +88,33 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
             yield from _weight_and_bias(f"{stack}.{number}.{name}", shape, names, f"{stack}/layer_{number}/{variable}")
         if config.norm == "pre":  # MarianMT has no final norms
             yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), (), f"{stack}/layer_norm")
+
+
+def _recurrent_parameters(config: ModelConfig) -> Iterator[Parameter]:
+    """Yields the parameters of `mtx.model.rnn` beside those of the tokens; other formats have none of them."""
+    width, num_gates, num_upper = config.d_model, 4 if config.cell == "lstm" else 3, config.num_decoder_layers - 1
+    shapes = dict[str, Shape]()
+
+    def recurrence(name: str, inputs: int, size: int, num_layers: int, endings: tuple[str, ...] = ("",)) -> None:
+        rows = num_gates * size
+        for number, ending in itertools.product(range(num_layers), endings):
+            columns = (inputs if number == 0 else len(endings) * size), size
+            for kind, width_in in zip(("ih", "hh"), columns, strict=True):
+                shapes[f"{name}.weight_{kind}_l{number}{ending}"] = rows, width_in
+                shapes[f"{name}.bias_{kind}_l{number}{ending}"] = (rows,)
+
+    recurrence("encoder", width, width // 2, config.num_encoder_layers, ("", "_reverse"))
+    recurrence("first_layer", width, width, 1)
+    recurrence("layers", 2 * width, width, num_upper)
+    linear = {"first_states": (config.num_decoder_layers * width, width), "readout": (width, 2 * width)}
+    if config.score == "additive":
+        linear["score.query"] = width, width
+        shapes["score.weight"] = (width,)
+    if config.score != "scaled_dot_product":
+        shapes["score.key.weight"] = width, width
+    for name, shape in linear.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    yield from (Parameter(name, shape, (), ()) for name, shape in shapes.items())
 
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.model.attention_kernels import BlockLayout
-from mtx.model.transformer import Batch, DecoderLayer, EncoderLayer, Transformer
+from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from mtx.model.translation_model import Batch
 
 
 def hidden_states(model: Transformer, batch: Batch) -> Tensor:

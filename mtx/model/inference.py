@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mtx.model.kv_cache import EncodedSources, KVCache
 from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
+from mtx.model.translation_model import TranslationModel
 
 Norm = Callable[[Tensor], Tensor]
 
@@ -230,7 +231,7 @@ class IncrementalModel:
         self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
         self._embedding = model.embedding.detach().to(dtype)
         self._norm = None if model.decoder_norm is None else _layer_norm(model.decoder_norm, dtype)
-        self._output = PackedLinear(*_padded_output(model), dtype)
+        self._output = PackedLinear(*padded_output(model), dtype)
         self._positions = _Positions(model, model.tgt_positions, dtype)
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
@@ -268,7 +269,7 @@ class IncrementalModel:
         return self._output(x).view(*ids.shape, -1)
 
 
-def _padded_output(model: Transformer) -> tuple[Tensor, Tensor]:
+def padded_output(model: TranslationModel) -> tuple[Tensor, Tensor]:
     """Returns weight and bias of the output layer, padded to a multiple of 64 rows; added logits are -inf."""
     num_ids = len(model.output_weight)
     added = -num_ids % 64

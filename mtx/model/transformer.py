@@ -1,15 +1,13 @@
 """The Transformer (section 3 of the paper) over packed batches, to be read beside the paper.
 
-This is the model of training and scoring. Training uses only `encode`, `decode`, `output_weight`, `output_bias`,
-`pad_id`, `prepare_positions` and `step_tensors`; search uses only the copy that `mtx.model.inference` makes. So another
-architecture can stand beside this one.
+This is the model of training and scoring; `mtx.model.translation_model` has what other architectures share with it.
+Search uses only the copy that `mtx.model.inference` makes.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -19,30 +17,10 @@ from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.dropout import dropout
+from mtx.model.translation_model import Batch, TranslationModel
 
 RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as many tokens (docs/decisions.md)
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
-
-
-class Batch(Protocol):
-    """The fields of a packed batch that the model reads; `mtx.data.packing.PackedBatch` defines them."""
-
-    @property
-    def src_ids(self) -> Tensor: ...
-    @property
-    def src_positions(self) -> Tensor: ...
-    @property
-    def src_offsets(self) -> Tensor: ...
-    @property
-    def tgt_in_ids(self) -> Tensor: ...
-    @property
-    def tgt_positions(self) -> Tensor: ...
-    @property
-    def tgt_offsets(self) -> Tensor: ...
-    @property
-    def num_sentences(self) -> int: ...
-    @property
-    def max_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -149,23 +127,12 @@ def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> flo
     return 6 * (src_per_tgt * src_weights + tgt_weights)
 
 
-class Transformer(nn.Module):
-    """The whole model: embeddings, encoder, decoder, and the weights of the output layer.
-
-    Args:
-        num_ids: number of rows of the output layer. An embedding has one more row, for pad; it stays zero.
-    """
+class Transformer(TranslationModel):
+    """The whole model: embeddings, encoder, decoder, and the weights of the output layer."""
 
     def __init__(self, config: ModelConfig, num_ids: int):
-        super().__init__()
-        self.config = config
-        self.pad_id = num_ids
-        self.kernel: Kernel = "padded"
+        super().__init__(config, num_ids)
         d_model = config.d_model
-        self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))
-        self.src_embedding = None if config.tie == "all" else nn.Parameter(torch.empty(num_ids + 1, d_model))
-        self.projection = nn.Parameter(torch.empty(num_ids, d_model)) if config.tie == "none" else None
-        self.output_bias = nn.Parameter(torch.zeros(num_ids)) if config.output_bias else None
         learned = config.positions == "learned"
         self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
         self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
@@ -197,11 +164,6 @@ class Transformer(nn.Module):
             if table is not None:
                 table[self.pad_id].zero_()
 
-    @property
-    def output_weight(self) -> Tensor:
-        """The matrix [V, D] of the output layer: logits are hidden @ output_weight^T (+ output_bias)."""
-        return self.embedding[:-1] if self.projection is None else self.projection
-
     def embed(self, ids: Tensor, positions: Tensor, source: bool) -> Tensor:
         """Returns token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4), [N, D]."""
         table = self.src_embedding if source and self.src_embedding is not None else self.embedding
@@ -220,12 +182,8 @@ class Transformer(nn.Module):
             self._sinusoids = table.to(self.embedding.device)
 
     def step_tensors(self) -> list[Tensor]:
-        """Returns all tensors of the model that a training step reads or writes.
-
-        A recorded step uses their addresses: it is valid as long as none of them is replaced, moved or freed.
-        """
-        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
-        return [*self.parameters(), *gradients, *self.buffers(), self._sinusoids]
+        """See `TranslationModel.step_tensors`."""
+        return [*super().step_tensors(), self._sinusoids]
 
     def encode(self, batch: Batch) -> Memory:
         """Runs the encoder over the packed sources."""

@@ -20,7 +20,8 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk, durable, untrusted
 from mtx.files.shell import mtx_command
-from mtx.model.transformer import Transformer
+from mtx.model.architectures import new_model
+from mtx.model.translation_model import TranslationModel
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
@@ -37,7 +38,7 @@ class LoadedModel:
         info: see `ModelDescription`.
     """
 
-    model: Transformer
+    model: TranslationModel
     tokenizer: Tokenizer
     info: Mapping[str, Any]
 
@@ -103,9 +104,9 @@ def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
     """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
     config, num_ids, tensors = described.config, described.tokenizer.num_ids, load_tensors(path)
     with torch.device("meta"):
-        expected = Transformer(config, num_ids).state_dict()
+        expected = new_model(config, num_ids).state_dict()
     check_tensors(path, tensors, expected)
-    model = Transformer(config, num_ids)
+    model = new_model(config, num_ids)
     model.load_state_dict(tensors)
     return LoadedModel(model.eval(), described.tokenizer, described.info)
 
@@ -117,7 +118,7 @@ def write(
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)
-        durable.write_json(new / MODEL_CONFIG, {"model": config.architecture(), "num_ids": tokenizer.num_ids, **info})
+        durable.write_json(new / MODEL_CONFIG, {"model": config.stored(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
     for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
         if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before

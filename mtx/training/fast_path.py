@@ -28,8 +28,8 @@ from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
 from mtx.decoding.batches import to_tensors
+from mtx.model.architectures import new_model
 from mtx.model.device import attention_kernel, make_deterministic, use_device
-from mtx.model.transformer import Transformer
 from mtx.training.micro_step import MicroStep, seed_all
 from mtx.training.trial_process import START, Stage, TrialError, run_trial
 
@@ -76,6 +76,8 @@ class Task:
 def parts_for(device: torch.device, precision: str, model: ModelConfig, deterministic: bool, compiled: bool) -> Parts:
     """The parts of the fast path that suit a device and a precision, whether they have faults or not."""
     parts = {"bf16"} if precision == "bf16" else set()
+    if model.architecture != "transformer":
+        return tuple(parts)
     if attention_kernel(device, precision, model.d_model // model.num_heads, deterministic) == "varlen":
         parts |= {"varlen", "graph", "compile"} if compiled else {"varlen", "graph"}
     return tuple(part for part in PARTS if part in parts)
@@ -255,7 +257,7 @@ def _micro_step(task: Task, parts: Parts, dropout: float = 0.0) -> MicroStep:
     if dropout:
         changes |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
     torch.manual_seed(0)
-    model = Transformer(task.model.model_copy(update=changes), task.num_ids).to(task.device).train()
+    model = new_model(task.model.model_copy(update=changes), task.num_ids).to(task.device).train()
     model.kernel = "varlen" if "varlen" in parts else "padded"
     model.prepare_positions(task.max_tokens)
     precision = "bf16" if "bf16" in parts else "fp32"

@@ -23,7 +23,7 @@ from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
 from mtx.files import text_files
 from mtx.model.device import total_bytes
-from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.run.layout import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
@@ -121,7 +121,7 @@ def _nll_s(trainer: Trainer) -> float:
     return _seconds(lambda: summed_nll(trainer.model, sample, pad_id)) * _num_tokens(valid) / _num_tokens(sample)
 
 
-def forbid_end(model: Transformer) -> None:
+def forbid_end(model: TranslationModel) -> None:
     """Make `</s>` impossible, so that the model ends no translation by itself."""
     bias = torch.zeros(len(model.output_weight), device=model.output_weight.device)
     bias[EOS_ID] = _NEVER

@@ -79,7 +79,7 @@ def describe(name: str) -> dict[str, Any]:
     model = description.read_run(RunLayout(directory)) if is_checkpoint else description.read(directory, (WEIGHTS,))
     size = model.tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.config.architecture().items()},
+        **{f"model.{name}": value for name, value in model.config.stored().items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
@@ -132,7 +132,9 @@ def load(config: Config) -> "LoadedModel | None":
 
     loaded = storage.load(_model_directory(name))
     ignored = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
-    if loaded.model.config.model_dump(exclude=ignored) != config.model.model_dump(exclude=ignored):
+    both = (one.stored().items() for one in (loaded.model.config, config.model))
+    theirs, ours = ({name: value for name, value in items if name not in ignored} for items in both)
+    if theirs != ours:
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
     return loaded
 

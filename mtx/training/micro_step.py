@@ -23,6 +23,7 @@ from mtx.errors import MtxError
 from mtx.files import durable
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.run.layout import RunLayout
 from mtx.training.loss import smoothed_loss
 
@@ -49,8 +50,8 @@ class MicroStep:
     """
 
     def __init__(
-        self, model: Transformer, label_smoothing: float, precision: str, compiled: bool = False, recorded: bool = True,
-        is_flat: bool = False, root: Any = None, consistency: float = 0.0,
+        self, model: TranslationModel, label_smoothing: float, precision: str, compiled: bool = False,
+        recorded: bool = True, is_flat: bool = False, root: Any = None, consistency: float = 0.0,
     ):  # fmt: skip
         self.model = model
         self.device = model.embedding.device
@@ -140,7 +141,10 @@ class MicroStep:
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
         model = self.model
-        return hidden_states(model, batch) if self._compiled else model.decode(batch, model.encode(batch))
+        if self._compiled:
+            assert isinstance(model, Transformer)
+            return hidden_states(model, batch)
+        return model.decode(batch, model.encode(batch))
 
     def _record(self, batch: PackedBatch) -> None:
         """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""

@@ -8,7 +8,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.files import durable
-from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.report.report_page import report_page
 from mtx.run.deferred_errors import DeferredErrors, drawing_error
 from mtx.run.layout import RunLayout
@@ -30,7 +30,7 @@ class ReportWriter:
         self._deferred_errors = deferred_errors
         self._next_at = 0.0  # the earliest time of the next update, on the monotonic clock
 
-    def update(self, model: Transformer) -> None:
+    def update(self, model: TranslationModel) -> None:
         """Write the report after a validation, unless this would take more than `_MAX_SHARE` of the time."""
         started = time.monotonic()
         if started < self._next_at:

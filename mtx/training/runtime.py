@@ -33,7 +33,9 @@ from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, is_out_of_memory
 from mtx.files import durable
 from mtx.files.sizes import readable
+from mtx.model import architectures
 from mtx.model.architecture import parameters
+from mtx.model.architectures import training_flops
 from mtx.model.attention import Kernel
 from mtx.model.device import (
     available_bytes,
@@ -44,7 +46,7 @@ from mtx.model.device import (
     repays_compiling,
     use_device,
 )  # fmt: skip
-from mtx.model.transformer import Transformer, training_flops
+from mtx.model.translation_model import TranslationModel
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
@@ -300,9 +302,9 @@ def _seal(values: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Transformer:
+def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> TranslationModel:
     """A model on the device of `runtime`; its random weights are drawn on the CPU."""
-    model = Transformer(config.model, num_ids).to(runtime.device)
+    model = architectures.new_model(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model

@@ -29,6 +29,8 @@ _MAX_SHARE = 0.5  # of a device's memory for these; the rest is for activations,
 def is_sharded(config: Config, device: torch.device, num_ids: int, ranks: Ranks) -> bool:
     """Whether to divide the model: as `training.shard` says, or by auto where it takes too much of a GPU's memory."""
     wanted, total = config.training.shard, total_bytes(device)
+    if config.model.architecture != "transformer":
+        return False
     if wanted != "auto" or device.type != "cuda" or total is None:
         return ranks.size > 1 and wanted is True
     size = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))

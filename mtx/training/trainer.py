@@ -28,8 +28,10 @@ from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
+from mtx.model.architectures import training_flops
 from mtx.model.device import free_unused_memory, machine, peak_flops
-from mtx.model.transformer import Transformer, training_flops
+from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
@@ -131,7 +133,7 @@ class Trainer:
         """What the optimizer of this rank updates."""
         return list(self.model.parameters() if self.sharding is None else self.sharding.local.values())
 
-    def _restore(self, model: Transformer, optimizer: torch.optim.Optimizer, initial: LoadedModel | None) -> None:
+    def _restore(self, model: TranslationModel, optimizer: torch.optim.Optimizer, initial: LoadedModel | None) -> None:
         if full_checkpoint_steps(self.paths):
             self.state = checkpoint.load_newest(self.paths, model, optimizer)
             if self.state.data_sha256 not in (None, self.data.sha256):
@@ -154,6 +156,7 @@ class Trainer:
         self.model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
         self.sharding = None
         if is_sharded(self.config, self.device, self.data.tokenizer.num_ids, self.ranks):
+            assert isinstance(self.model, Transformer)
             self.sharding = Sharding(self.model, self.device, self.ranks)
         self.optimizer = new_optimizer(self._parameters())
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
@@ -476,7 +479,7 @@ class Trainer:
         if self.ranks.size > 1:
             self._stopping.agreed_s = outcome["elapsed_s"]
 
-    def _whole_model(self) -> Transformer:
+    def _whole_model(self) -> TranslationModel:
         """The model to validate; if it is divided, a copy. All ranks call this together."""
         if self.sharding is None:
             return self.model
@@ -487,7 +490,7 @@ class Trainer:
         self.ranks.copy_from_first(parameter.detach() for parameter in model.parameters())
         return model
 
-    def _validation_part(self, model: Transformer) -> dict[str, Any]:
+    def _validation_part(self, model: TranslationModel) -> dict[str, Any]:
         """What this rank does of a validation, or the signal that stopped it."""
         try:
             with self._signals.interrupting():
@@ -496,7 +499,9 @@ class Trainer:
         except InterruptedTrainingError:
             return {"stop": self._signals.stop}
 
-    def _validation_outcome(self, model: Transformer, parts: list[dict[str, Any]], started: float) -> dict[str, Any]:
+    def _validation_outcome(
+        self, model: TranslationModel, parts: list[dict[str, Any]], started: float
+    ) -> dict[str, Any]:
         """On rank 0: the state after a validation, or the signal that stopped a rank, for all ranks."""
         stop = max(part.get("stop", 0) for part in parts) or None
         if stop is None:
@@ -506,7 +511,7 @@ class Trainer:
                 stop = self._signals.stop
         return {"stop": stop, "state": self.state.as_dict(), "elapsed_s": self._stopping.elapsed_s()}
 
-    def _take_validation(self, model: Transformer, parts: list[dict[str, Any]], started: float) -> None:
+    def _take_validation(self, model: TranslationModel, parts: list[dict[str, Any]], started: float) -> None:
         with self._signals.interrupting():
             validation = validation_of(parts, self.data, self.config.data.tgt, self._metric, started)
         state, step = self.state, self.state.step

@@ -23,7 +23,7 @@ from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
-from mtx.model.transformer import Transformer
+from mtx.model.translation_model import TranslationModel
 from mtx.run.events import quality
 from mtx.training.loss import smoothed_loss
 
@@ -98,7 +98,7 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
 
 
 def validate_part(
-    model: Transformer, data: PreparedData, max_tokens: int, number: int = 0, size: int = 1
+    model: TranslationModel, data: PreparedData, max_tokens: int, number: int = 0, size: int = 1
 ) -> dict[str, Any]:
     """One rank's part of a validation, for `validation_of`; it changes nothing, so it may be interrupted anywhere.
 
@@ -136,7 +136,9 @@ def validation_of(
 
 
 @torch.no_grad()
-def summed_nll(model: Transformer, valid: TokenStore, pad_id: int, number: int = 0, size: int = 1) -> tuple[float, int]:
+def summed_nll(
+    model: TranslationModel, valid: TokenStore, pad_id: int, number: int = 0, size: int = 1
+) -> tuple[float, int]:
     """Unsmoothed nll of one rank's batches and their target tokens, `</s>` included; the model is then in evaluation.
 
     Args:
@@ -156,7 +158,7 @@ def summed_nll(model: Transformer, valid: TokenStore, pad_id: int, number: int =
 
 
 @torch.no_grad()
-def batch_nll(model: Transformer, batch: PackedBatch) -> Tensor:
+def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
     """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
     hidden = model.decode(batch, model.encode(batch))
     return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtx.model.architecture import parameters
-from tests.models import tiny_config, tiny_model
+from tests.models import OTHERS, tiny_config, tiny_model
 
 NUM_IDS = 13
 
@@ -18,6 +18,7 @@ NUM_IDS = 13
         {"norm": "pre", "positions": "learned"},
         {"tie": "target", "num_encoder_layers": 1, "num_decoder_layers": 3},
         {"tie": "none", "output_bias": True, "d_ff": 24},
+        *OTHERS,
     ],
 )
 def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, Any]) -> None:

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from mtx.model import inference
+from mtx.model.architectures import search_model
 from mtx.model.inference import IncrementalModel, PackedLinear
-from mtx.model.kv_cache import KVCache
 from mtx.model.transformer import Transformer
-from tests.models import batch_of, random_ids, tiny_model
+from tests.models import OTHERS, batch_of, random_ids, tiny_model
 
 NUM_IDS = 13
 SRC = [5, 9, 2, 1, 7]
@@ -19,6 +19,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"norm": "pre", "activation": "swish"},
     {"tie": "none", "positions": "learned", "output_bias": True},
     {"num_decoder_layers": 1, "num_heads": 2, "tie": "target"},
+    *OTHERS,
 ]
 
 
@@ -35,9 +36,9 @@ class Rig:
 
     def __init__(self, beams: int, num_slots: int, is_static: bool = False, **changes: Any):
         self.model, self.beams = tiny_model(NUM_IDS, **changes), beams
-        self.decoder = IncrementalModel(self.model, torch.float64)
+        self.decoder = search_model(self.model, torch.float64)
         self.decoder.is_static = is_static
-        self.cache: KVCache = self.decoder.start(num_slots, beams, 64)
+        self.cache = self.decoder.start(num_slots, beams, 64)
         self.src: list[list[int]] = [[0] for _ in range(num_slots)]
         self.fed: list[list[list[int]]] = [[[] for _ in range(beams)] for _ in range(num_slots)]
         self.random = torch.Generator().manual_seed(3)
@@ -86,10 +87,10 @@ def test_steps_equal_the_whole_decoder(changes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("is_static", [False, True])
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool) -> None:
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, *OTHERS])
+def test_beams_cross_and_slots_change_hands(changes: dict[str, Any], is_static: bool) -> None:
     """With few columns, so that they are moved to the front and doubled in between."""
-    rig = Rig(2, 3, is_static, norm=norm)
+    rig = Rig(2, 3, is_static, **changes)
     rig.cache._columns_at_a_time, rig.cache._sources_at_a_time = 4, 3
     rig.step([[1, 0], [0, 0], [1, 1]])
     rig.step([[1, 1], [1, 0], [0, 1]])

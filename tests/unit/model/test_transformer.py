@@ -10,8 +10,9 @@ from torch import Tensor
 from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch
 from mtx.model.transformer import Transformer, sinusoidal_positions, training_flops
+from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss
-from tests.models import batch_of, random_batch, random_ids, tiny_config, tiny_model
+from tests.models import OTHERS, batch_of, random_batch, random_ids, tiny_config, tiny_model
 
 NUM_IDS = 13
 SRC, TGT = [5, 9, 2, 1, 7], [6, 3, 8, 4, 1]
@@ -24,12 +25,12 @@ VARIANTS: list[dict[str, Any]] = [
 ]
 
 
-def hidden(model: Transformer, batch: PackedBatch) -> Tensor:
+def hidden(model: TranslationModel, batch: PackedBatch) -> Tensor:
     with torch.no_grad():
         return model.decode(batch, model.encode(batch))
 
 
-def sentences(model: Transformer, batch: PackedBatch) -> list[Tensor]:
+def sentences(model: TranslationModel, batch: PackedBatch) -> list[Tensor]:
     """Decoder output of each sentence, [T, D]."""
     starts = batch.tgt_offsets[: batch.num_sentences + 1].tolist()
     states = hidden(model, batch)
@@ -66,7 +67,7 @@ def test_a_longer_table_of_positions_begins_like_the_shorter() -> None:
 # --- what a sentence depends on ---
 
 
-@pytest.mark.parametrize("changes", VARIANTS)
+@pytest.mark.parametrize("changes", [*VARIANTS, *OTHERS])
 def test_batch_mates_and_dummies_do_not_change_a_sentence(changes: dict[str, Any]) -> None:
     model = tiny_model(**changes)
     src, tgt = random_ids(SRC, NUM_IDS, 1), random_ids(TGT, NUM_IDS, 2)
@@ -76,9 +77,9 @@ def test_batch_mates_and_dummies_do_not_change_a_sentence(changes: dict[str, Any
         torch.testing.assert_close(states, alone, rtol=0, atol=1e-11)
 
 
-@NORMS
-def test_future_tokens_do_not_change_the_past(norm: str) -> None:
-    model = tiny_model(norm=norm)
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre"}, *OTHERS])
+def test_future_tokens_do_not_change_the_past(changes: dict[str, Any]) -> None:
+    model = tiny_model(**changes)
     src, tgt = random_ids(SRC, NUM_IDS, 1), random_ids([6] * 5, NUM_IDS, 2)
     before = sentences(model, batch_of(src, tgt, NUM_IDS))
     for place in range(5):
@@ -88,8 +89,9 @@ def test_future_tokens_do_not_change_the_past(norm: str) -> None:
             assert (new[place + 1] - old[place + 1]).abs().max() > 1e-3
 
 
-def test_every_source_token_reaches_every_target_position() -> None:
-    model = tiny_model()
+@pytest.mark.parametrize("changes", [{}, *OTHERS])
+def test_every_source_token_reaches_every_target_position(changes: dict[str, Any]) -> None:
+    model = tiny_model(**changes)
     src, tgt = random_ids([6], NUM_IDS, 1), random_ids([4], NUM_IDS, 2)
     before = hidden(model, batch_of(src, tgt, NUM_IDS))
     for place in range(5):
@@ -153,9 +155,9 @@ def test_initial_weights() -> None:
     assert all((p == 0).all() for n, p in model.named_parameters() if n.endswith("bias"))
 
 
-@pytest.mark.parametrize("tie", ["all", "target", "none"])
-def test_pad_stays_zero_and_is_never_scored(tie: str) -> None:
-    model = tiny_model(tie=tie, dtype=torch.float32).train()
+@pytest.mark.parametrize("changes", [{}, {"tie": "target"}, {"tie": "none"}, *OTHERS])
+def test_pad_stays_zero_and_is_never_scored(changes: dict[str, Any]) -> None:
+    model = tiny_model(**changes, dtype=torch.float32).train()
     tables = [table for table in (model.embedding, model.src_embedding) if table is not None]
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1, betas=(0.9, 0.98), eps=1e-9)
     batch = random_batch(SRC, TGT, tail=5)  # pad in the tail, and before every sentence
@@ -172,8 +174,9 @@ def test_pad_stays_zero_and_is_never_scored(tie: str) -> None:
     assert len(model.output_weight) == NUM_IDS == model.pad_id
 
 
-def test_dropout_is_on_in_training_only_and_follows_the_seed() -> None:
-    model, batch = tiny_model(dropout=0.3), random_batch(SRC, TGT)
+@pytest.mark.parametrize("changes", [{}, *OTHERS])
+def test_dropout_is_on_in_training_only_and_follows_the_seed(changes: dict[str, Any]) -> None:
+    model, batch = tiny_model(**changes, dropout=0.3), random_batch(SRC, TGT)
     assert torch.equal(hidden(model, batch), hidden(model, batch))
     model.train()
     torch.manual_seed(1)

@@ -1,0 +1,52 @@
+"""The architectures that there are: for each the model of training, that of search, and the work of a training step.
+
+Another architecture is another module beside these and a row here; `mtx.model.architecture` lists its parameters.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mtx.config.schema import ModelConfig
+from mtx.model import rnn, transformer
+from mtx.model.inference import IncrementalModel
+from mtx.model.rnn_inference import RecurrentSearchModel
+from mtx.model.translation_model import TranslationModel
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A row of the table.
+
+    Attributes:
+        model: the model of training and scoring.
+        search: makes the model that search calls, in a precision.
+        training_flops: see `mtx.model.transformer.training_flops`.
+    """
+
+    model: type[TranslationModel]
+    search: Callable[[Any, torch.dtype], Any]
+    training_flops: Callable[[ModelConfig, int, float], float]
+
+
+ARCHITECTURES = {
+    "transformer": Architecture(transformer.Transformer, IncrementalModel, transformer.training_flops),
+    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, rnn.training_flops),
+}
+
+
+def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
+    """A model with random weights whose output layer has `num_ids` rows."""
+    return ARCHITECTURES[config.architecture].model(config, num_ids)
+
+
+def search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
+    """The model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
+    return ARCHITECTURES[model.config.architecture].search(model, dtype)
+
+
+def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
+    """See `mtx.model.transformer.training_flops`."""
+    return ARCHITECTURES[config.architecture].training_flops(config, num_ids, src_per_tgt)

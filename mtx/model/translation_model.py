@@ -1,0 +1,85 @@
+"""What all architectures have in common: embeddings, the weights of the output layer, and what training calls.
+
+Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `prepare_positions` and
+`step_tensors`. `mtx.model.architectures` lists the models that there are.
+"""
+
+from abc import abstractmethod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mtx.config.schema import ModelConfig
+from mtx.model.attention import Kernel
+
+
+class Batch(Protocol):
+    """The fields of a packed batch that a model reads; `mtx.data.packing.PackedBatch` defines them."""
+
+    @property
+    def src_ids(self) -> Tensor: ...
+    @property
+    def src_positions(self) -> Tensor: ...
+    @property
+    def src_offsets(self) -> Tensor: ...
+    @property
+    def tgt_in_ids(self) -> Tensor: ...
+    @property
+    def tgt_positions(self) -> Tensor: ...
+    @property
+    def tgt_offsets(self) -> Tensor: ...
+    @property
+    def num_sentences(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+
+
+class TranslationModel(nn.Module):
+    """A model of packed batches of sentence pairs.
+
+    Args:
+        num_ids: number of rows of the output layer, V. An embedding has one more row, for pad; it stays zero.
+
+    Attributes:
+        embedding: of the target's tokens and, unless there is a `src_embedding`, of the source's, [V + 1, D].
+        projection: the weights of the output layer, if they are not those of `embedding`, [V, D].
+        tgt_positions: learned positions of the target, if the model has them; it writes no longer translations.
+        kernel: how attention is computed.
+    """
+
+    def __init__(self, config: ModelConfig, num_ids: int):
+        super().__init__()
+        self.config = config
+        self.pad_id = num_ids
+        self.kernel: Kernel = "padded"
+        d_model = config.d_model
+        self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))
+        self.src_embedding = None if config.tie == "all" else nn.Parameter(torch.empty(num_ids + 1, d_model))
+        self.projection = nn.Parameter(torch.empty(num_ids, d_model)) if config.tie == "none" else None
+        self.output_bias = nn.Parameter(torch.zeros(num_ids)) if config.output_bias else None
+        self.tgt_positions: nn.Parameter | None = None
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The matrix [V, D] of the output layer: logits are hidden @ output_weight^T (+ output_bias)."""
+        return self.embedding[:-1] if self.projection is None else self.projection
+
+    def prepare_positions(self, num_positions: int) -> None:
+        """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""
+
+    def step_tensors(self) -> list[Tensor]:
+        """Returns all tensors of the model that a training step reads or writes.
+
+        A recorded step uses their addresses: it is valid as long as none of them is replaced, moved or freed.
+        """
+        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
+        return [*self.parameters(), *gradients, *self.buffers()]
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Any:
+        """Reads the packed sources; returns what `decode` needs of them."""
+
+    @abstractmethod
+    def decode(self, batch: Batch, memory: Any) -> Tensor:
+        """Reads the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""

@@ -1,0 +1,143 @@
+"""The recurrent model is made of torch's recurrences and of attention as published; its invariants are tested with the
+Transformer's, in test_transformer.py and test_inference.py."""
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.options import SearchOptions, penalty
+from mtx.model import rnn
+from mtx.model.architectures import search_model, training_flops
+from mtx.model.rnn import Score
+from mtx.model.rnn_inference import _Cell
+from tests.models import OTHERS, batch_of, random_batch, random_ids, tiny_config, tiny_model
+
+NUM_IDS = 13
+
+
+@pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
+@torch.no_grad()
+def test_a_step_is_that_of_torch_with_copied_weights(cell: type[nn.LSTM] | type[nn.GRU]) -> None:
+    torch.manual_seed(1)
+    recurrence = cell(6, 4, num_layers=2).double()
+    x, first = torch.randn(5, 3, 6, dtype=torch.float64), torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    is_lstm = cell is nn.LSTM
+    expected, _ = recurrence(x, (first[0], first[1]) if is_lstm else first[0])
+    cells = [_Cell(recurrence, number, torch.float64) for number in (0, 1)]
+    states = [first[:, number] if is_lstm else first[:1, number] for number in (0, 1)]
+    for place in range(5):
+        states[0] = cells[0](x[place], states[0])
+        states[1] = cells[1](states[0][0], states[1])
+        torch.testing.assert_close(states[1][0], expected[place], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_scores_are_a_table_by_hand() -> None:
+    torch.manual_seed(2)
+    q, k = torch.randn(1, 2, 4), torch.randn(1, 3, 4)
+    additive, dot, multiplicative = (Score(k, 4) for k in ("additive", "scaled_dot_product", "multiplicative"))
+    assert additive.query is not None and additive.key is not None and additive.weight is not None
+    assert multiplicative.key is not None
+    nn.init.normal_(additive.weight)
+    for row, column in product(range(2), range(3)):
+        query, key = q[0, row].tolist(), k[0, column].tolist()
+        w_q, b_q, w_k = additive.query.weight.tolist(), additive.query.bias.tolist(), additive.key.weight.tolist()
+        by_hand = sum(
+            v * math.tanh(sum(a * x for a, x in zip(w_k[i], key, strict=True))
+                          + sum(a * x for a, x in zip(w_q[i], query, strict=True)) + b_q[i])
+            for i, v in enumerate(additive.weight.tolist())
+        )  # fmt: skip
+        assert of(additive, q, k)[row, column] == pytest.approx(by_hand, abs=1e-6)
+        by_hand = sum(a * b for a, b in zip(query, key, strict=True)) / 2
+        assert of(dot, q, k)[row, column] == pytest.approx(by_hand, abs=1e-6)
+        w = multiplicative.key.weight.tolist()
+        by_hand = sum(query[i] * w[i][j] * key[j] for i in range(4) for j in range(4))
+        assert of(multiplicative, q, k)[row, column] == pytest.approx(by_hand, abs=1e-6)
+
+
+def of(score: Score, queries: Tensor, keys: Tensor) -> Any:
+    return score(score.queries(queries), score.keys(keys))[0]
+
+
+class Narrow:
+    """A model of search without the outputs that fill its last layer up, so that a beam may be wider than they are."""
+
+    def __init__(self, model: Any, num_ids: int):
+        self._model, self._num_ids = model, num_ids
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def step(self, *arguments: Any) -> Tensor:
+        logits: Tensor = self._model.step(*arguments)
+        return logits[..., : self._num_ids]
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+@torch.no_grad()
+def test_a_wide_beam_finds_the_best_of_all_translations(changes: dict[str, Any], alpha: float) -> None:
+    model, limit = tiny_model(4, **changes), 4
+    sources = random_ids([3, 5, 2, 4], 4, 1)
+    requests = [Request(number, source, limit, []) for number, source in enumerate(sources)]
+    found = search(
+        Narrow(search_model(model, torch.float64), 4), RequestQueue.of(requests, 4), SearchOptions(64, alpha)
+    )
+    bodies = [body for length in range(limit) for body in product(range(1, 4), repeat=length)]
+    for number, source in enumerate(sources):
+        targets = [[*body, 0] for body in bodies]
+        batch = batch_of([source] * len(targets), targets, 4)
+        log_probs = torch.log_softmax(model.decode(batch, model.encode(batch)) @ model.output_weight.T, -1)
+        of_tokens = log_probs[torch.arange(sum(map(len, targets))), torch.tensor(sum(targets, []))]
+        by_target = [float(part.sum()) for part in of_tokens.split([len(target) for target in targets])]
+        scores = [value / penalty(len(target), alpha) for value, target in zip(by_target, targets, strict=True)]
+        best = max(range(len(targets)), key=lambda row: scores[row])
+        assert found[number][0].ids == targets[best]
+        assert found[number][0].score == pytest.approx(scores[best], abs=1e-6)
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_attention_in_small_groups_is_that_in_one(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, batch = tiny_model(**changes), random_batch([5, 9, 2, 1, 7], [6, 3, 8, 4, 1], tail=3)
+    with torch.no_grad():
+        whole = model.decode(batch, model.encode(batch))
+        monkeypatch.setattr(rnn, "_GROUP_PAIRS", 30)
+        torch.testing.assert_close(model.decode(batch, model.encode(batch)), whole, rtol=0, atol=1e-12)
+    assert (whole[-1] == 0).all(), "that of a dummy"
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+@torch.no_grad()
+def test_its_attention_is_a_distribution_over_the_source(changes: dict[str, Any]) -> None:
+    weights = tiny_model(**changes).attention_weights(random_batch([5, 9, 2], [6, 3, 8]))
+    assert [tuple(pair.shape) for pair in weights] == [(6, 5), (3, 9), (8, 2)]
+    assert all(torch.allclose(pair.sum(-1), torch.ones(len(pair), dtype=pair.dtype)) for pair in weights)
+
+
+@torch.no_grad()
+def test_initial_weights() -> None:
+    torch.manual_seed(1)
+    model = tiny_model(seed=1, d_model=64, architecture="rnn")
+    recurrence = type(model)(tiny_config(architecture="rnn", d_model=64), NUM_IDS).first_layer
+    gates = recurrence.weight_hh_l0.split(64)
+    assert all(torch.allclose(gate @ gate.T, torch.eye(64), atol=1e-5) for gate in gates)
+    assert recurrence.bias_ih_l0.tolist() == [0.0] * 64 + [1.0] * 64 + [0.0] * 128
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_training_flops_count_each_weight_once_a_token(changes: dict[str, Any]) -> None:
+    """6 for each weight and token: with one source token per target token, those of all matrices but the embedding."""
+    config = tiny_config(**changes)
+    model = tiny_model(NUM_IDS, **changes)
+    counted = [
+        p.numel() for n, p in model.named_parameters()
+        if p.dim() == 2 and not n.endswith("embedding") and not n.startswith(("first_states", "score", "projection"))
+    ]  # fmt: skip
+    scores = sum(p.numel() for n, p in model.named_parameters() if n.startswith("score") and p.dim() == 2)
+    least = 6 * (sum(counted) + NUM_IDS * config.d_model)
+    assert least <= training_flops(config, NUM_IDS, 1.0) <= least + 6 * max(scores, 2 * config.d_model**2)
