@@ -47,6 +47,11 @@ class AttentionMaps:
     cross: Weights
 
     @property
+    def kinds(self) -> list[str]:
+        """Which of `cross`, `encoder` and `decoder` the model has."""
+        return [kind for kind in ("cross", "encoder", "decoder") if getattr(self, kind).size]
+
+    @property
     def tgt_inputs(self) -> tuple[str, ...]:
         """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
         return ("<pad>", *self.tgt_tokens[:-1])

@@ -27,16 +27,16 @@ _DPI, _MAX_PIXELS = 150, 8000
 
 
 def draw_overview(maps: AttentionMaps) -> bytes:
-    """All layers and heads of the three kinds of attention, without pieces, under the sentence and its translation."""
+    """All layers and heads of each kind of attention, without pieces, under the sentence and its translation."""
     with style.context("default"):  # a matplotlibrc in the current directory has no effect
         width = min(1.6 * maps.cross.shape[1], 24.0)
-        heights = [width * _height(getattr(maps, kind)) for kind in _AXES]
+        heights = [width * _height(getattr(maps, kind)) for kind in maps.kinds]
         sentences = [fill(text_of(pieces), int(9 * (width + 2.5))) for pieces in (maps.src_tokens, maps.tgt_tokens)]
         title = "\n".join(sentences)
         figure = _figure(width + 2.5, sum(heights) + 3 + 0.25 * title.count("\n"))
         figure.suptitle(title, parse_math=False)
-        parts: Any = figure.subfigures(len(_AXES), height_ratios=[height + 0.8 for height in heights])
-        for part, kind in zip(parts, _AXES, strict=True):
+        parts: Any = figure.subfigures(len(heights), height_ratios=[height + 0.8 for height in heights], squeeze=False)
+        for part, kind in zip(parts.flat, maps.kinds, strict=True):
             axes = part.subplots()
             image = _draw_heads(axes, getattr(maps, kind))
             part.suptitle(f"{kind.capitalize()} attention", fontweight="bold")
@@ -57,6 +57,8 @@ def draw_map(maps: AttentionMaps, kind: str, layer: int, head: int) -> bytes:
         UsageError: if the model has no such layer or head.
     """
     weights: Weights = getattr(maps, kind)
+    if kind not in maps.kinds:
+        raise UsageError(f"--kind {kind}: this model has no such attention", f"--kind {maps.kinds[0]}")
     for name, number, count in (("layer", layer, weights.shape[0]), ("head", head, weights.shape[1])):
         if not 1 <= number <= count:
             raise UsageError(f"--{name} {number}: {kind} attention has {name}s 1 to {count}")

@@ -29,7 +29,7 @@ def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
             "src": piece_labels(pair.src_tokens),
             "tgt": piece_labels(pair.tgt_tokens),
             "inputs": piece_labels(pair.tgt_inputs),
-            "kinds": {kind: _encoded(getattr(pair, kind)) for kind in ("cross", "encoder", "decoder")},
+            "kinds": {kind: _encoded(getattr(pair, kind)) for kind in pair.kinds},
         }
         for pair in maps
     ]
