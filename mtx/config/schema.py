@@ -213,9 +213,7 @@ _RNN_PRESETS: dict[str, dict[str, Any]] = {
     "student": dict(zip(_PRESET_KEYS, (2, 1, 512, 1, 1, 0.1), strict=True)),
     "student-small": dict(zip(_PRESET_KEYS, (1, 1, 192, 1, 1, 0.1), strict=True)),
 }
-_NOT_OF = {  # which keys an architecture does not have; earlier versions knew none of the first three
-    "transformer": ("architecture", "cell", "score"), "rnn": ("d_ff", "num_heads", "norm", "activation", "positions"),
-}  # fmt: skip
+_NOT_OF_TRANSFORMERS = {"architecture", "cell", "score"}  # earlier versions of mtx know no such keys
 
 
 class ModelConfig(Section):
@@ -261,11 +259,9 @@ class ModelConfig(Section):
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> dict[str, Any]:
-        """The values that a model directory stores, without the keys that this architecture does not have.
-
-        The licence, which may change, is in its scores.json.
-        """
-        return self.model_dump(exclude={"licence", *_NOT_OF[self.architecture]})
+        """The values that a model directory stores; the licence, which may change, is in its scores.json."""
+        others = _NOT_OF_TRANSFORMERS if self.architecture == "transformer" else set()
+        return self.model_dump(exclude={"licence", *others})
 
     @model_validator(mode="after")
     def _check_heads(self) -> "ModelConfig":
