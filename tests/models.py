@@ -19,6 +19,8 @@ torch.set_num_threads(1)  # models are tiny: a second thread only waits
 
 # Architectures beside the Transformer, which have its invariants.
 OTHERS: list[dict[str, Any]] = [
+    {"architecture": "decoder"},
+    {"architecture": "decoder", "norm": "pre", "positions": "learned", "tie": "target", "activation": "gelu"},
     {"architecture": "rnn"},
     {"architecture": "rnn", "cell": "gru", "score": "scaled_dot_product", "num_decoder_layers": 1, "tie": "none"},
     {"architecture": "rnn", "score": "multiplicative", "num_encoder_layers": 1, "num_decoder_layers": 3},

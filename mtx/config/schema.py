@@ -213,19 +213,27 @@ _RNN_PRESETS: dict[str, dict[str, Any]] = {
     "student": dict(zip(_PRESET_KEYS, (2, 1, 512, 1, 1, 0.1), strict=True)),
     "student-small": dict(zip(_PRESET_KEYS, (1, 1, 192, 1, 1, 0.1), strict=True)),
 }
+# A decoder alone with about as many parameters; it has no encoder layers.
+_DECODER_PRESETS: dict[str, dict[str, Any]] = {
+    name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
+    for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
+}
+_OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
 _NOT_OF_TRANSFORMERS = {"architecture", "cell", "score"}  # earlier versions of mtx know no such keys
 
 
 class ModelConfig(Section):
     """The architecture. The six keys without a default take it from the preset."""
 
-    architecture: Literal["transformer", "rnn"] = Field(
-        "transformer", description='the Transformer, or a recurrent encoder-decoder with attention ("rnn")'
+    architecture: Literal["transformer", "decoder", "rnn"] = Field(
+        "transformer",
+        description="transformer: encoder and decoder, as in the paper; decoder: a decoder alone, which reads the "
+        "source and goes on with the target; rnn: a recurrent encoder-decoder with attention",
     )
     preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = Field(
         "base", description=f"sets {', '.join(_PRESET_KEYS)}, where they are not given"
     )
-    num_encoder_layers: NumLayers = Field(description="number of encoder layers")
+    num_encoder_layers: NumLayers = Field(description="number of encoder layers; not decoder")
     num_decoder_layers: NumLayers = Field(description="number of decoder layers")
     d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="size of embeddings and hidden states")
     d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner size of the feed-forward layers; not rnn")
@@ -255,7 +263,7 @@ class ModelConfig(Section):
             values = {}
         if not isinstance(values, Mapping):
             return values
-        presets = _RNN_PRESETS if values.get("architecture") == "rnn" else PRESETS
+        presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The attention weights of a model on a pair of sentences: of every layer and head, with the pieces they belong to.
 
 The model runs forward as in training, and hooks compute the weights from the inputs of each attention. A recurrent
-model has one layer of cross attention with one head, and no other attention.
+model has one layer of cross attention with one head, and no other attention. In a decoder alone, whose target attends
+to source and target at once, a row of `cross` and the same row of `decoder` make up one distribution.
 `mtx.report` draws the maps. Flow: ids of pairs -> `AttentionMaps`.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from mtx.data.packing import PackedBatch
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.model.attention import attention_weights
+from mtx.model.decoder_only import DecoderModel
+from mtx.model.rnn import RecurrentModel
 from mtx.model.transformer import MultiHeadAttention, Transformer
 from mtx.model.translation_model import TranslationModel
 
@@ -64,7 +67,7 @@ def attention_maps(
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
     batch = to_device(pack_sentences(src, tgt, model.pad_id), model.output_weight.device)
     model.prepare_positions(batch.max_tokens)
-    found = _of_transformer(model, batch) if isinstance(model, Transformer) else _of_recurrent(model, batch)
+    found = _WEIGHTS_OF[model.config.architecture](model, batch)
     return [
         AttentionMaps(tuple(tokenizer.pieces(one)), tuple(tokenizer.pieces(other)), *weights)
         for one, other, weights in zip(src, tgt, found, strict=True)
@@ -84,11 +87,26 @@ def _of_transformer(model: Transformer, batch: PackedBatch) -> Iterator[Sequence
         yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
 
 
-def _of_recurrent(model: Any, batch: PackedBatch) -> Iterator[Sequence[Weights]]:
+def _of_decoder(model: DecoderModel, batch: PackedBatch) -> Iterator[Sequence[Weights]]:
+    starts = (batch.src_offsets + batch.tgt_offsets).tolist()
+    with _recorded([layer.self_attention for layer in model.decoder], starts, starts, causal=True) as layers:
+        model.decode(batch, model.encode(batch))
+    for row, num_src in enumerate(batch.src_offsets.diff().tolist()[: batch.num_sentences]):
+        weights = np.stack([layer[row] for layer in layers])
+        source, target = weights[..., :num_src, :num_src], weights[..., num_src:, :]
+        yield [source, target[..., num_src:], target[..., :num_src]]
+
+
+def _of_recurrent(model: RecurrentModel, batch: PackedBatch) -> Iterator[Sequence[Weights]]:
     for weights in model.attention_weights(batch):
         num_tgt, num_src = weights.shape
         none = [np.empty((0, 1, length, length), np.float32) for length in (num_src, num_tgt)]
         yield [*none, weights.float().cpu().numpy()[None, None]]
+
+
+_WEIGHTS_OF: dict[str, Callable[[Any, PackedBatch], Iterator[Sequence[Weights]]]] = {
+    "transformer": _of_transformer, "decoder": _of_decoder, "rnn": _of_recurrent,
+}  # fmt: skip
 
 
 @contextlib.contextmanager

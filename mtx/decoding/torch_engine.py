@@ -58,10 +58,9 @@ class TorchTranslator(TextTranslator):
             check_number("threads", threads, 1)
         if batch_tokens is not None:
             check_number("batch_tokens", batch_tokens, 1)
-        num_positions = None if model.tgt_positions is None else len(model.tgt_positions)
         super().__init__(
-            tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=num_positions, src=src, tgt=tgt,
-            splitter=splitter,
+            tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=model.num_tgt_positions, src=src,
+            tgt=tgt, splitter=splitter,
         )  # fmt: skip
         self.model, self.precision, self.batch_tokens = model, precision, batch_tokens or _BATCH_TOKENS
         self._fits_batch = batch_tokens is None and model.output_weight.device.type == "cuda"
@@ -128,9 +127,7 @@ class TorchTranslator(TextTranslator):
         requests = self._requests(sources, prefixes, 1)
         num_searches = self.num_workers if len(requests) >= 2 * self.num_workers else 1
         largest = max((self._group_bytes(group) for group in self._groups(requests)), default=0)
-        positions = (
-            0 if self.model.tgt_positions is not None else max((request.limit for request in requests), default=0)
-        )
+        positions = 0 if self.num_tgt_positions is not None else max((request.limit for request in requests), default=0)
         table = 16 * self.model.config.d_model * positions  # it is computed in fp64
         return num_searches * largest + table + hypothesis_bytes(self.options, len(sources))
 
@@ -222,7 +219,8 @@ class TorchTranslator(TextTranslator):
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 rows = slice(start, start + _MAPS_AT_ONCE)
                 maps = attention_maps(self.model, self.tokenizer, sources[rows], targets[rows])
-                found += [pair.cross[-1].mean(0) for pair in maps]
+                means = [pair.cross[-1].mean(0) for pair in maps]
+                found += [rows / rows.sum(-1, keepdims=True) for rows in means]  # also of a decoder alone
         return found
 
     def _ids(self, lines: Sequence[str], is_target: bool) -> list[list[int]]:

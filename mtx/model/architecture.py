@@ -1,13 +1,14 @@
 """A table of a model's parameters: their names and shapes in mtx, and the Transformer's names in other formats.
 
-The models are `mtx.model.transformer` and `mtx.model.rnn`; a test checks that this table matches them. Exports, imports
-and the check of CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only.
-This module does not need torch.
+The models are in `mtx.model.architectures`; a test checks that this table matches them. Exports, imports and the check
+of CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only. This module
+does not need torch.
 """
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
@@ -78,9 +79,14 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
     if config.architecture == "rnn":
         yield from _recurrent_parameters(config)
         return
-    if config.positions == "learned":
-        yield from position_tables(config, MAX_LEARNED_POSITIONS)
-    stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
+    if config.architecture == "decoder":
+        if config.positions == "learned":
+            yield Parameter("positions", (2 * MAX_LEARNED_POSITIONS, config.d_model), (), ())
+        stacks: tuple[Any, ...] = (("decoder", _LAYER, config.num_decoder_layers),)
+    else:
+        if config.positions == "learned":
+            yield from position_tables(config, MAX_LEARNED_POSITIONS)
+        stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
     for stack, layer, num_layers in stacks:
         for number, (name, marian_name, variable, keys) in itertools.product(range(num_layers), layer):
             shape = tuple(int(getattr(config, key)) for key in keys)

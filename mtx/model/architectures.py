@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from mtx.config.schema import ModelConfig
-from mtx.model import rnn, transformer
+from mtx.model import decoder_only, rnn, transformer
+from mtx.model.decoder_only_inference import DecoderSearchModel
 from mtx.model.inference import IncrementalModel
 from mtx.model.rnn_inference import RecurrentSearchModel
 from mtx.model.translation_model import TranslationModel
@@ -33,6 +34,7 @@ class Architecture:
 
 ARCHITECTURES = {
     "transformer": Architecture(transformer.Transformer, IncrementalModel, transformer.training_flops),
+    "decoder": Architecture(decoder_only.DecoderModel, DecoderSearchModel, decoder_only.training_flops),
     "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, rnn.training_flops),
 }
 

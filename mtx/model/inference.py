@@ -74,14 +74,14 @@ def _onednn(dtype: torch.dtype) -> Any:
     return None if dtype == torch.bfloat16 and not ops._is_mkldnn_bf16_supported() else ops
 
 
-def _layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
+def layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
     """Returns `norm` in `dtype`, as a function of [N, D]."""
     shape, eps = list(norm.normalized_shape), norm.eps
     weight, bias = norm.weight.detach().to(dtype), norm.bias.detach().to(dtype)
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
 
 
-def _attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Attention of queries that are already divided by sqrt(K).
 
     Args:
@@ -112,8 +112,8 @@ class InferenceLayer:
         self.self_in = PackedLinear.of([attention.query, attention.key, attention.value], dtype, self.scale)
         self.self_out = PackedLinear.of([attention.output], dtype)
         self._inner, self._outer = PackedLinear.of([layer.inner], dtype), PackedLinear.of([layer.outer], dtype)
-        self.self_norm = _layer_norm(layer.self_attention_norm, dtype)
-        self._feed_forward_norm = _layer_norm(layer.feed_forward_norm, dtype)
+        self.self_norm = layer_norm(layer.self_attention_norm, dtype)
+        self._feed_forward_norm = layer_norm(layer.feed_forward_norm, dtype)
 
     def split(self, x: Tensor, rows: int) -> Tensor:
         """Returns the queries, keys and values of x [B * J, D], as [3, B, H, J, K]."""
@@ -139,7 +139,7 @@ class InferenceLayer:
 class _EncoderLayer(InferenceLayer):
     def __call__(self, x: Tensor, width: int, mask: Tensor | None) -> Tensor:
         q, k, v = self.split(self.before(self.self_norm, x), width)
-        out = _attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
+        out = attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
         return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
 
 
@@ -150,20 +150,20 @@ class _DecoderLayer(InferenceLayer):
         super().__init__(layer, dtype)
         self.cross_in = PackedLinear.of([layer.cross_attention.query], dtype, self.scale)
         self.cross_out = PackedLinear.of([layer.cross_attention.output], dtype)
-        self.cross_norm = _layer_norm(layer.cross_attention_norm, dtype)
+        self.cross_norm = layer_norm(layer.cross_attention_norm, dtype)
 
     def __call__(self, x: Tensor, cache: KVCache, number: int) -> Tensor:
         beams = cache.beam_size
         queries_keys_values = self.split(self.before(self.self_norm, x), beams)
         cache.write(number, queries_keys_values[1:])
-        out = _attend(queries_keys_values[0], *cache.target_kv[number], cache.target_mask)
+        out = attend(queries_keys_values[0], *cache.target_kv[number], cache.target_mask)
         x = self.after(self.self_norm, self.self_out.add_to(x, out))
         q = self.cross_in(self.before(self.cross_norm, x)).view(-1, beams, self.num_heads, x.shape[1] // self.num_heads)
-        out = _attend(q.transpose(1, 2), *cache.source_kv[number], cache.source_mask)
+        out = attend(q.transpose(1, 2), *cache.source_kv[number], cache.source_mask)
         return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
 
 
-class _Positions:
+class Positions:
     """The positions of one side in `dtype`: learned ones, or a table of sinusoids that grows.
 
     It is not the table of the model, which a recorded training step may be reading. Workers may share it.
@@ -172,7 +172,7 @@ class _Positions:
         table: rows of D.
     """
 
-    def __init__(self, model: Transformer, learned: Tensor | None, dtype: torch.dtype):
+    def __init__(self, model: TranslationModel, learned: Tensor | None, dtype: torch.dtype):
         self._d_model, self._device, self._dtype = model.config.d_model, model.embedding.device, dtype
         self._is_learned, self._lock = learned is not None, threading.Lock()
         self.table = torch.empty(0) if learned is None else learned.detach().to(dtype)
@@ -189,11 +189,11 @@ class InferenceEncoder:
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
         self._pad_id, self._dtype, self._scale = model.pad_id, dtype, math.sqrt(model.config.d_model)
-        self._positions = _Positions(model, model.src_positions, dtype)
+        self._positions = Positions(model, model.src_positions, dtype)
         table = model.embedding if model.src_embedding is None else model.src_embedding
         self._embedding = table.detach().to(dtype)
         self._layers = [_EncoderLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
-        self._norm = None if model.encoder_norm is None else _layer_norm(model.encoder_norm, dtype)
+        self._norm = None if model.encoder_norm is None else layer_norm(model.encoder_norm, dtype)
 
     def __call__(self, sources: list[list[int]]) -> Tensor:
         """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
@@ -230,9 +230,9 @@ class IncrementalModel:
         keys_values = [linear for cross in crosses for linear in (cross.key, cross.value)]  # type: ignore[union-attr]
         self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
         self._embedding = model.embedding.detach().to(dtype)
-        self._norm = None if model.decoder_norm is None else _layer_norm(model.decoder_norm, dtype)
+        self._norm = None if model.decoder_norm is None else layer_norm(model.decoder_norm, dtype)
         self._output = PackedLinear(*padded_output(model), dtype)
-        self._positions = _Positions(model, model.tgt_positions, dtype)
+        self._positions = Positions(model, model.tgt_positions, dtype)
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences; returns their keys and values for the cross attention of every layer."""

@@ -7,6 +7,7 @@ Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model,
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -73,12 +74,12 @@ class EncoderLayer(nn.Module):
 
     def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
         """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
-        return _apply(norm, x) if self.pre_norm else x
+        return apply(norm, x) if self.pre_norm else x
 
     def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
         """Adds the output of a sub-layer to its input x, with dropout on that output (5.4)."""
         x = x + dropout(sublayer, self.dropout, self.training)
-        return x if self.pre_norm else _apply(norm, x)
+        return x if self.pre_norm else apply(norm, x)
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
         """Applies the self-attention sub-layer to x [N, D]."""
@@ -110,7 +111,8 @@ class DecoderLayer(EncoderLayer):
         return self.feed_forward(x)
 
 
-def _apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+def apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
+    """Returns norm(x), typed."""
     out: Tensor = norm(x)
     return out
 
@@ -127,23 +129,16 @@ def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> flo
     return 6 * (src_per_tgt * src_weights + tgt_weights)
 
 
-class Transformer(TranslationModel):
-    """The whole model: embeddings, encoder, decoder, and the weights of the output layer."""
+class AttentionModel(TranslationModel):
+    """Embeddings with positions, and what else models of attention layers have in common."""
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        d_model = config.d_model
-        learned = config.positions == "learned"
-        self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
-        self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
-        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(d_model) if pre else None
-        self.decoder_norm = nn.LayerNorm(d_model) if pre else None
-        self._sinusoids = torch.empty(0, d_model)
-        if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
-            self.reset_parameters()
+        self._sinusoids = torch.empty(0, config.d_model)
+
+    @abstractmethod
+    def learned_positions(self, source: bool) -> Tensor | None:
+        """The learned table of positions of a side, [n, D]; None if positions are sinusoidal."""
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -153,7 +148,7 @@ class Transformer(TranslationModel):
         identity.
         """
         for name, parameter in self.named_parameters():
-            if name in ("embedding", "src_embedding", "projection", "src_positions", "tgt_positions"):
+            if name in ("embedding", "src_embedding", "projection") or name.endswith("positions"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
             elif parameter.dim() == 2:
                 residual = name.endswith(("outer.weight", "attention.output.weight"))
@@ -167,7 +162,7 @@ class Transformer(TranslationModel):
     def embed(self, ids: Tensor, positions: Tensor, source: bool) -> Tensor:
         """Returns token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4), [N, D]."""
         table = self.src_embedding if source and self.src_embedding is not None else self.embedding
-        learned = self.src_positions if source else self.tgt_positions
+        learned = self.learned_positions(source)
         x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
         x = x + F.embedding(positions, self._sinusoids if learned is None else learned)
         return dropout(x, self.config.dropout, self.training)
@@ -185,26 +180,49 @@ class Transformer(TranslationModel):
         """See `TranslationModel.step_tensors`."""
         return [*super().step_tensors(), self._sinusoids]
 
-    def encode(self, batch: Batch) -> Memory:
-        """Runs the encoder over the packed sources."""
-        layout = self._layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
-        x = self.embed(batch.src_ids, batch.src_positions, source=True)
-        for layer in self.encoder:
-            x = layer(x, layout)
-        hidden = x if self.encoder_norm is None else _apply(self.encoder_norm, x)
-        return Memory(hidden, batch.src_offsets, batch.num_sentences)
-
-    def decode(self, batch: Batch, memory: Memory) -> Tensor:
-        """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
-        self_layout = self._layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
-        cross_layout = self._layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
-        x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
-        for layer in self.decoder:
-            x = layer(x, self_layout, memory.hidden, cross_layout)
-        return x if self.decoder_norm is None else _apply(self.decoder_norm, x)
-
-    def _layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
+    def layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
+        """Prepares attention of sentences that begin at these offsets, see `make_layout`."""
         device = self.embedding.device
         kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen needs bf16
         heads = self.config.num_heads
         return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)
+
+
+class Transformer(AttentionModel):
+    """The whole model: embeddings, encoder, decoder, and the weights of the output layer."""
+
+    def __init__(self, config: ModelConfig, num_ids: int):
+        super().__init__(config, num_ids)
+        d_model = config.d_model
+        learned = config.positions == "learned"
+        self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
+        self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
+        self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        pre = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(d_model) if pre else None
+        self.decoder_norm = nn.LayerNorm(d_model) if pre else None
+        if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
+            self.reset_parameters()
+
+    def learned_positions(self, source: bool) -> Tensor | None:
+        """See `AttentionModel.learned_positions`."""
+        return self.src_positions if source else self.tgt_positions
+
+    def encode(self, batch: Batch) -> Memory:
+        """Runs the encoder over the packed sources."""
+        layout = self.layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
+        x = self.embed(batch.src_ids, batch.src_positions, source=True)
+        for layer in self.encoder:
+            x = layer(x, layout)
+        hidden = x if self.encoder_norm is None else apply(self.encoder_norm, x)
+        return Memory(hidden, batch.src_offsets, batch.num_sentences)
+
+    def decode(self, batch: Batch, memory: Memory) -> Tensor:
+        """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
+        self_layout = self.layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
+        cross_layout = self.layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
+        x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
+        for layer in self.decoder:
+            x = layer(x, self_layout, memory.hidden, cross_layout)
+        return x if self.decoder_norm is None else apply(self.decoder_norm, x)

@@ -65,6 +65,11 @@ class TranslationModel(nn.Module):
         """The matrix [V, D] of the output layer: logits are hidden @ output_weight^T (+ output_bias)."""
         return self.embedding[:-1] if self.projection is None else self.projection
 
+    @property
+    def num_tgt_positions(self) -> int | None:
+        """The most tokens of a translation; None means any number."""
+        return None if self.tgt_positions is None else len(self.tgt_positions)
+
     def prepare_positions(self, num_positions: int) -> None:
         """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""
 

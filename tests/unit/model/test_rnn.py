@@ -9,15 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
-from mtx.decoding.options import SearchOptions, penalty
 from mtx.model import rnn
-from mtx.model.architectures import search_model, training_flops
+from mtx.model.architectures import training_flops
 from mtx.model.rnn import Score
 from mtx.model.rnn_inference import _Cell
-from tests.models import OTHERS, batch_of, random_batch, random_ids, tiny_config, tiny_model
+from tests.models import OTHERS, random_batch, tiny_config, tiny_model
 
 NUM_IDS = 13
+RECURRENT = [changes for changes in OTHERS if changes["architecture"] == "rnn"]
 
 
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU])
@@ -64,44 +63,7 @@ def of(score: Score, queries: Tensor, keys: Tensor) -> Any:
     return score(score.queries(queries), score.keys(keys))[0]
 
 
-class Narrow:
-    """A model of search without the outputs that fill its last layer up, so that a beam may be wider than they are."""
-
-    def __init__(self, model: Any, num_ids: int):
-        self._model, self._num_ids = model, num_ids
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def step(self, *arguments: Any) -> Tensor:
-        logits: Tensor = self._model.step(*arguments)
-        return logits[..., : self._num_ids]
-
-
-@pytest.mark.parametrize("changes", OTHERS)
-@pytest.mark.parametrize("alpha", [0.0, 1.0])
-@torch.no_grad()
-def test_a_wide_beam_finds_the_best_of_all_translations(changes: dict[str, Any], alpha: float) -> None:
-    model, limit = tiny_model(4, **changes), 4
-    sources = random_ids([3, 5, 2, 4], 4, 1)
-    requests = [Request(number, source, limit, []) for number, source in enumerate(sources)]
-    found = search(
-        Narrow(search_model(model, torch.float64), 4), RequestQueue.of(requests, 4), SearchOptions(64, alpha)
-    )
-    bodies = [body for length in range(limit) for body in product(range(1, 4), repeat=length)]
-    for number, source in enumerate(sources):
-        targets = [[*body, 0] for body in bodies]
-        batch = batch_of([source] * len(targets), targets, 4)
-        log_probs = torch.log_softmax(model.decode(batch, model.encode(batch)) @ model.output_weight.T, -1)
-        of_tokens = log_probs[torch.arange(sum(map(len, targets))), torch.tensor(sum(targets, []))]
-        by_target = [float(part.sum()) for part in of_tokens.split([len(target) for target in targets])]
-        scores = [value / penalty(len(target), alpha) for value, target in zip(by_target, targets, strict=True)]
-        best = max(range(len(targets)), key=lambda row: scores[row])
-        assert found[number][0].ids == targets[best]
-        assert found[number][0].score == pytest.approx(scores[best], abs=1e-6)
-
-
-@pytest.mark.parametrize("changes", OTHERS)
+@pytest.mark.parametrize("changes", RECURRENT)
 def test_attention_in_small_groups_is_that_in_one(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, batch = tiny_model(**changes), random_batch([5, 9, 2, 1, 7], [6, 3, 8, 4, 1], tail=3)
     with torch.no_grad():
@@ -111,7 +73,7 @@ def test_attention_in_small_groups_is_that_in_one(changes: dict[str, Any], monke
     assert (whole[-1] == 0).all(), "that of a dummy"
 
 
-@pytest.mark.parametrize("changes", OTHERS)
+@pytest.mark.parametrize("changes", RECURRENT)
 @torch.no_grad()
 def test_its_attention_is_a_distribution_over_the_source(changes: dict[str, Any]) -> None:
     weights = tiny_model(**changes).attention_weights(random_batch([5, 9, 2], [6, 3, 8]))
@@ -129,7 +91,7 @@ def test_initial_weights() -> None:
     assert recurrence.bias_ih_l0.tolist() == [0.0] * 64 + [1.0] * 64 + [0.0] * 128
 
 
-@pytest.mark.parametrize("changes", OTHERS)
+@pytest.mark.parametrize("changes", RECURRENT)
 def test_training_flops_count_each_weight_once_a_token(changes: dict[str, Any]) -> None:
     """6 for each weight and token: with one source token per target token, those of all matrices but the embedding."""
     config = tiny_config(**changes)
