@@ -3,6 +3,8 @@
 import ast
 import code
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,15 @@ def test_every_linked_name_is_defined_in_the_file_that_the_link_leads_to() -> No
 def test_no_link_leads_nowhere() -> None:
     targets = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#[^)]*)?\)", TEXT)
     assert [path for path in targets if not (PAPER.parent / path).is_file()] == []
+
+
+@pytest.mark.seconds
+def test_the_pictures_of_the_page_can_be_drawn_from_its_examples(tmp_path: Path) -> None:
+    script = PAPER.parents[1] / "scripts" / "pictures.py"
+    subprocess.run([sys.executable, script, "paper", tmp_path], check=True, stdout=subprocess.DEVNULL)
+    shown = re.findall(r"!\[[^]]+\.\]\(images/([\w-]+\.png)\)", TEXT)
+    assert len(shown) == TEXT.count("![") == 3, "each with a sentence for those who do not see it"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(shown)
 
 
 @pytest.mark.seconds
