@@ -104,6 +104,17 @@ def test_beams_cross_and_slots_change_hands(norm: str, is_static: bool) -> None:
         rig.step([[0, 0], [1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_source_states_are_the_encoder_without_padding(changes: dict[str, Any]) -> None:
+    model, src = tiny_model(NUM_IDS, **changes), random_ids(SRC, NUM_IDS, seed=3)
+    batch = batch_of(src, src, NUM_IDS)
+    expected = torch.split(model.encode(batch).hidden, SRC)
+    states = IncrementalModel(model, torch.float64).source_states(src)
+    assert len(states) == len(SRC)
+    for own, other in zip(states, expected, strict=True):
+        torch.testing.assert_close(own, other)
+
+
 def test_moving_columns_frees_those_of_sentences_that_left() -> None:
     rig = Rig(2, 2)
     rig.cache._columns_at_a_time = 4
