@@ -59,13 +59,14 @@ def encode(
         texts = (invalid.replace(block) for block in blocks)
         if is_matrix:
             write_rows(sink, map(encoder.means, texts), encoder.size)
-        for block in () if is_matrix else texts:
-            if sentences is None or nearest is None:
-                rows = _vector_rows(encoder, block, tokens)
-            else:
-                rows = _nearest_rows(sentences, block, nearest, as_json)
-            sink.writelines(row.encode() + b"\n" for row in rows)
-            sink.flush()
+        else:
+            for block in texts:
+                if sentences is None or nearest is None:
+                    rows = _vector_rows(encoder, block, tokens)
+                else:
+                    rows = _nearest_rows(sentences, block, nearest, as_json)
+                sink.writelines(row.encode() + b"\n" for row in rows)
+                sink.flush()
     if message := invalid.message():
         logger.warning(message)
 
