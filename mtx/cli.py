@@ -22,6 +22,7 @@ from mtx.commands.back_translate import back_translate
 from mtx.commands.compare import compare
 from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
+from mtx.commands.encode import encode
 from mtx.commands.evaluate import evaluate
 from mtx.commands.help import Command, Group
 from mtx.commands.init import init
@@ -52,8 +53,8 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, init, distil, prepare, download, translate, serve, evaluate, compare, logprob, attention, report, export,
-    config, status, doctor,
+    train, init, distil, prepare, download, translate, serve, evaluate, compare, logprob, encode, attention, report,
+    export, config, status, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)

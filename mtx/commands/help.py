@@ -37,6 +37,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
         "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
+        "encode": ["mtx encode runs/mine input.txt -o vectors.npy", "mtx encode runs/mine input.txt --nearest 3"],
     },
     "Judge": {
         "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],

@@ -19,8 +19,9 @@ _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answe
 
 
 def blocks(
-    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict", num_devices: int = 1
-) -> Iterator[list[str]]:
+    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict", num_devices: int = 1,
+    work: str = "translating",
+) -> Iterator[list[str]]:  # fmt: skip
     """The lines of `source` in blocks that are translated together.
 
     Args:
@@ -28,6 +29,7 @@ def blocks(
         prompt: the prompt on a terminal.
         invalid: see `read_lines`.
         num_devices: a block is so many times as large.
+        work: what the progress bar calls the work.
     """
     from tqdm import tqdm
 
@@ -38,7 +40,7 @@ def blocks(
     lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
     size = num_devices * BLOCK_LINES
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
-    with tqdm(desc="translating", unit=" lines", disable=hidden) as bar:
+    with tqdm(desc=work, unit=" lines", disable=hidden) as bar:
         for block in in_blocks(lines, size) if is_whole else _as_they_come(lines, size):
             yield block
             bar.update(len(block))

@@ -178,7 +178,7 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 
     if path is None:
         if sys.stdin is None:
-            raise UsageError("stdin is closed", "mtx translate MODEL FILE, or < FILE")
+            raise UsageError("stdin is closed", "name a FILE, or < FILE")
         yield streams.standard_input()
     else:
         with text_files.open_binary(path) as file:

@@ -102,6 +102,11 @@ class _ModelsTogether:
     def encode(self, sources: Sequence[Any]) -> list[Any]:
         return [model.encode(sources) for model in self._models]
 
+    def source_states(self, sources: Sequence[Any]) -> list[Tensor]:
+        """Returns the outputs of all encoders side by side, [S, D of all]."""
+        by_model = [model.source_states(sources) for model in self._models]
+        return [torch.cat(states, -1) for states in zip(*by_model, strict=True)]
+
     def start(self, num_slots: int, beam_size: int, max_length: int) -> "_CachesTogether":
         return _CachesTogether([model.start(num_slots, beam_size, max_length) for model in self._models])
 

@@ -35,7 +35,7 @@ def score_pairs(
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in _batches(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
+    for rows in similar_batches(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -58,7 +58,7 @@ def target_log_probs(model: TranslationModel, hidden: Tensor, ids: Tensor) -> Te
     return torch.cat(parts)[:, 0].cpu().double()  # on the CPU, because MPS has no float64
 
 
-def _batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
+def similar_batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
     """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
     rows: list[int] = []
     total = 0

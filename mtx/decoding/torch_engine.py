@@ -10,8 +10,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from mtx.data.cleaning import clean_text
@@ -20,7 +22,7 @@ from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
-from mtx.decoding.scoring import ForcedScore, score_pairs
+from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError
 from mtx.model.architectures import search_model
@@ -211,6 +213,18 @@ class TorchTranslator(TextTranslator):
             check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.num_tgt_positions or sys.maxsize), "target")
         with self._lock, self._evaluating():
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
+
+    def source_states(self, sources: Sequence[list[int]], is_summed: bool = False) -> list[npt.NDArray[np.float32]]:
+        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D]."""
+        states: list[Any] = [None] * len(sources)
+        with self._lock, self._evaluating(), torch.inference_mode():
+            if self._engine is None:
+                self._engine = self._new_engine()
+            for rows in similar_batches(sources, sources, self.batch_tokens):
+                found = self._engine.source_states([sources[row] for row in rows])
+                for row, state in zip(rows, found, strict=True):
+                    states[row] = (state.float().sum(0) if is_summed else state.float()).cpu().numpy()
+        return states
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `TextTranslator.cross_attention`."""

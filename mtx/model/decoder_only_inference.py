@@ -85,6 +85,18 @@ class DecoderSearchModel:
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Reads sentences; returns their keys and values of every layer."""
+        _, keys_values = self._read(sources)
+        return EncodedSources(keys_values, [len(source) for source in sources])
+
+    def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
+        """Returns the output of the stack for each sentence, [S, D], without padding."""
+        states, _ = self._read(sources)
+        states = states if self._norm is None else self._norm(states)
+        rows = states.view(len(sources), -1, states.shape[1])
+        return [row[: len(source)] for row, source in zip(rows, sources, strict=True)]
+
+    def _read(self, sources: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+        """Returns the outputs of the last layer [B * S, D], and keys and values of all, [B, S, L, 2, H, K]."""
         lengths, pad_id = [len(source) for source in sources], self.pad_id
         width = max(lengths)
         ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
@@ -97,7 +109,7 @@ class DecoderSearchModel:
         for layer in self._layers:
             x, both = layer.read(x, width, mask)
             keys_values.append(both)
-        return EncodedSources(torch.stack(keys_values).permute(2, 4, 0, 1, 3, 5), lengths)
+        return x, torch.stack(keys_values).permute(2, 4, 0, 1, 3, 5)
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> SourceCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""

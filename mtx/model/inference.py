@@ -241,6 +241,12 @@ class IncrementalModel:
         keys_values = keys_values.view(len(sources), -1, layers, 2, heads, size)
         return EncodedSources(keys_values, [len(source) for source in sources])
 
+    def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
+        """Returns the encoder's output for each sentence, [S, D], without padding."""
+        states = self._encoder(list(sources))
+        rows = states.view(len(sources), -1, states.shape[1])
+        return [row[: len(source)] for row, source in zip(rows, sources, strict=True)]
+
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
         self._positions.extend(max_length)

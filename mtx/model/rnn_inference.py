@@ -11,6 +11,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -140,14 +141,24 @@ class RecurrentSearchModel:
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences."""
-        model, lengths = self._model, [len(source) for source in sources]
+        outputs, last = self._read(sources)
+        keys, states = self._model.score.keys(outputs), self._model.states_after(last)
+        return EncodedSources(outputs, keys, states, [len(source) for source in sources])
+
+    def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
+        """Returns the encoder's output for each sentence, [S, D], without padding."""
+        outputs, _ = self._read(sources)
+        return [row[: len(source)] for row, source in zip(outputs, sources, strict=True)]
+
+    def _read(self, sources: Sequence[list[int]]) -> tuple[Tensor, Any]:
+        """Returns the encoder's outputs, padded [B, S, D], and its last states."""
+        lengths = [len(source) for source in sources]
         width = max(lengths)
         ids = torch.tensor([source + [self.pad_id] * (width - len(source)) for source in sources])
-        x = model.embed(ids.to(self.device), source=True)
+        x = self._model.embed(ids.to(self.device), source=True)
         packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
-        outputs, last = model.encoder(packed)
-        outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=width)
-        return EncodedSources(outputs, model.score.keys(outputs), model.states_after(last), lengths)
+        outputs, last = self._model.encoder(packed)
+        return pad_packed_sequence(outputs, batch_first=True, total_length=width)[0], last
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> RecurrentCache:
         """Returns an empty cache, for targets of any length."""

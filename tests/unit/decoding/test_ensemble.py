@@ -78,6 +78,14 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
     assert model_identity(name) == "+".join(model_identity(models / f"model-{number}") for number in (1, 2))
 
 
+def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models: Path) -> None:
+    both = load_torch(f"{models}/model-1+{models}/model-2", threads=1)
+    sources = [[5, 6, 0], [7, 0]]
+    one, two = (load_torch(models / name, threads=1).source_states(sources) for name in ("model-1", "model-2"))
+    for states, own, other in zip(both.source_states(sources), one, two, strict=True):
+        np.testing.assert_allclose(states, np.concatenate([own, other], 1), atol=1e-6)
+
+
 def test_models_that_cannot_search_together(models: Path) -> None:
     with pytest.raises(UsageError, match="model-1 and .*other: have different tokenizers"):
         load_torch(f"{models}/model-1+{models}/other")

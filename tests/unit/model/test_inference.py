@@ -105,6 +105,19 @@ def test_beams_cross_and_slots_change_hands(changes: dict[str, Any], is_static: 
         rig.step([[0, 0], [1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_source_states_are_the_encoder_without_padding(changes: dict[str, Any]) -> None:
+    model, src = tiny_model(NUM_IDS, **changes), random_ids(SRC, NUM_IDS, seed=3)
+    memory = model.encode(batch_of(src, src, NUM_IDS))
+    states = search_model(model, torch.float64).source_states(src)
+    assert [len(own) for own in states] == SRC
+    alone = [search_model(model, torch.float64).source_states([source])[0] for source in src]
+    expected = getattr(memory, "hidden", getattr(memory, "outputs", torch.cat(alone)))  # a decoder alone has none
+    for own, single, other in zip(states, alone, torch.split(expected, SRC), strict=True):
+        torch.testing.assert_close(own, single)
+        torch.testing.assert_close(own, other)
+
+
 def test_moving_columns_frees_those_of_sentences_that_left() -> None:
     rig = Rig(2, 2)
     rig.cache._columns_at_a_time = 4
