@@ -40,7 +40,8 @@ def test_search_finds_what_the_cpu_finds(changes: dict[str, Any], beam_size: int
     for device in ("cuda", "cpu"):
         model = tiny_model(NUM_IDS, seed=4, dtype=torch.float32, output_bias=True, d_model=64, **changes)
         with torch.no_grad():
-            model.output_bias[0] += 2.0  # sentences end
+            model.output_bias[0] += 1.0  # sentences end
+            model.output_weight.mul_(3)  # and are sure of what they say
         requests = [Request(n, source, len(source) + 20, []) for n, source in enumerate(sources)]
         queue = RequestQueue(deque(requests), 16, len(sources[0]) + 20, 0)
         results.append(search(search_model(model.to(device), torch.float32), queue, SearchOptions(beam_size, 0.6)))
