@@ -22,6 +22,7 @@ def test_a_step_has_the_gradients_of_the_cpu(changes: dict[str, Any], precision:
     batch, gradients = random_batch([9, 30, 17, 2, 25], [12, 28, 9, 3, 31], NUM_IDS, tail=20), []
     for device in ("cuda", "cpu"):
         model = tiny_model(NUM_IDS, dtype=torch.float32, d_model=64, **changes).to(device).train()
+        model.prepare_positions(64)  # on this device
         step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32")
         step.start_step()
         step(batch, 1 / 83)
