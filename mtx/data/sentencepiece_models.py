@@ -21,6 +21,8 @@ UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 _SPACE = "▁"  # SentencePiece's sign before a word
 
+_MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
+
 MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 
 
@@ -39,6 +41,14 @@ class Merges:
     ids: dict[str, int]
     ranks: dict[str, int]
     begins_word: frozenset[int]
+
+
+def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:
+    """Ids or pieces of texts; few are encoded one by one, since SentencePiece starts threads for every list."""
+    if len(texts) < _MANY:
+        return [processor.encode(text, **options) for text in texts]
+    encoded: list[list[Any]] = processor.encode(texts, num_threads=num_threads, **options)
+    return encoded
 
 
 class JointModel:
@@ -68,12 +78,11 @@ class JointModel:
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
-        ids: list[list[int]] = self._processor.encode(texts, num_threads=num_threads)
-        return ids
+        return _encoded(self._processor, texts, num_threads)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`."""
-        texts: list[str] = self._processor.decode(ids)
+        texts: list[str] = list(map(self._processor.decode, ids)) if len(ids) < _MANY else self._processor.decode(ids)
         return texts
 
     def merges(self, target: bool) -> Merges:
@@ -120,7 +129,7 @@ class SplitModel:
         tokens = [[] if target else self._language_token(text) for text in texts]
         texts = [text.partition("<<")[2] if token else text for token, text in zip(tokens, texts, strict=True)]
         processor, ids = self._tgt_processor if target else self._src_processor, self._ids
-        pieces = processor.encode(texts, out_type=str, num_threads=num_threads)
+        pieces = _encoded(processor, texts, num_threads, out_type=str)
         sentences = zip(tokens, pieces, strict=True)
         return [token + [ids.get(piece, UNK_ID) for piece in pieces] for token, pieces in sentences]
 

@@ -28,8 +28,6 @@ from mtx.errors import DataError, UsageError
 
 logger = logging.getLogger(__name__)
 
-_FEW_SENTENCES = 64  # for fewer, starting threads takes longer than it saves
-
 Splitter = Callable[[str], list[str]]
 Attention = npt.NDArray[np.float32]  # [T, S]
 
@@ -196,7 +194,7 @@ class TextTranslator(ABC):
             for sentence in line_sentences
         ]
         usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
-        ids = self.tokenizer.encode(usual, num_threads=-1 if len(flat) > _FEW_SENTENCES else 1)
+        ids = self.tokenizer.encode(usual)
         parts = ([Part(part, case) for part in self._cut(row)] for row, (_, case) in zip(ids, flat, strict=True))
         return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
 

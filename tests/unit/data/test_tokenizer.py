@@ -55,6 +55,15 @@ def test_round_trip_ends_in_eos(tokenizer: Tokenizer) -> None:
     assert max(map(max, ids)) < tokenizer.num_pieces
 
 
+def test_one_text_or_many_give_the_same_ids_and_texts(tokenizer: Tokenizer, split: Tokenizer) -> None:
+    texts = [word * count for count in range(60) for word in ("ab ", "", "ü \U0001f469 ", "x\u2028y ")]
+    for each in (tokenizer, split):
+        for target in (False, True):
+            ids = each.encode(texts, target=target)
+            assert ids == [each.encode([text], target=target)[0] for text in texts]
+            assert each.decode(ids) == [each.decode([sentence])[0] for sentence in ids]
+
+
 def test_a_tag_stands_in_front_and_leaves_no_text(tokenizer: Tokenizer) -> None:
     plain, tagged = tokenizer.encode(["abc"])[0], tokenizer.encode(["abc"], "web")[0]
     assert tagged == [501, *plain]
