@@ -79,7 +79,7 @@ def describe(name: str) -> dict[str, Any]:
     model = description.read_run(RunLayout(directory)) if is_checkpoint else description.read(directory, (WEIGHTS,))
     size = model.tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.config.stored().items()},
+        **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],

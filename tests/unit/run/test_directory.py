@@ -29,6 +29,7 @@ FIXED: dict[str, Any] = {
     "data.hub.valid": "dev", "data.hub.test": ("test",),
     "tokenizer.model": ("other.model",), "tokenizer.vocab_size": 8000, "tokenizer.normalization": "nfc",
     "model.preset": "big", "model.num_encoder_layers": 3, "model.num_decoder_layers": 3, "model.d_model": 256,
+    "model.architecture": "decoder", "model.cell": "gru", "model.score": "multiplicative",
     "model.d_ff": 64, "model.num_heads": 4, "model.dropout": 0.2, "model.norm": "pre", "model.activation": "gelu",
     "model.tie": "none", "model.positions": "learned", "model.output_bias": True,
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
