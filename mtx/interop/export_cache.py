@@ -44,7 +44,8 @@ def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False
     library()  # before anything is written
     if not is_damaged and _source_of(export) == source:
         return export
-    check_is_transformer(durable.read_json(root / MODEL_CONFIG)["model"].get("architecture", "transformer"))
+    if isinstance(stored := durable.read_json(root / MODEL_CONFIG).get("model"), dict):  # or loading refuses it
+        check_is_transformer(stored.get("architecture", "transformer"))
     lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
     if lock.is_symlink():  # locking would empty the file that it points to
         raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
