@@ -389,7 +389,8 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 _LATER_KEYS = (
     ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("training", "max_epochs"),
     ("training", "cooldown"), ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"),
-    ("training", "copies"), *(("training", name) for name in CHANGES),
+    ("training", "copies"), *(("training", name) for name in CHANGES), ("model", "architecture"), ("model", "cell"),
+    ("model", "score"),
 )  # fmt: skip
 
 
