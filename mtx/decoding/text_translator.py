@@ -269,7 +269,7 @@ class TextTranslator(ABC):
         """
         decoded = self.decode([part.ids for part in parts], prefixes or [[] for _ in parts])
         terms = [self.tokenizer.terms(part.ids) for part in parts]
-        if not (self.options.sampling and self.options.sampling.mbr):
+        if self.options.sampling is None:  # parts have equally many samples, which are joined by their numbers
             decoded = [found if some else found[:n_best] for found, some in zip(decoded, terms, strict=True)]
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in decoded for candidate in candidates]))
         return [

@@ -82,3 +82,9 @@ def test_the_best_of_samples_is_chosen_among_all(tokenizer: Tokenizer) -> None:
     sampling = Sampling(num_samples=3, mbr=True)
     translator = Fixed(tokenizer, ["fünf", "ein zwo", "ein zwo"], SearchOptions(BEAM, sampling=sampling))
     assert translator.translate(["one"]) == ["ein zwo"]
+
+
+def test_samples_of_parts_with_and_without_terms_go_together(tokenizer: Tokenizer) -> None:
+    translator = Fixed(tokenizer, ["ein", "zwo", "vier"], SearchOptions(BEAM, sampling=Sampling(num_samples=3)))
+    translator.use_glossary(GLOSSARY)
+    assert translator.translate(["one|two"]) == ["ein ein"]
