@@ -196,25 +196,23 @@ class TokenizerConfig(Section):
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has sizes
 # of browsermt, the smallest there, and student-small is for less text (docs/results.md).
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": dict(zip(_PRESET_KEYS, (4, 4, 128, 256, 4, 0.3), strict=True)),
-    "small": dict(zip(_PRESET_KEYS, (3, 3, 256, 1024, 4, 0.2), strict=True)),
-    "base": dict(zip(_PRESET_KEYS, (6, 6, 512, 2048, 8, 0.1), strict=True)),
-    "big": dict(zip(_PRESET_KEYS, (6, 6, 1024, 4096, 16, 0.3), strict=True)),
-    "student": dict(zip(_PRESET_KEYS, (6, 2, 256, 1536, 8, 0.1), strict=True)),
-    "student-small": dict(zip(_PRESET_KEYS, (4, 2, 128, 256, 4, 0.1), strict=True)),
-}
+
+
+def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, Any]]:
+    return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
+
+
+PRESETS = _presets({
+    "tiny": (4, 4, 128, 256, 4, 0.3), "small": (3, 3, 256, 1024, 4, 0.2), "base": (6, 6, 512, 2048, 8, 0.1),
+    "big": (6, 6, 1024, 4096, 16, 0.3), "student": (6, 2, 256, 1536, 8, 0.1), "student-small": (4, 2, 128, 256, 4, 0.1),
+})  # fmt: skip
 # Those of the recurrent model have about as many parameters; it has neither heads nor feed-forward layers.
-_RNN_PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": dict(zip(_PRESET_KEYS, (1, 1, 256, 1, 1, 0.3), strict=True)),
-    "small": dict(zip(_PRESET_KEYS, (2, 2, 384, 1, 1, 0.2), strict=True)),
-    "base": dict(zip(_PRESET_KEYS, (2, 2, 1024, 1, 1, 0.2), strict=True)),
-    "big": dict(zip(_PRESET_KEYS, (4, 4, 1536, 1, 1, 0.3), strict=True)),
-    "student": dict(zip(_PRESET_KEYS, (2, 1, 512, 1, 1, 0.1), strict=True)),
-    "student-small": dict(zip(_PRESET_KEYS, (1, 1, 192, 1, 1, 0.1), strict=True)),
-}
+_RNN_PRESETS = _presets({
+    "tiny": (1, 1, 256, 1, 1, 0.3), "small": (2, 2, 384, 1, 1, 0.2), "base": (2, 2, 1024, 1, 1, 0.2),
+    "big": (4, 4, 1536, 1, 1, 0.3), "student": (2, 1, 600, 1, 1, 0.1), "student-small": (1, 1, 224, 1, 1, 0.1),
+})  # fmt: skip
 # A decoder alone with about as many parameters; it has no encoder layers.
-_DECODER_PRESETS: dict[str, dict[str, Any]] = {
+_DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
     for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
 }
@@ -272,7 +270,10 @@ class ModelConfig(Section):
         return self.model_dump(exclude={"licence", *others})
 
     @model_validator(mode="after")
-    def _check_heads(self) -> "ModelConfig":
+    def _check_together(self) -> "ModelConfig":
+        for name in ("cell", "score"):
+            if self.architecture != "rnn" and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"model.{name} {getattr(self, name)} is of model.architecture=rnn")
         if self.d_model % 2:
             raise ValueError(f"model.d_model {self.d_model} is odd; positions need an even number")
         if self.architecture != "rnn" and self.d_model % self.num_heads:
@@ -445,8 +446,9 @@ class Config(Section):
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
                 "model.positions=learned"
             )
-        if training.shard is True and self.model.architecture != "transformer":
-            raise ValueError(f"training.shard: a model of the architecture {self.model.architecture} is not divided")
+        for name, wish in (("shard", training.shard), ("compile", training.compile)):
+            if wish is True and self.model.architecture != "transformer":
+                raise ValueError(f"training.{name}: only a Transformer has it, not {self.model.architecture}")
         beam = self.decoding.beam_size
         if size != "auto" and beam > size:  # a tokenizer with fewer pieces is found before the first step
             raise ValueError(f"decoding.beam_size {beam} is more than tokenizer.vocab_size {size}")

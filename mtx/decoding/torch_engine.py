@@ -36,6 +36,7 @@ Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
+_TINY = 1e-30  # a weight in fp32 that changes no other
 _BATCH_TOKENS = 4096  # by default; on CUDA `_CUDA_BATCH_TOKENS`, halved until it fits the memory
 _CUDA_BATCH_TOKENS, _LEAST_BATCH_TOKENS = 32_768, 256
 
@@ -233,7 +234,7 @@ class TorchTranslator(TextTranslator):
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 rows = slice(start, start + _MAPS_AT_ONCE)
                 maps = attention_maps(self.model, self.tokenizer, sources[rows], targets[rows])
-                means = [pair.cross[-1].mean(0) for pair in maps]
+                means = [pair.cross[-1].mean(0) + _TINY for pair in maps]
                 found += [rows / rows.sum(-1, keepdims=True) for rows in means]  # also of a decoder alone
         return found
 

@@ -8,6 +8,7 @@ with the one before it. Search uses the copy that `mtx.model.rnn_inference` make
 Shapes: N packed positions, M sentences, S source, T target, D d_model, L decoder layers.
 """
 
+import contextlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,16 +103,20 @@ class Order:
     def run(self, recurrence: Any, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Any]:
         """Runs a recurrence over x [N_real, D]; returns its outputs [N_real, D] and last states, as torch has them.
 
+        On CUDA it computes in fp32: autocast would take fp16 there, whatever its type, and gradients would vanish.
+
         Args:
             state: the first state h of each sentence, [layers, M, D]; None means zeros. The cell of an LSTM begins
                 with zeros.
         """
+        x = x.float() if x.is_cuda else x
         sequence = PackedSequence(x.index_select(0, self.rows), self.sizes)
         first: Any = None
         if state is not None:
             first = state.index_select(1, self.sentences).to(x.dtype)
             first = (first, torch.zeros_like(first)) if isinstance(recurrence, nn.LSTM) else first
-        outputs, last = recurrence(sequence, first)
+        with torch.autocast("cuda", enabled=False) if x.is_cuda else contextlib.nullcontext():
+            outputs, last = recurrence(sequence, first)
         return outputs.data.index_select(0, self.places), last
 
 

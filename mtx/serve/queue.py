@@ -162,6 +162,7 @@ class TranslationQueue:
         jobs = dict.fromkeys(job for job, _ in batch)
         try:
             results = batch[0][0].function([job.items[number] for job, number in batch])
+            done = list(zip(batch, results, strict=True))
         except Exception as error:
             if len(jobs) == 1:
                 with self._changed:
@@ -171,7 +172,7 @@ class TranslationQueue:
                 self._compute([(job, number) for job, number in batch if job is one])
             return
         with self._changed:
-            for (job, number), result in zip(batch, results, strict=True):
+            for (job, number), result in done:
                 job.results[number] = result
             for job in jobs:
                 if len(job.results) == len(job.items):

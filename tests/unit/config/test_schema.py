@@ -23,6 +23,10 @@ from tests.unit.config.helpers import problems, value_of, write
         ("training.time_limit=٣h", "a duration"),
         ("device=cuda:٣", "auto, cpu, cuda"),
         ("tokenizer.vocab_size=300 decoding.beam_size=301", "decoding.beam_size 301 is more than tokenizer.vocab_size"),
+        ("model.cell=gru", "model.cell gru is of model.architecture=rnn"),
+        ("model.architecture=decoder model.score=multiplicative", "model.score multiplicative is of"),
+        ("model.architecture=rnn training.compile=true", "training.compile: only a Transformer has it, not rnn"),
+        ("model.architecture=decoder training.shard=true", "training.shard: only a Transformer has it, not decoder"),
     ],
 )
 def test_values_beyond_what_is_meant_are_refused(setting: str, expected: str) -> None:

@@ -16,7 +16,7 @@ from mtx.errors import DataError
 from mtx.model.transformer import Transformer
 from mtx.model_directory import storage
 from tests.attended import KINDS, largest_error, recorded
-from tests.models import random_ids, tiny_model
+from tests.models import OTHERS, random_ids, tiny_model
 
 VARIANTS: list[dict[str, Any]] = [
     {}, {"norm": "pre"}, {"positions": "learned"}, {"norm": "pre", "tie": "none", "activation": "swish"},
@@ -60,8 +60,9 @@ def test_weights_times_values_are_the_outputs_of_the_layers(tokenizer: Tokenizer
     assert not any(module._forward_pre_hooks for module in model.modules())
 
 
-def test_several_sentences_give_what_each_gives_alone(tokenizer: Tokenizer) -> None:
-    model = model_of(tokenizer, norm="pre")
+@pytest.mark.parametrize("changes", [{"norm": "pre"}, *OTHERS])
+def test_several_sentences_give_what_each_gives_alone(tokenizer: Tokenizer, changes: dict[str, Any]) -> None:
+    model = model_of(tokenizer, **changes)
     src, tgt = random_ids(SRC, 200, 3), random_ids(TGT, 200, 4)
     together = attention_maps(model, tokenizer, src, tgt)
     for row, found in enumerate(together):
@@ -70,6 +71,18 @@ def test_several_sentences_give_what_each_gives_alone(tokenizer: Tokenizer) -> N
         for kind in KINDS:
             np.testing.assert_allclose(getattr(found, kind), getattr(alone, kind), rtol=0, atol=1e-6)
     assert np.abs(together[0].cross[:, :, 0, :7] - together[3].cross[:, :, 0, :7]).max() > 1e-3
+
+
+@pytest.mark.parametrize("changes", OTHERS)
+def test_maps_of_other_architectures_are_distributions(tokenizer: Tokenizer, changes: dict[str, Any]) -> None:
+    model, src, tgt = model_of(tokenizer, **changes), random_ids(SRC, 200, 3), random_ids(TGT, 200, 4)
+    for found in attention_maps(model, tokenizer, src, tgt):
+        parts = [found.cross] if found.kinds == ["cross"] else [found.cross, found.decoder]
+        np.testing.assert_allclose(np.concatenate(parts, -1).sum(-1), 1, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(found.encoder.sum(-1), 1, rtol=0, atol=1e-5)
+        assert not found.decoder.size or np.triu(found.decoder, 1).max() == 0, "nothing from the future"
+    for weights in TorchTranslator(model, tokenizer, 64, SearchOptions(1)).cross_attention(src, tgt):
+        np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=1e-5)
 
 
 def test_rows_and_columns_are_named_by_pieces(tokenizer: Tokenizer) -> None:

@@ -1,10 +1,12 @@
 """The table of parameters matches the model."""
 
+import math
 from collections import Counter
 from typing import Any
 
 import pytest
 
+from mtx.config.schema import PRESETS, ModelConfig
 from mtx.model.architecture import parameters
 from tests.models import OTHERS, tiny_config, tiny_model
 
@@ -36,3 +38,15 @@ def test_every_parameter_has_a_name_of_its_own_in_other_formats(tie: str) -> Non
     assert max(marian.values()) == 1
     tables = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}
     assert tables <= {*marian}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_has_about_as_many_parameters_in_every_architecture(preset: str) -> None:
+    """Beside those of the tokens, which depend on the width."""
+    sizes = {}
+    for architecture in ("transformer", "decoder", "rnn"):
+        config = ModelConfig.model_validate({"architecture": architecture, "preset": preset})
+        table = parameters(config, 8000)
+        sizes[architecture] = sum(math.prod(each.shape) for each in table if each.name != "embedding")
+    for architecture, size in sizes.items():
+        assert 0.8 < size / sizes["transformer"] < 1.25, (architecture, sizes)

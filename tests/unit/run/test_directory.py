@@ -17,7 +17,9 @@ from mtx.run.directory import open_run
 
 BEGUN = {"tokenizer.normalization": "none",
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
-    "training.max_steps": "100",
+    "training.max_steps": "100", "model.architecture": "rnn", "model.num_encoder_layers": "2",
+    "model.num_decoder_layers": "2", "model.d_model": "512", "model.d_ff": "2048", "model.num_heads": "8",
+    "model.dropout": "0.1",
 }  # fmt: skip
 # Another value for every key of the run `BEGUN`; a new key belongs into one of the two tables.
 FIXED: dict[str, Any] = {

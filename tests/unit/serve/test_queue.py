@@ -97,6 +97,13 @@ def test_a_job_that_fails_spoils_no_other() -> None:
         assert submit(queue, gate, [5]).result(10) == [10], "it goes on"
 
 
+def test_a_function_that_returns_too_little_fails_its_jobs_and_no_thread() -> None:
+    with TranslationQueue(100, 1000) as queue:
+        with pytest.raises(ValueError, match="shorter"):
+            queue.submit(lambda numbers: numbers[1:], [1, 2], [1, 1]).result(10)
+        assert queue.submit(list, [3], [1]).result(10) == [3], "it goes on"
+
+
 def test_a_cancelled_job_is_dropped() -> None:
     gate = Gate()
     with TranslationQueue(100, 1000) as queue:
