@@ -40,6 +40,7 @@ from mtx.commands.translators import (
     load_translator,
     sampling_options,
 )
+from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
 from mtx.errors import UsageError
 from mtx.files.sizes import counted
 
@@ -108,7 +109,7 @@ def translate(
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
         split_sentences=split_sentences, devices=devices, glossary=glossary,
     )  # fmt: skip
-    if file is not None and (kind := _kind_of_document(file)):
+    if file is not None and file.is_file() and (kind := kind_of_document(file)):  # a pipe has lines
         if shard is not None or fresh:
             raise UsageError(f"{file}: is a document ({kind}); --shard and --fresh are for lines of text")
         if n_best > 1 or prefix is not None or as_json:
@@ -141,13 +142,6 @@ def translate(
     work.tell()
 
 
-def _kind_of_document(file: Path) -> str | None:
-    """See `mtx.documents.document`, whose parsers are not loaded for standard input; None for a pipe."""
-    from mtx.documents.document import kind_of_document
-
-    return kind_of_document(file) if file.is_file() else None
-
-
 def _translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, load: Callable[[], "TextTranslator"],
     glossary: Path | None,
@@ -155,7 +149,7 @@ def _translate_document(
     from tqdm import tqdm
 
     from mtx.decoding.suspicious import suspicion
-    from mtx.documents.document import KINDS_WITH_TARGETS, translate_document
+    from mtx.documents.document import translate_document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.translate import translate_segments
 

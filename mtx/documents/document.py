@@ -13,31 +13,12 @@ from mtx.documents.markup import Marked
 from mtx.errors import UsageError
 from mtx.files.shell import shell_command
 from mtx.files.sizes import readable
-from mtx.files.text_files import bilingual_form, errors_named
+from mtx.files.text_files import errors_named
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-KINDS_WITH_TARGETS = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
 _GZIP = b"\x1f\x8b"
-_BY_NAME = {
-    **dict.fromkeys([".html", ".htm", ".xhtml", ".xht"], "html"),
-    **dict.fromkeys([".md", ".markdown"], "markdown"),
-    **dict.fromkeys([".xlf", ".xliff", ".sdlxliff", ".mqxliff", ".mxliff"], "xliff"),
-    **dict.fromkeys([".po", ".pot"], "po"),
-    ".tmx": "tmx",
-}
-
 Translate = Callable[[list[Marked]], list[Marked]]
 _Read = Callable[[str], tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]]
-
-
-def kind_of_document(path: Path) -> str | None:
-    """What a file is: xliff, tmx, po, html or markdown; None for lines of text.
-
-    Raises:
-        UsageError: if it is missing, or something else.
-    """
-    named = _BY_NAME.get(Path(path.name.lower().removesuffix(".gz")).suffix)
-    return named if named == "html" else bilingual_form(path) or named
 
 
 def translate_document(
