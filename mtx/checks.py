@@ -72,7 +72,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
     figures = text_figures(data)
-    sides = _sides(data, figures, config)
+    sides = () if data.is_one_sided else _sides(data, figures, config)
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *sides)
     return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
 
@@ -94,7 +94,8 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
         if held["pairs"] < _FEW_SENTENCES:
             key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
             help = f"{key} with a few hundred sentences or more, which are not in the training text"
-            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
+            score = "perplexity" if data.is_one_sided else "BLEU"
+            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its {score} will jump", help)
         if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
             help = "it is used as it is; see that both sides have the same lines"
@@ -102,6 +103,8 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
 
 
 def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
+    if data.is_one_sided:
+        return
     if config.training.choose_by == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
         help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
         yield Advice(f"validation set: {TOO_SHORT}", help)
@@ -109,7 +112,7 @@ def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
 
 def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) -> Iterator[Advice]:
     """Sides that are exchanged, in another language, or do not belong together; the languages tell it best."""
-    languages = config.data.src, config.data.tgt
+    languages = config.data.languages
     profiles = _profiles(data)
     exchanged = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
     if exchanged:
@@ -169,7 +172,8 @@ def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tu
 
 
 def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: Config) -> Iterator[Advice]:
-    languages = (config.data.src, data.valid.src_texts()), (config.data.tgt, data.valid.tgt_texts())
+    of_src, of_tgt = config.data.languages
+    languages = (of_src, data.valid.src_texts()), (of_tgt, data.valid.tgt_texts())
     src_has_words, tgt_has_words = (writes_spaces(*language) for language in languages)
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
@@ -178,7 +182,7 @@ def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: 
     else:
         help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
     for name, text in figures.items():
-        sides = (config.data.src, text.src, src_has_words), (config.data.tgt, text.tgt, tgt_has_words)
+        sides = (of_src, text.src, src_has_words), (of_tgt, text.tgt, tgt_has_words)
         for language, side, has_words in sides:
             if side.unknown_words >= _UNKNOWN_WORDS and has_words:
                 share = f"{side.unknown_words:.0%} of the {language} words"

@@ -48,7 +48,9 @@ def encode(
     _check(model, output, is_matrix, tokens, nearest, as_json)
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
-        translator: Any = load_translator(model, Engine.torch, precision, device=device, threads=threads)
+        translator: Any = load_translator(
+            model, Engine.torch, precision, device=device, threads=threads, takes_language_models=nearest is None
+        )
         from mtx.decoding.nearest import TrainingSentences
         from mtx.decoding.sentence_vectors import SentenceEncoder
         from mtx.files.arrays import write_rows

@@ -49,7 +49,8 @@ class LineWork:
         results = self.translator.hypotheses(lines, prefixes, first, f"{self._prefix}: line", self._n_best)
         self._terms.add(block, [hypotheses[0].text for hypotheses in results])
         self._num_lines += len(block)
-        pairs = list(zip(block, results, strict=True))
+        sources = [""] * len(block) if self.translator.is_language_model else block
+        pairs = list(zip(sources, results, strict=True))
         self._num_empty += sum(bool(line.strip()) and not hypotheses[0].text for line, hypotheses in pairs)
         return [_written(line, hypotheses, self._n_best, self._as_json) for line, hypotheses in pairs]
 

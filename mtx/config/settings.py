@@ -70,7 +70,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     config = _validate(values, problems, lines)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        stem = path.stem if path else f"{config.data.src}-{config.data.tgt}"
+        stem = path.stem if path else config.data.direction
         config = _validate({**values, "run_dir": f"runs/{stem}"}, [], {})
     file_origin = f"recipe {name}" if name in recipe_names() else str(path)
     origins = {}

@@ -30,7 +30,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         MtxError: if the dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    languages = data.src, data.tgt
+    languages = data.languages
     splits = [hub.train, *([hub.valid] if hub.valid is not None else []), *hub.test]
     corpora = []
     for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):

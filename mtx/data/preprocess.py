@@ -64,6 +64,11 @@ class PreparedData:
     sha256: str
     terms: Glossary | None = None
 
+    @property
+    def is_one_sided(self) -> bool:
+        """Whether it is the text of a language model, whose pairs have empty sources."""
+        return bool(self.report.get("is_one_sided"))
+
 
 @dataclass
 class Tally:
@@ -155,7 +160,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
             raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
-    limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
+    limits = Limits.of(config.data)
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
         train, temporary = for_training(config.data, corpora.train, directory)
         corpora = replace(corpora, train=train)
@@ -178,9 +183,10 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         disk.unlink(cleaned)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
-        share = multi_sentence_share(lines, config.data.src)
+        share = multi_sentence_share(lines, config.data.languages[0])
         report = _report(tallies, sets, tokenizer, num_tokens, share)
-        durable.write_json(directory / REPORT, report | ({} if num_terms is None else {"terms": num_terms}))
+        report |= {} if num_terms is None else {"terms": num_terms}
+        durable.write_json(directory / REPORT, report | ({"is_one_sided": True} if limits.is_one_sided else {}))
 
 
 def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:

@@ -20,7 +20,7 @@ from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
 from mtx.data.newest import Newest
 from mtx.data.po import read_po
-from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
+from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_one_side, read_parquet, read_text, read_tsv
 from mtx.data.spool import Spool
 from mtx.data.tmx import read_tmx
 from mtx.data.xliff import read_xliff
@@ -99,7 +99,7 @@ def for_training(data: DataConfig, corpora: Sequence[Corpus], directory: Path) -
     chosen = [
         n for n in range(len(train)) if data.duplicates == "newest" or (data.duplicates == "auto" and n in spools)
     ]
-    newest = Newest([train[n] for n in chosen], Limits(data.max_tokens, data.max_length_ratio)).apply()
+    newest = Newest([train[n] for n in chosen], Limits.of(data)).apply()
     for number, corpus in zip(chosen, newest, strict=True):
         train[number] = corpus
     return train, [spool.path for spool in spools.values()]
@@ -127,6 +127,8 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
         DataError: if a text file is in UTF-16 or UTF-32, or its lines end in CR.
     """
     ending = FILE_ENDING.search(name)
+    if data.src is None:
+        return _find_lines(data, name, key)
     sides, missing = (None, "") if ending else _find_sides(data, name, key)
     if sides:
         _check_beginnings(sides)
@@ -138,14 +140,29 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
     path = path or _refuse(key, name, missing or " or ".join(map(str, candidates)))
     held = None if _is_parquet(path) else bilingual_form(path)  # what it holds, whatever its name ends in
     if held:
-        return partial(read_bilingual, path, (data.src, data.tgt), reader=BILINGUAL[held]), (path,)
+        return partial(read_bilingual, path, data.languages, reader=BILINGUAL[held]), (path,)
     form = ending[1].lower() if ending else _form_of(path, data)
     if form not in _READERS:
         help = "the name of a table ends in .tsv, .csv or .jsonl"
         raise UsageError(f"{path}: its name ends in .{form}, but it does not begin as such a file", help)
     if form != "parquet":
         _check_beginnings((path,))
-    return partial(_READERS[form], path, (data.src, data.tgt), data.columns), (path,)
+    return partial(_READERS[form], path, data.languages, data.columns), (path,)
+
+
+def _find_lines(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
+    """See `_find`, for a language model: `name` is NAME.LANG of the target language, or any file of lines."""
+    directory = Path(data.dir or ".")
+    stems = [name, *(alias for alias in VALID_NAMES if key == "valid" and name in VALID_NAMES)]
+    candidates = [Path(directory, f"{stem}.{data.tgt}{ending}") for stem in stems for ending in ("", ".gz")]
+    candidates += [path for path in (directory / name, Path(name)) if not stat.S_ISDIR(_mode(path) or 0)]
+    if (path := next((path for path in candidates if _is_file(path)), None)) is None:
+        _refuse(key, name, f"{candidates[0]}[.gz] or {name}")
+    if FILE_ENDING.search(path.name) or _is_parquet(path) or bilingual_form(path):
+        help = "a column of a .tsv file alone: cut -f2 FILE.tsv > FILE.txt"
+        raise UsageError(f"{path}: holds pairs; without data.src a language model learns from lines of text", help)
+    _check_beginnings((path,))
+    return partial(read_one_side, path), (path,)
 
 
 def _check_beginnings(files: tuple[Path, ...]) -> None:

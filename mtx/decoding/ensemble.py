@@ -37,6 +37,8 @@ def load_torch(model: str | Path, **options: Any) -> TorchTranslator:
     if len(members) == 1:
         return members[0]
     for path, member in zip(paths[1:], members[1:], strict=True):
+        if member.is_language_model != members[0].is_language_model:
+            raise UsageError(f"{paths[0]} and {path}: a translator and a language model cannot search together")
         if not member.tokenizer.is_same(members[0].tokenizer):
             help = f"train one with the tokenizer of the other: tokenizer.model={paths[0]}/model/tokenizer.model"
             raise UsageError(f"{paths[0]} and {path}: have different tokenizers, so they cannot search together", help)
@@ -59,6 +61,7 @@ class Ensemble(TorchTranslator):
             splitter=first.splitter,
         )  # fmt: skip
         self.is_automatic, self.members = first.is_automatic, members
+        self.is_language_model = first.is_language_model
         positions = [member.num_tgt_positions for member in members if member.num_tgt_positions is not None]
         self.num_tgt_positions = min(positions, default=None)
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from mtx.data.cleaning import clean_text
-from mtx.data.tokenizer import Tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
@@ -105,8 +105,9 @@ class TorchTranslator(TextTranslator):
             loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
         translator = cls(
             loaded.model.to(place), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
-            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]),
+            threads=threads, batch_tokens=batch_tokens, src=str(info["src"] or info["tgt"]), tgt=str(info["tgt"]),
         )  # fmt: skip
+        translator.is_language_model = info["src"] is None
         translator.choose_splitter(split_sentences, info)
         return translator
 
@@ -203,6 +204,8 @@ class TorchTranslator(TextTranslator):
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         require_lines(src, "attention_maps", tgt)
+        if self.is_language_model:
+            src, tgt = [""] * len(src), src if tgt is None else tgt
         src_ids = self._ids(src, is_target=False)
         if not src_ids:
             return []
@@ -216,14 +219,22 @@ class TorchTranslator(TextTranslator):
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
 
     def source_states(self, sources: Sequence[list[int]], is_summed: bool = False) -> list[npt.NDArray[np.float32]]:
-        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D]."""
+        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D].
+
+        A language model has no encoder, and the output of its stack no row for `</s>`, which it does not read.
+        """
+        num_before = 0
+        if self.is_language_model:
+            before = [EOS_ID, self.tokenizer.pad_id]  # an empty source, and the beginning of the target
+            sources, num_before = [[*before, *source[:-1]] for source in sources], len(before)
         states: list[Any] = [None] * len(sources)
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = self._new_engine()
             for rows in similar_batches(sources, sources, self.batch_tokens):
                 found = self._engine.source_states([sources[row] for row in rows])
-                for row, state in zip(rows, found, strict=True):
+                for row, whole in zip(rows, found, strict=True):
+                    state = whole[num_before:]
                     states[row] = (state.float().sum(0) if is_summed else state.float()).cpu().numpy()
         return states
 
@@ -259,7 +270,8 @@ class TorchTranslator(TextTranslator):
         """Returns a request for each sentence, longest first, or for each of its samples."""
         requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            limit = min(self.options.limit(source, prefix), self.num_tgt_positions or sys.maxsize)
+            read = [*source, *prefix] if self.is_language_model else source
+            limit = min(self.options.limit(read, prefix), self.num_tgt_positions or sys.maxsize)
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -len(request.source))
 

@@ -14,15 +14,15 @@ from mtx.config.schema import Config
 from mtx.interop.licences import Licences
 from mtx.interop.marian_card import language_codes
 
-_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "perplexity": "perplexity"}
 
 _CARD = """\
 ---
 {metadata}---
 
-# {src} to {tgt}
+# {title}
 
-A Transformer (the encoder-decoder of *Attention Is All You Need*) that translates {src} to {tgt}, trained with mtx.
+{kind} that {does}, trained with mtx.
 
 ## How to use it
 
@@ -30,15 +30,13 @@ A Transformer (the encoder-decoder of *Attention Is All You Need*) that translat
 echo "…" | mtx translate DIR
 ```
 
-`DIR` is this directory; `pip install .` in a checkout of mtx's repository installs mtx. `mtx export DIR --to
-ctranslate2` and `--to huggingface` make of it what other programs load.
+`DIR` is this directory; `pip install .` in a checkout of mtx's repository installs mtx.{exports}
 
 ## How good it is
 
 {scores}
 
-Scored in fp32 with beam size {beam} and length penalty {alpha}. Text unlike the training text will be translated less
-well; nobody has looked for bias or harm in what it puts out.
+{search}Nobody has looked for bias or harm in what it puts out.
 
 ## What it was trained on
 
@@ -50,11 +48,29 @@ That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
 
 ## How it was trained
 
-- {m.num_encoder_layers}+{m.num_decoder_layers} layers, width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads
-- {m.norm}-norm, {m.activation}, {pieces:,} pieces
+{sizes}, {pieces:,} pieces
 - {steps:,} steps of {batch:,} target tokens, seed {seed}, dropout {m.dropout}
 - {elapsed} on {device} in {precision}, torch {torch}
 {weights}{init}"""
+
+
+_SEARCH = """\
+Scored in fp32 with beam size {m.beam_size} and length penalty {m.length_penalty}. Text unlike the training text will be
+translated less well. """
+_EXPORTS = """ `mtx export DIR --to
+ctranslate2` and `--to huggingface` make of it what other programs load."""
+_KINDS = {
+    "transformer": "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
+    "decoder": "A decoder alone (one causal stack of Transformer layers)",
+    "rnn": "A recurrent encoder-decoder with attention",
+}
+_LAYERS = {
+    "transformer": "- {m.num_encoder_layers}+{m.num_decoder_layers} layers",
+    "decoder": "- {m.num_decoder_layers} layers",
+    "rnn": "- {m.num_encoder_layers}+{m.num_decoder_layers} layers of {m.cell}, width {m.d_model}, {m.score} attention",
+}
+_ATTENTION = """, width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads
+- {m.norm}-norm, {m.activation}"""
 
 
 def run_card(
@@ -69,12 +85,16 @@ def run_card(
         run: the entry `run` of scores.json.
         steps: number of updates. elapsed: duration of training, in words.
     """
-    init = run.get("init_from")
+    init, model, src, tgt = run.get("init_from"), config.model, config.data.src, shown(config.data.tgt)
+    sizes = _LAYERS[model.architecture] + ("" if model.architecture == "rnn" else _ATTENTION)
     return _CARD.format(
         metadata=yaml.safe_dump(_metadata(config, scores), sort_keys=False, allow_unicode=True),
-        src=shown(config.data.src), tgt=shown(config.data.tgt), m=config.model,
+        title=f"A language model of {tgt}" if src is None else f"{shown(src)} to {tgt}",
+        kind=_KINDS[model.architecture],
+        does=f"goes on with text in {tgt}" if src is None else f"translates {shown(src)} to {tgt}",
+        exports=_EXPORTS if model.architecture == "transformer" else "", sizes=sizes.format(m=model), m=model,
+        search="" if src is None else _SEARCH.format(m=config.decoding),
         scores="\n".join(_score_lines(scores)) or "It was not scored.",
-        beam=config.decoding.beam_size, alpha=config.decoding.length_penalty,
         data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
         held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"],
         pieces=report["pieces"], licence=Licences.of_config(config).sentence(),
@@ -92,10 +112,10 @@ def shown(name: str) -> str:
 
 
 def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
-    codes = language_codes(config.data.src, config.data.tgt)
+    codes, task = language_codes(*config.data.languages), "translation" if config.data.src else "text-generation"
     results = [
         {
-            "task": {"type": "translation"},
+            "task": {"type": task},
             "dataset": {"name": name, "type": name},
             "metrics": [
                 {"type": metric, "name": _METRICS[metric], "value": round(float(value["score"]), 2)}
@@ -106,8 +126,8 @@ def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
     ]
     metadata: dict[str, Any] = {"language": codes} if codes else {}
     metadata |= Licences.of_config(config).metadata()
-    metadata |= {"tags": ["translation", "mtx"], "library_name": "mtx", "pipeline_tag": "translation"}
-    return {**metadata, "model-index": [{"name": f"{config.data.src}-{config.data.tgt}", "results": results}]}
+    metadata |= {"tags": [task, "mtx"], "library_name": "mtx", "pipeline_tag": task}
+    return {**metadata, "model-index": [{"name": config.data.direction, "results": results}]}
 
 
 def _score_lines(scores: Mapping[str, Any]) -> list[str]:

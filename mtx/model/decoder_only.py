@@ -10,6 +10,7 @@ Shapes: N packed positions, D d_model.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
@@ -66,6 +67,25 @@ class DecoderModel(AttentionModel):
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
         """Runs the stack over sources and targets; returns the hidden states of the targets, [N_tgt, D]."""
+        x, _, rows = self._run(batch, memory)
+        return self._normed(x.index_select(0, rows))
+
+    def decode_both(self, batch: Batch, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Runs the stack; returns the hidden states of sources [N_src, D] and of targets [N_tgt, D]."""
+        x, src_rows, tgt_rows = self._run(batch, memory)
+        x = self._normed(x)
+        return x.index_select(0, src_rows), x.index_select(0, tgt_rows)
+
+    def next_source_ids(self, batch: Batch) -> Tensor:
+        """What each position of a source predicts: the token after it, [N_src]; pad where the source ends."""
+        following, positions = (F.pad(x[1:], (0, 1)) for x in (batch.src_ids, batch.src_positions))
+        return following.masked_fill(positions == 0, self.pad_id)
+
+    def _normed(self, x: Tensor) -> Tensor:
+        return x if self.decoder_norm is None else apply(self.decoder_norm, x)
+
+    def _run(self, batch: Batch, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the states of the last layer, and which rows of them are those of sources and of targets."""
         device = self.embedding.device
         src, tgt = (offsets.to(device).long() for offsets in (batch.src_offsets, batch.tgt_offsets))
         sentence_of_src, sentence_of_tgt = _sentences(src, len(batch.src_ids)), _sentences(tgt, len(batch.tgt_in_ids))
@@ -79,8 +99,7 @@ class DecoderModel(AttentionModel):
         layout = self.layout(offsets, offsets, batch, causal=True)
         for layer in self.decoder:
             x = layer(x, layout)
-        x = x.index_select(0, tgt_rows)
-        return x if self.decoder_norm is None else apply(self.decoder_norm, x)
+        return x, src_rows, tgt_rows
 
 
 def _sentences(offsets: Tensor, num_rows: int) -> Tensor:

@@ -58,7 +58,7 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
     runs = [read_run(root) for root in roots]
     names, first = _short_names(runs), runs[0]
     results = test_set_results(roots, names)
-    languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
+    languages = dict.fromkeys(_languages(run.config.data) for run in runs)
     curves, metric = (
         list(learning_curves(runs, names)),
         DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
@@ -84,6 +84,10 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
         machine=machine[0], machine_differ=range(machine[1]),
         attention_data=viewer_data(_sample_maps(first, translator) if translator else []),
     )  # fmt: skip
+
+
+def _languages(data: DataConfig) -> str:
+    return f"a language model of {data.tgt}" if data.src is None else f"{data.src} to {data.tgt}"
 
 
 def _short_names(runs: Sequence[RunSummary]) -> list[str]:
@@ -113,7 +117,7 @@ def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str
         "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
         "gains": list(_gain_rows(run)), "advice": [f"{each.text}: {each.help}" for each in advice(run.gains)],
         "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
-        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
+        "src": run.config.data.languages[0], "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
 
 

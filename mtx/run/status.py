@@ -75,6 +75,7 @@ class Status:
         best_bleu, best_step: of the best validation so far.
         best_metric, best_score: the metric that decides which validation is the best, and its score.
         left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
+        scores: of each test set BLEU, or the perplexity of a language model.
         reason: why it is not running; None if unknown.
     """
 
@@ -91,6 +92,7 @@ class Status:
     left_s: float | None
     scores: dict[str, float]
     reason: str | None
+    test_metric: str = "BLEU"
 
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
@@ -104,7 +106,7 @@ class Status:
             f"best:      {best}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
-            *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
+            *(f"test:      {name} {self.test_metric} {score:.2f}" for name, score in self.scores.items()),
         ]
 
     def progress(self) -> str:
@@ -149,16 +151,19 @@ def read_status(root: Path) -> Status:
     left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
-    nothing = {"bleu": None, "chrf": None, "nll": None, "step": None}
+    nothing = {key: None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: quality(event, key), default=nothing)
-    scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
+    tests = stored_scores(paths)
+    is_one_sided = any("perplexity" in value for value in tests.values())
+    scores = {name: float(value["perplexity" if is_one_sided else "bleu"]["score"]) for name, value in tests.items()}
     training, state = load_config(paths).training, run_state(paths, events)
     epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)
     max_steps = training.max_steps
     if training.max_epochs is not None:  # training has estimated the step at which they are done
         max_steps = next((event["max_steps"] for event in reversed(events) if "max_steps" in event), max_steps)
     return Status(
-        str(root), state.name, step, max_steps, training.max_epochs, epochs, best["bleu"], best["step"],
+        str(root), state.name, step, max_steps, training.max_epochs, epochs, best.get("bleu"), best["step"],
         DECIDING_METRICS[key], best[key],
         None if state.name == "finished" else left, scores, state.reason or None,
+        "perplexity" if is_one_sided else "BLEU",
     )  # fmt: skip

@@ -22,6 +22,7 @@ from mtx.files.durations import format_duration
 from mtx.files.shell import install_command
 from mtx.files.untrusted import require_file
 from mtx.run.deferred_errors import DeferredErrors
+from mtx.run.events import DECIDING_METRICS
 from mtx.training.hints import Hints
 from mtx.training.schedule import Cooldown
 
@@ -140,14 +141,15 @@ class MetricsLogger:
 
     def validation(self, step: int, result: "Validation", is_best: bool, elapsed_s: float) -> None:
         """Report a validation: its figures, its first sample, and a hint if there is one."""
+        scores = [name for name in ("bleu", "chrf") if getattr(result, name) is not None]
         self.event(
-            "validation", step=step, nll=result.nll, ppl=result.ppl, bleu=result.bleu, seconds=round(result.seconds, 2),
-            samples=[vars(sample) for sample in result.samples],
-            decides=result.metric, **({} if result.chrf is None else {"chrf": result.chrf}),
+            "validation", step=step, nll=result.nll, ppl=result.ppl, seconds=round(result.seconds, 2),
+            samples=[vars(sample) for sample in result.samples], decides=result.metric,
+            **{name: getattr(result, name) for name in scores},
         )  # fmt: skip
         logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f, BLEU %.2f%s%s, after %s", step, self._max_steps, result.nll,
-            result.ppl, result.bleu, "" if result.chrf is None else f", chrF2 {result.chrf:.2f}",
+            "step %d of %d: validation nll %.3f, ppl %.2f%s%s, after %s", step, self._max_steps, result.nll, result.ppl,
+            "".join(f", {DECIDING_METRICS[name]} {getattr(result, name):.2f}" for name in scores),
             " (best)" if is_best else "", format_duration(elapsed_s),
         )  # fmt: skip
         for sample in result.samples[:1]:

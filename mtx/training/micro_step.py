@@ -8,6 +8,7 @@ run compiles them first. `Update` is an optimizer update whose figures the host 
 import functools
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device, twice
 from mtx.errors import MtxError
 from mtx.files import durable
+from mtx.model.decoder_only import DecoderModel
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
@@ -42,6 +44,7 @@ class MicroStep:
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
         recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
         is_flat: keep all gradients in one tensor, which ranks can sum at once.
+        source_loss: whether the loss of the source's tokens counts too, of a decoder alone; `sums` has it in the loss.
         root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
 
     Attributes:
@@ -52,10 +55,12 @@ class MicroStep:
     def __init__(
         self, model: TranslationModel, label_smoothing: float, precision: str, compiled: bool = False,
         recorded: bool = True, is_flat: bool = False, root: Any = None, consistency: float = 0.0,
+        source_loss: bool = False,
     ):  # fmt: skip
         self.model = model
         self.device = model.embedding.device
         self._smoothing, self._consistency, self._bf16 = label_smoothing, consistency, precision == "bf16"
+        self._source_loss = source_loss
         self.flat = flat_gradients(model) if is_flat else None
         self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
         self._scale = torch.zeros((), device=self.device)
@@ -125,26 +130,43 @@ class MicroStep:
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         model = self.model
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            hidden, targets = self._two_passes(batch) if self._consistency else (self._hidden(batch), batch.tgt_out_ids)
-            sums = smoothed_loss(
-                hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, self._consistency
+            of_target, *of_source = (
+                smoothed_loss(
+                    hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, self._consistency
+                )
+                for hidden, targets in self._sides(batch)
             )
-        return sums.loss, sums.nll
+        return sum((sums.loss for sums in of_source), start=of_target.loss), of_target.nll
 
-    def _two_passes(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
-        """The hidden states of two passes, [2, N, D], and their targets; those of dummies only with `varlen`."""
-        if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
-            return torch.stack([self._hidden(batch), self._hidden(batch)]), batch.tgt_out_ids
-        num_tgt = batch.num_tgt_tokens
-        hidden = self._hidden(twice(batch))  # one batch of twice the size takes less time
-        return hidden[: 2 * num_tgt].view(2, num_tgt, hidden.shape[-1]), batch.tgt_out_ids[:num_tgt]
+    def _sides(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
+        """Hidden states [N, D], of two passes [2, N, D], and what they predict: of the target, perhaps of the source.
 
-    def _hidden(self, batch: PackedBatch) -> Tensor:
+        Two passes leave out the dummies, but not with `varlen`.
+        """
+        model, targets = self.model, [batch.tgt_out_ids]
+        if self._source_loss:
+            assert isinstance(model, DecoderModel)
+            targets.append(model.next_source_ids(batch))
+        if not self._consistency:
+            return list(zip(self._hidden(batch), targets, strict=True))
+        if model.kernel == "varlen":  # a recorded step does not know how many tokens are real
+            passes = zip(self._hidden(batch), self._hidden(batch), strict=True)
+            return [(torch.stack(both), ids) for both, ids in zip(passes, targets, strict=True)]
+        sizes = batch.num_tgt_tokens, batch.num_src_tokens
+        both = zip(self._hidden(twice(batch)), targets, sizes, strict=False)  # one batch of twice the size is faster
+        return [(hidden[: 2 * size].view(2, size, -1), ids[:size]) for hidden, ids, size in both]
+
+    def _hidden(self, batch: PackedBatch) -> Sequence[Tensor]:
+        """The hidden states of the target, and with the loss of the source those of the source."""
         model = self.model
         if self._compiled:
             assert isinstance(model, Transformer)
-            return hidden_states(model, batch)
-        return model.decode(batch, model.encode(batch))
+            return [hidden_states(model, batch)]
+        memory = model.encode(batch)
+        if self._source_loss:
+            assert isinstance(model, DecoderModel)
+            return model.decode_both(batch, memory)[::-1]
+        return [model.decode(batch, memory)]
 
     def _record(self, batch: PackedBatch) -> None:
         """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""

@@ -410,8 +410,9 @@ def _run_micro_step(
     reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
     training = config.training
     micro_step = MicroStep(
-        model, training.label_smoothing, runtime.precision, recorded=runtime.graph, consistency=training.consistency
-    )
+        model, training.label_smoothing, runtime.precision, recorded=runtime.graph, consistency=training.consistency,
+        source_loss=training.source_loss,
+    )  # fmt: skip
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
     longest = config.data.max_tokens

@@ -170,7 +170,7 @@ class Trainer:
         self.micro_step = MicroStep(
             self.model, training.label_smoothing, runtime.precision, runtime.compile and not is_sharded, runtime.graph,
             is_flat=self.ranks.size > 1 and not is_sharded, root=self.sharding and self.sharding.root,
-            consistency=training.consistency,
+            consistency=training.consistency, source_loss=training.source_loss,
         )  # fmt: skip
 
     def planned_end(self) -> tuple[int, str]:
