@@ -154,7 +154,7 @@ class MicroStep:
             return [(torch.stack(both), ids) for both, ids in zip(passes, targets, strict=True)]
         sizes = batch.num_tgt_tokens, batch.num_src_tokens
         both = zip(self._hidden(twice(batch)), targets, sizes, strict=False)  # one batch of twice the size is faster
-        return [(hidden[: 2 * size].view(2, size, -1), ids[:size]) for hidden, ids, size in both]
+        return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for hidden, ids, size in both]
 
     def _hidden(self, batch: PackedBatch) -> Sequence[Tensor]:
         """The hidden states of the target, and with the loss of the source those of the source."""

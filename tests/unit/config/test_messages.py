@@ -31,7 +31,12 @@ from tests.unit.config.helpers import problems, write
         ("data.max_tokens=5", "data.max_tokens: expected at least 8, got 5"),
         ("data.max_tokens=5000", "data.max_tokens: expected at most 4096, got 5000"),
         ("data.max_length_ratio=1", "data.max_length_ratio: expected more than 1, got 1"),
-        ("data.src=", "data.src: expected 1 to 100 characters without /, got ''"),
+        ("data.tgt=", "data.tgt: expected 1 to 100 characters without /, got ''"),
+        ("data.src=null", "data.src is null: transformer needs a source, only model.architecture=decoder does not"),
+        (
+            "training.source_loss=true",
+            "training.source_loss: only model.architecture=decoder with a source can learn it",
+        ),
         ("model.dropout=1", "model.dropout: expected less than 1, got 1"),
         ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),
         ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),

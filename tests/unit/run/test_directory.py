@@ -37,7 +37,7 @@ FIXED: dict[str, Any] = {
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
     "training.learning_rate": 0.1, "training.warmup_steps": 5, "training.label_smoothing": 0.2,
     "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.subword_sampling": 0.2, "training.consistency": 3.0,
-    "training.copies": 0.5, "training.upper_case": 0.1, "training.title_case": 0.1,
+    "training.copies": 0.5, "training.source_loss": True, "training.upper_case": 0.1, "training.title_case": 0.1,
     "training.no_end_punctuation": 0.1, "training.typing_errors": 0.1, "training.choose_by": "nll",
     "data.duplicates": "newest", "data.terms": "auto", "training.deterministic": True,
 }  # fmt: skip
@@ -52,10 +52,12 @@ MAY_CHANGE: dict[str, Any] = {
 
 
 @pytest.fixture
-def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> settings.Resolved:
+def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> settings.Resolved:
     """The configuration of a run in `run/` of the current directory."""
     monkeypatch.chdir(tmp_path)
-    resolved = settings.resolve(None, [f"{key}={value}" for key, value in {**BEGUN, "run_dir": "run"}.items()])
+    has_source_loss = "training.source_loss" in request.node.name  # which only this architecture can have
+    values = {**BEGUN, "run_dir": "run", **({"model.architecture": "decoder"} if has_source_loss else {})}
+    resolved = settings.resolve(None, [f"{key}={value}" for key, value in values.items()])
     with open_run(resolved.config) as paths:
         paths.chosen.write_text("{}")
     return resolved

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -75,6 +76,28 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("consistency", [0.0, 1e-9])
+def test_the_loss_of_the_source_is_added_to_that_of_the_target(consistency: float) -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
+    batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
+    hidden = dict(zip(("src", "tgt"), model.decode_both(batch, model.encode(batch)), strict=True))
+    ids = {"src": model.next_source_ids(batch), "tgt": batch.tgt_out_ids}
+    loss = sum(
+        F.cross_entropy(
+            hidden[side] @ model.output_weight.T, ids[side], ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1
+        )
+        for side in ids
+    )
+    expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
+    micro_step = MicroStep(model, 0.1, "fp32", source_loss=True, consistency=consistency)
+    micro_step.start_step()
+    micro_step(batch, 0.05)
+    nll = F.cross_entropy(hidden["tgt"] @ model.output_weight.T, ids["tgt"], ignore_index=NUM_IDS, reduction="sum")
+    torch.testing.assert_close(micro_step.sums, torch.stack([0.05 * loss, nll]).detach(), rtol=1e-4, atol=1e-5)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
 
 
 _compile = torch.compile
