@@ -55,7 +55,9 @@ def _is_event(value: Any) -> bool:
     """Whether a line holds an event in which what is computed with is a number; the rest is only shown."""
     if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
         return False
-    needed = {"validation": ("step",), "cooldown": ("first", "last")}.get(value["event"], ())
+    needed = {"validation": ("step", "bleu"), "cooldown": ("first", "last")}.get(value["event"], ())
+    if value.get("decides") == "nll":  # perhaps of a language model, which has no BLEU
+        needed = ("step",)
     present = [
         key
         for key in ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last")
