@@ -145,7 +145,8 @@ def test_seen_hashes_stays_within_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"), [("\u200b", "empty"), ("a\x00b", "control characters"), ("a" * 161, "too long"), ("a b", None)]
+    ("line", "reason"),
+    [("\u200b", "empty"), ("a\x00b", "control characters"), ("a" * 161, "too long"), ("a" * 99, None)],
 )
 def test_without_a_source_the_target_alone_is_judged(line: str, reason: str | None) -> None:
     limits = Limits(max_tokens=10, max_length_ratio=4.0, is_one_sided=True)
