@@ -6,7 +6,7 @@
 
 `report` makes those of the README and the guide: parts of a report as Chromium shows them, and attention of one head.
 It needs playwright, and Chromium or Chrome. `paper` makes those of docs/paper.md from the examples above them, in
-seconds and without a run.
+seconds and without a run, but for what is measured.
 """
 
 import argparse
@@ -27,6 +27,7 @@ _SENTENCE = "On Thursday the young doctor has to wait for the train."
 _PAPER = Path(__file__).parents[1] / "docs" / "paper.md"
 BLUE, ORANGE, GREY = "#0b5cad", "#c2410c", "#5b6670"  # of the report's pages, light
 _MAX_WEIGHT = 0.5  # where the colours end, so that small weights are seen; those of a narrow kernel are larger
+_MEASURED = {"architectures.png"}  # which compare_architectures.py draws
 _QUERY = 5.4  # the one that the examples print
 LOOKS = {
     "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
@@ -69,6 +70,8 @@ def _picture_paper(directory: Path) -> None:
     text = _PAPER.read_text(encoding="utf-8")
     imports, *examples = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))
     for picture in re.finditer(r"!\[.*?\]\(images/([\w-]+\.png)\)", text):
+        if picture[1] in _MEASURED:
+            continue
         example = [found[1] for found in examples if found.end() < picture.start()][-1]
         console = code.InteractiveConsole()
         for line in [*imports[1].splitlines(), *example.splitlines(), ""]:
