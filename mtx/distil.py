@@ -30,7 +30,7 @@ from mtx.files import durable
 from mtx.files.resumable import ResumableRows
 from mtx.files.sizes import counted
 from mtx.files.text_files import read_lines
-from mtx.model.architecture import parameters
+from mtx.model import architecture
 from mtx.model_directory import description
 from mtx.run.contents import model_directory, model_identity, require_models
 from mtx.run.layout import CTRANSLATE2_WEIGHTS, WEIGHTS
@@ -158,16 +158,12 @@ def num_lines(directory: Path, mono: Path | None) -> int:
 def num_parameters(model: str) -> int:
     """The number of parameters of a model, or of all models of an ensemble."""
     found = (description.read(model_directory(path)) for path in require_models(model))
-    return sum(_size(one.config, one.tokenizer.num_ids) for one in found)
-
-
-def _size(config: Any, num_ids: int) -> int:
-    return sum(int(np.prod(parameter.shape)) for parameter in parameters(config, num_ids))
+    return sum(architecture.num_parameters(one.config, one.tokenizer.num_ids) for one in found)
 
 
 def doubts(config: Config, teacher: str, num_ids: int, num_pairs: int, mono: Path | None) -> Iterator[str]:
     """Why the student of this configuration may not pay, before it is trained."""
-    size, own = num_parameters(teacher), _size(config.model, num_ids)
+    size, own = num_parameters(teacher), architecture.num_parameters(config.model, num_ids)
     if own > _LARGEST_SHARE * size:
         yield (
             f"the student has {own:,} parameters and its teacher {size:,}, so it cannot become much smaller or faster: "

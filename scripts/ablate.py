@@ -12,17 +12,12 @@ The table has the mean and the sample standard deviation over the seeds, the p-v
 """
 
 import argparse
-import json
-import os
 import shlex
-import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-import torch
-from bench_machine import machine, versions
+from trainings import Training, run_all, write_tables
 
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.comparison_output import mean_and_p
@@ -30,7 +25,6 @@ from mtx.evaluation.differing_settings import Group
 from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.files.durations import format_duration
-from mtx.files.tables import Style, draw
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.layout import STATE, RunLayout
 from mtx.training.checkpoint import load_state
@@ -44,19 +38,14 @@ def main() -> None:
     rows = {BASE: [], **_read_rows(arguments.rows)}
     seeds = range(1, arguments.seeds + 1)
     runs = {name: [arguments.dir / name / f"seed-{seed}" for seed in seeds] for name in rows}
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        jobs = [(rows[name], seed, run) for seed in seeds for name in rows for run in [runs[name][seed - 1]]]
-        codes = list(pool.map(lambda job: _train(arguments, *job), jobs))
-    if failed := [str(run) for (_, _, run), code in zip(jobs, codes, strict=True) if code]:
-        sys.exit(f"error: not trained: {', '.join(failed)}; see above, or the .log beside each")
+    trainings = [
+        Training(runs[name][seed - 1], [*arguments.settings, *rows[name]], seed) for seed in seeds for name in rows
+    ]
+    run_all("train", trainings, arguments.jobs, arguments.threads)
     result = _compare(runs, arguments.test)
-    lines = _table(result, rows, runs, "markdown")
-    command = shlex.join(["python", "scripts/ablate.py", *sys.argv[1:]])
-    about = f"{machine(torch.device('cpu'))['name']}, torch {versions('torch')['torch']}; `{command}`"
     signatures = "; ".join(f"{metric.name}: {metric.signature}" for metric in result.metrics)
-    (arguments.dir / "table.md").write_text("\n".join([*lines, "", about, signatures, ""]), encoding="utf-8")
-    (arguments.dir / "table.csv").write_text("\n".join(_table(result, rows, runs, "csv")) + "\n", encoding="utf-8")
-    print("\n".join(_table(result, rows, runs, "text")))
+    head = ["row", *(text for metric in result.metrics for text in (metric.name, "p")), "time", "settings"]
+    write_tables(arguments.dir, head, _cells(result, rows, runs), [signatures])
 
 
 def _arguments() -> argparse.Namespace:
@@ -84,23 +73,6 @@ def _read_rows(path: Path) -> dict[str, list[str]]:
     return rows
 
 
-def _train(arguments: argparse.Namespace, settings: list[str], seed: int, run: Path) -> int:
-    """Train one run, which does nothing if it is finished, and refuse other settings; returns the exit code."""
-    run.parent.mkdir(parents=True, exist_ok=True)
-    wanted, stored = [*arguments.settings, *settings], run.with_suffix(".json")
-    if not stored.exists():
-        stored.write_text(json.dumps(wanted) + "\n", encoding="utf-8")
-    if (before := json.loads(stored.read_text(encoding="utf-8"))) != wanted:
-        print(f"error: {run} has other settings: {shlex.join(before)}; another --dir starts anew", file=sys.stderr)
-        return 2
-    command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, f"seed={seed}", f"run_dir={run}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": str(arguments.threads)}
-    with run.with_suffix(".log").open("ab") as log:
-        code = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False).returncode
-    print(f"{run}: {'trained' if code == 0 else f'exit code {code}'}", file=sys.stderr)
-    return code
-
-
 def _compare(runs: dict[str, list[Path]], test: str | None) -> Comparison:
     """The rows, each over its seeds, against the first."""
     systems = [run for row in runs.values() for run in row]
@@ -113,13 +85,12 @@ def _compare(runs: dict[str, list[Path]], test: str | None) -> Comparison:
     return compare(outputs, references, metrics=("bleu", "chrf"), tgt=text.tgt, groups=groups)
 
 
-def _table(result: Comparison, rows: dict[str, list[str]], runs: dict[str, list[Path]], style: Style) -> list[str]:
-    head = ["row", *(text for metric in result.metrics for text in (metric.name, "p")), "time", "settings"]
+def _cells(result: Comparison, rows: dict[str, list[str]], runs: dict[str, list[Path]]) -> list[list[str]]:
     cells = []
     for number, (name, settings) in enumerate(rows.items()):
         scores = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])]
         cells.append([name, *scores, format_duration(mean(map(_seconds, runs[name]))), " ".join(settings)])
-    return draw(head, cells, style)
+    return cells
 
 
 def _seconds(run: Path) -> float:

@@ -6,7 +6,7 @@
 
 `report` makes those of the README and the guide: parts of a report as Chromium shows them, and attention of one head.
 It needs playwright, and Chromium or Chrome. `paper` makes those of docs/paper.md from the examples above them, in
-seconds and without a run.
+seconds and without a run, but for what is measured.
 """
 
 import argparse
@@ -25,10 +25,11 @@ from matplotlib.figure import Figure
 
 _SENTENCE = "On Thursday the young doctor has to wait for the train."
 _PAPER = Path(__file__).parents[1] / "docs" / "paper.md"
-_BLUE, _ORANGE, _GREY = "#0b5cad", "#c2410c", "#5b6670"  # of the report's pages, light
+BLUE, ORANGE, GREY = "#0b5cad", "#c2410c", "#5b6670"  # of the report's pages, light
 _MAX_WEIGHT = 0.5  # where the colours end, so that small weights are seen; those of a narrow kernel are larger
+_MEASURED = {"architectures.png"}  # which compare_architectures.py draws
 _QUERY = 5.4  # the one that the examples print
-_LOOKS = {
+LOOKS = {
     "font.size": 9, "axes.titlesize": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "grid.color": "#d9dee3", "grid.linewidth": 0.6,
 }  # fmt: skip
@@ -69,6 +70,8 @@ def _picture_paper(directory: Path) -> None:
     text = _PAPER.read_text(encoding="utf-8")
     imports, *examples = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))
     for picture in re.finditer(r"!\[.*?\]\(images/([\w-]+\.png)\)", text):
+        if picture[1] in _MEASURED:
+            continue
         example = [found[1] for found in examples if found.end() < picture.start()][-1]
         console = code.InteractiveConsole()
         for line in [*imports[1].splitlines(), *example.splitlines(), ""]:
@@ -79,16 +82,16 @@ def _picture_paper(directory: Path) -> None:
 def _draw(path: Path, example: Mapping[str, Any]) -> None:
     """Draws the estimate of an example beside the map of its weights, whose columns stand at the places of the keys."""
     queries, keys = example["queries"].numpy(), example["keys"].numpy()
-    with style.context(["default", _LOOKS]):
+    with style.context(["default", LOOKS]):
         figure = Figure(figsize=(8, 3.5), layout="constrained")
         fit, heat = figure.subplots(1, 2, width_ratios=(1.12, 1))
-        fit.plot(queries, example["curve"], "--", color=_GREY, linewidth=1.2, label="curve")
-        fit.plot(keys, example["values"], "o", color=_ORANGE, markersize=3.5, label="measurements")
-        fit.plot(queries, example["estimate"], color=_BLUE, linewidth=1.8, label="estimate")
+        fit.plot(queries, example["curve"], "--", color=GREY, linewidth=1.2, label="curve")
+        fit.plot(keys, example["values"], "o", color=ORANGE, markersize=3.5, label="measurements")
+        fit.plot(queries, example["estimate"], color=BLUE, linewidth=1.8, label="estimate")
         fit.set(title="Estimate", xlabel="place", ylabel="value", xlim=(-0.2, 10.2), ylim=(-2, 1.3))
         fit.grid()
-        fit.axvline(_QUERY, color=_ORANGE, linewidth=0.8, linestyle=":")
-        fit.text(_QUERY + 0.12, -1.9, f"query {_QUERY}", color=_ORANGE)
+        fit.axvline(_QUERY, color=ORANGE, linewidth=0.8, linestyle=":")
+        fit.text(_QUERY + 0.12, -1.9, f"query {_QUERY}", color=ORANGE)
         fit.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, frameon=False)
 
         places = np.arange(50) / 5
@@ -96,13 +99,18 @@ def _draw(path: Path, example: Mapping[str, Any]) -> None:
         columns[:, np.searchsorted(places, keys)] = example["weights"]
         heat.set_facecolor("#e3e7ea")
         image = heat.pcolormesh(places, queries, columns, cmap="Blues", vmin=0, vmax=_MAX_WEIGHT, shading="nearest")
-        heat.axhline(_QUERY, color=_ORANGE, linewidth=0.8, linestyle=":")
-        heat.text(4.9, _QUERY - 0.15, str(_QUERY), color=_ORANGE, ha="center")
+        heat.axhline(_QUERY, color=ORANGE, linewidth=0.8, linestyle=":")
+        heat.text(4.9, _QUERY - 0.15, str(_QUERY), color=ORANGE, ha="center")
         heat.text(4.9, 9.6, "no keys", ha="center")
         heat.set(title="Weights", xlabel="key", ylabel="query")
         heat.invert_yaxis()
         figure.colorbar(image, ax=heat, label="weight", extend="max", shrink=0.9)
-        figure.savefig(path, dpi=120, metadata={"Software": None}, pil_kwargs={"optimize": True})
+        save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as a PNG that is the same bytes for the same figure."""
+    figure.savefig(path, dpi=120, metadata={"Software": None}, pil_kwargs={"optimize": True})
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ does not need torch.
 """
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,11 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
             yield from _weight_and_bias(f"{stack}.{number}.{name}", shape, names, f"{stack}/layer_{number}/{variable}")
         if config.norm == "pre":  # MarianMT has no final norms
             yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), (), f"{stack}/layer_norm")
+
+
+def num_parameters(config: ModelConfig, num_ids: int) -> int:
+    """The number of parameters of a model, its embeddings included, each matrix once."""
+    return sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
 
 
 def _recurrent_parameters(config: ModelConfig) -> Iterator[Parameter]:

@@ -15,6 +15,7 @@ from mtx.decoding.text_translator import Hypothesis
 from mtx.distil import DISTILLED, TRAIN, System, _References, doubts, source_lines, translate_text, verdict, write_text
 from mtx.errors import UsageError
 from mtx.evaluation.metrics import nearest_by_chrf
+from mtx.model.architecture import num_parameters
 
 
 class Store:
@@ -103,7 +104,7 @@ def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeyp
 
 def test_doubts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = settings.resolve("student", ["model.preset=student-small"]).config
-    assert distil._size(config.model, 8008) == 1_952_640
+    assert num_parameters(config.model, 8008) == 1_952_640
     for size, num_pairs, mono, words in (
         (2_000_000, 10, None, ["1,952,640 parameters and its teacher 2,000,000", "no text beyond the 10 pairs"]),
         (8_000_000, 10, tmp_path, []), (8_000_000, 2_000_000, None, []), (3_900_000, 10, tmp_path, ["1,952,640"]),

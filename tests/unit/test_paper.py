@@ -42,8 +42,9 @@ def test_the_pictures_of_the_page_can_be_drawn_from_its_examples(tmp_path: Path)
     script = PAPER.parents[1] / "scripts" / "pictures.py"
     subprocess.run([sys.executable, script, "paper", tmp_path], check=True, stdout=subprocess.DEVNULL)
     shown = re.findall(r"!\[[^]]+\.\]\(images/([\w-]+\.png)\)", TEXT)
-    assert len(shown) == TEXT.count("![") == 3, "each with a sentence for those who do not see it"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(shown)
+    assert len(shown) == TEXT.count("!["), "each with a sentence for those who do not see it"
+    drawn = sorted(path.name for path in tmp_path.iterdir())
+    assert len(drawn) == 3 and drawn == sorted({*shown} - {"architectures.png"}), "which is measured"
 
 
 @pytest.mark.seconds

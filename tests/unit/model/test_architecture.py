@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mtx.config.schema import PRESETS, ModelConfig
-from mtx.model.architecture import parameters
+from mtx.model.architecture import num_parameters, parameters
 from tests.models import OTHERS, tiny_config, tiny_model
 
 NUM_IDS = 13
@@ -28,6 +28,8 @@ def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, An
     expected = {name: tuple(tensor.shape) for name, tensor in tiny_model(NUM_IDS, **changes).state_dict().items()}
     assert {parameter.name: parameter.shape for parameter in table} == expected
     assert len(table) == len(expected)
+    numbers = sum(math.prod(shape) for shape in expected.values())
+    assert num_parameters(tiny_config(**changes), NUM_IDS) == numbers
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
