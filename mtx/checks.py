@@ -193,7 +193,10 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     training, num_pairs = config.training, data.report["kept"]
     if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
-        yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
+        text = "pairs are few: a translator that starts from nothing needs some thousand"
+        if data.is_one_sided:
+            help, text = "more text", "lines are few: a language model needs some thousand"
+        yield Advice(f"{num_pairs:,} {text}", help)
     if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS and not training.init_from:
         help = "mtx evaluate RUN --glossary FILE tells which share of the terms the model uses"
         text = "pairs are few to learn terms from: models of 29,000 used 88% of unseen terms, one of 5,400 used 8%"

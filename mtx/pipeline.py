@@ -8,7 +8,6 @@ before/NAME/.
 import functools
 import hashlib
 import logging
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -60,7 +59,7 @@ from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import check_memory, choose_runtime, record_check
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, evenly_spaced_samples, summed_nll
+from mtx.training.validation import Sample, evenly_spaced_samples, perplexity
 
 logger = logging.getLogger(__name__)
 
@@ -379,10 +378,10 @@ def evaluate_tests(
 
 
 def _perplexities(translator: TextTranslator, data: PreparedData, config: Config) -> dict[str, Scores | Perplexity]:
-    assert isinstance(translator, TorchTranslator)
-    translator.model.prepare_positions(config.data.max_tokens)
-    sums = {name: summed_nll(translator.model, store, data.tokenizer.pad_id) for name, store in data.tests.items()}
-    return {name: Perplexity(math.exp(min(nll / num_tokens, 700.0))) for name, (nll, num_tokens) in sums.items()}
+    if not isinstance(translator, TorchTranslator):
+        raise UsageError("--devices: the perplexity of a language model is measured on one", "leave it out")
+    model, pad_id, longest = translator.model, data.tokenizer.pad_id, config.data.max_tokens
+    return {name: Perplexity(perplexity(model, store, pad_id, longest)) for name, store in data.tests.items()}
 
 
 def evaluate_run(

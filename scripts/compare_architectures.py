@@ -6,7 +6,8 @@ The arguments are recipes, and settings for all of them, as `mtx train` takes bo
 into RUNS/RECIPE/ARCHITECTURE. The same command goes on where it was interrupted. At the end RUNS has table.md,
 table.csv and architectures.png, which shows the first recipe.
 
-Equal text: the runs of a recipe have the same pairs, pieces, seed and search. They differ in the settings of `OTHERS`.
+Equal text: the runs of a recipe have the same pairs, pieces, seed and search. They differ in the settings of `OTHERS`,
+which come after those of the command line.
 Equal parameters: `model.d_model` of the recurrent model and `model.num_decoder_layers` of the decoder alone are those
 with which it comes nearest to the parameters of the recipe's Transformer, embeddings included.
 Equal time: `training.time_limit` alone ends a training. So `training.max_steps`, which has to be a number, is out of
@@ -20,7 +21,6 @@ the search of the recipe. P is a validation perplexity: the lowest that all rows
 """
 
 import argparse
-import math
 import time
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ from mtx.report.training_history import Curve, training_history
 from mtx.run.configuration import load_config
 from mtx.run.events import read_events
 from mtx.run.layout import RunLayout
-from mtx.training.validation import summed_nll
+from mtx.training.validation import perplexity
 
 _ROUNDS = 3  # of each measurement of speed; the best one counts
 
@@ -182,9 +182,7 @@ def _perplexity(model: TranslationModel, run: Path) -> float:
     """That of the final model on the validation set, per target token and without smoothing."""
     paths = RunLayout(run)
     data = load_prepared(paths.data)
-    model.prepare_positions(load_config(paths).data.max_tokens)
-    nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id)
-    return math.exp(nll / num_tokens)
+    return perplexity(model, data.valid, data.tokenizer.pad_id, load_config(paths).data.max_tokens)
 
 
 def _reached(curve: Curve, target: float) -> dict[str, str]:

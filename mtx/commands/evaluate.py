@@ -73,7 +73,7 @@ def evaluate(
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(
         model, device=device, devices=devices, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens,
-        takes_language_models=src is None and testset is None and not robust,
+        takes_language_models=not any((src, testset, robust, glossary, beam, length_penalty is not None, protocol)),
     )  # fmt: skip
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     scores = dict[str, Scores | Perplexity | GlossaryScores]()

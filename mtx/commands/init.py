@@ -70,7 +70,7 @@ def _arguments(words: list[str], output: Path) -> list[str]:
     more = [] if "run_dir" in keys else [f"run_dir={run_dir_for(name)}"]
     if are_bilingual(names):
         return [*names, *overrides, *more]
-    if not {"data.src", "data.tgt"} <= keys:
+    if not {"data.src", "data.tgt"} <= keys and not {"data.tgt", "model.architecture"} <= keys:
         text = f"{names[0]}: which languages it has is not known"
         raise UsageError(text, mtx_command("init", *names, "data.src=en", "data.tgt=de"))
     return ["own-text", f"data.train={','.join(names)}", *overrides, *more]
@@ -83,7 +83,11 @@ def _lines(resolved: "Resolved", report: dict[str, Any], files: list[str]) -> It
     config, data, left = resolved.config, report["data"], report["time"]
     most = "at most " if left["may_end_sooner"] else ""
     yield printable(f"# Made by: {mtx_command('init', *files)}")
-    yield printable(f"# It learns to translate {config.data.src} to {config.data.tgt} from {data['kept']:,} pairs.")
+    src, tgt = config.data.src, config.data.tgt
+    what = f"a language model of {tgt} from {data['kept']:,} lines"
+    if src is not None:
+        what = f"to translate {src} to {tgt} from {data['kept']:,} pairs"
+    yield printable(f"# It learns {what}.")
     for name, held in [("validation", data["valid"]), *data["tests"].items()]:
         origin = "which are held out of the training text" if held["held_out"] else "of a file of their own"
         yield printable(f"# {name}: {held['pairs']:,} pairs, {origin}")

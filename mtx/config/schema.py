@@ -168,6 +168,8 @@ class DataConfig(Section):
         }  # fmt: skip
         if self.src is None and (needless := [name for name, is_given in pairs.items() if is_given]):
             raise ValueError(f"data.src is null: a language model has no pairs, and data.{needless[0]} is about pairs")
+        if self.src is None and any(isinstance(text, TrainText) and text.tag is not None for text in self.train):
+            raise ValueError("data.train: a tag marks a source, and a language model (data.src is null) has none")
         return self
 
     @model_validator(mode="after")
@@ -500,8 +502,9 @@ class Config(Section):
             )
         if training.source_loss and (architecture != "decoder" or is_one_sided):
             raise ValueError("training.source_loss: only model.architecture=decoder with a source can learn it")
-        if is_one_sided and training.copies:
-            raise ValueError("training.copies: a language model has no source to copy")
+        for name in ("copies", "typing_errors"):
+            if is_one_sided and getattr(training, name):
+                raise ValueError(f"training.{name}: is about sources, and a language model has none")
         if is_one_sided and training.choose_by in ("bleu", "chrf"):
             raise ValueError(f"training.choose_by {training.choose_by}: a language model has only the nll")
 

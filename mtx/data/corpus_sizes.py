@@ -83,7 +83,8 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         text = measure(config.data)
         num_pairs, row, why = text.num_pairs, text.row, f"of the measured sizes the nearest to {text}"
         has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
-    if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
+    uses_source = config.training.init_from is not None or not has_long_pairs  # without copies
+    if uses_source or config.data.src is None:
         keys = [key for key in keys if key != "training.copies"]
     values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
     if tokens := values.get("training.batch_tokens"):

@@ -61,8 +61,8 @@ class StoredText:
 class TextChanger:
     """Chunks in which some pairs have changed text; it is called by the batch sampler.
 
-    A pair that would have a longer side than `max_tokens`, or an empty one, stays as it is. A tag at the beginning of a
-    source stays.
+    A pair that would have a longer side than `max_tokens`, or lose the text of a side, stays as it is. A tag at the
+    beginning of a source stays.
 
     Args:
         rates: the probability of each of `CHANGES` for a pair.
@@ -97,7 +97,8 @@ class TextChanger:
         for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
             if src[place][0] in self._tags:
                 src_ids = [src[place][0], *src_ids]
-            if min(len(src_ids), len(tgt_ids)) > 1 and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+            has_text = len(tgt_ids) > 1 and (len(src_ids) > 1 or len(src[place]) == 1)  # a language model has no source
+            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
         return Chunk(pairs, Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype))
 

@@ -153,13 +153,16 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
 def _find_lines(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
     """See `_find`, for a language model: `name` is NAME.LANG of the target language, or any file of lines."""
     directory = Path(data.dir or ".")
-    stems = [name, *(alias for alias in VALID_NAMES if key == "valid" and name in VALID_NAMES)]
+    stems = [name, *(alias for alias in VALID_NAMES if key == "valid" and name in VALID_NAMES and alias != name)]
     candidates = [Path(directory, f"{stem}.{data.tgt}{ending}") for stem in stems for ending in ("", ".gz")]
     candidates += [path for path in (directory / name, Path(name)) if not stat.S_ISDIR(_mode(path) or 0)]
     if (path := next((path for path in candidates if _is_file(path)), None)) is None:
-        _refuse(key, name, f"{candidates[0]}[.gz] or {name}")
-    if FILE_ENDING.search(path.name) or _is_parquet(path) or bilingual_form(path):
-        help = "a column of a .tsv file alone: cut -f2 FILE.tsv > FILE.txt"
+        raise UsageError(
+            f"data.{key}: {name!r} was not found: there is no {candidates[0]}[.gz] or {name}",
+            "a language model (data.src is null) learns from lines: NAME.LANG of data.dir, data.tgt, or any text file",
+        )
+    if FILE_ENDING.search(path.name) or _is_parquet(path) or bilingual_form(path) or "\t" in next(read_lines(path), ""):
+        help = "for pairs name data.src; or a column alone: cut -f2 FILE.tsv > FILE.txt"
         raise UsageError(f"{path}: holds pairs; without data.src a language model learns from lines of text", help)
     _check_beginnings((path,))
     return partial(read_one_side, path), (path,)

@@ -188,7 +188,7 @@ class _Search:
         self.cache.admit(numbers, sources, rows)
         self.beams.admit(numbers, [request.limit for request in requests], [request.prefix for request in requests])
         if self.sampler is not None:
-            self.sampler.admit(numbers, [r.source for r in requests], [r.sample for r in requests])
+            self.sampler.admit(numbers, [[*r.source, *r.prefix] for r in requests], [r.sample for r in requests])
         for slot, request in slots.items():
             self.slots[slot], self.admitted_at[slot] = request, self.num_steps
 

@@ -70,6 +70,10 @@ class Ensemble(TorchTranslator):
         by_member = [member.cross_attention(sources, targets) for member in self.members]
         return [np.mean(rows, axis=0, dtype=np.float32) for rows in zip(*by_member, strict=True)]
 
+    def _text_states(self, texts: Sequence[list[int]]) -> list[Tensor]:
+        by_member = [member._text_states(texts) for member in self.members]
+        return [torch.cat(states, -1) for states in zip(*by_member, strict=True)]
+
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
         """Not there: an ensemble only translates; raises UsageError."""
         raise _refusal()

@@ -23,7 +23,7 @@ class Sampling:
         top_k: draw only from this number of the most probable tokens; 0 means all.
         top_p: after `top_k`, draw only from the smallest set of tokens whose probabilities sum to at least this
             (nucleus sampling, Holtzman et al. 2020).
-        seed: a sample depends only on the seed, the source and the number of the sample.
+        seed: a sample depends only on the seed, the source, its prefix and the number of the sample.
         epsilon: draw only tokens of at least this probability after temperature and `top_k`, and the most probable one
             (epsilon sampling, Hewitt et al. 2022); 0 means all.
         mbr: instead of all samples, only the one with the highest mean chrF against all of them is the translation

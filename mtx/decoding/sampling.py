@@ -1,7 +1,7 @@
 """Random sampling of the next token: temperature, top-k, top-p and epsilon (`Sampling` in options.py explains them).
 
-A sample depends on the seed, its source and its number, but not on other sentences of the batch. The search in
-`mtx.decoding.continuous_batching` uses it in place of the best token.
+A sample depends on the seed, its source, its prefix and its number, but not on other sentences of the batch. The
+search in `mtx.decoding.continuous_batching` uses it in place of the best token.
 
 Shapes: B slots, J beams (always 1 here), V outputs.
 """
@@ -27,14 +27,14 @@ class Sampler:
         self.sampling = sampling
         self.uniform = torch.zeros(num_slots, max_length, device=device)
 
-    def admit(self, slots: list[int], sources: Sequence[Sequence[int]], samples: Sequence[int]) -> None:
-        """Draws the random numbers of these sentences for these slots."""
-        rows = [self._numbers(source, sample) for source, sample in zip(sources, samples, strict=True)]
+    def admit(self, slots: list[int], sentences: Sequence[Sequence[int]], samples: Sequence[int]) -> None:
+        """Draws the random numbers of these sentences, sources with their prefixes, for these slots."""
+        rows = [self._numbers(sentence, sample) for sentence, sample in zip(sentences, samples, strict=True)]
         slot_ids = torch.tensor(slots, device=self.uniform.device)
         self.uniform[slot_ids] = torch.from_numpy(np.stack(rows)).to(self.uniform)
 
-    def _numbers(self, source: Sequence[int], sample: int) -> "np.typing.NDArray[np.float32]":
-        key = hashlib.sha256(repr((self.sampling.seed, sample, list(source))).encode()).digest()
+    def _numbers(self, sentence: Sequence[int], sample: int) -> "np.typing.NDArray[np.float32]":
+        key = hashlib.sha256(repr((self.sampling.seed, sample, list(sentence))).encode()).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
         return generator.random(self.uniform.shape[1], dtype=np.float32)
 

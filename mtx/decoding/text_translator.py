@@ -107,11 +107,13 @@ class TextTranslator(ABC):
     def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
         """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
 
-        A model without a record, of an earlier version or imported, counts as trained on single sentences, which
-        nearly all parallel text consists of.
+        A language model leaves lines whole. A model without a record, of an earlier version or imported, counts as
+        trained on single sentences, which nearly all parallel text consists of.
         """
         if not isinstance(split_sentences, bool | None):
             raise TypeError(f"split_sentences={split_sentences!r}: expected True, False or None")
+        if split_sentences and self.is_language_model:
+            raise UsageError("a language model goes on with whole lines; leave sentences together")
         knows_single_ones = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
         is_split = knows_single_ones if split_sentences is None else split_sentences
         is_split = is_split and not self.is_language_model
@@ -204,7 +206,7 @@ class TextTranslator(ABC):
             for sentence in line_sentences
         ]
         usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
-        ids = self.tokenizer.encode(usual)
+        ids = self.tokenizer.encode(usual, target=self.is_language_model)
         parts = ([Part(part, case) for part in self._cut(row)] for row, (_, case) in zip(ids, flat, strict=True))
         return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
 

@@ -15,10 +15,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
+from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
 from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
@@ -183,8 +185,11 @@ class TorchTranslator(TextTranslator):
             TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
+            UsageError: there is a source for a language model.
         """
         require_lines(src, "log_probs", tgt)
+        if self.is_language_model and any(src):
+            raise UsageError("a language model scores lines without sources, which must be empty")
         src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
         check_lengths(src_ids, self.max_tokens, names[0], first)
         check_lengths(tgt_ids, self.num_tgt_positions, names[1], first)
@@ -202,10 +207,13 @@ class TorchTranslator(TextTranslator):
             TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
+            UsageError: there is a translation for a language model, whose lines take its place.
         """
         require_lines(src, "attention_maps", tgt)
         if self.is_language_model:
-            src, tgt = [""] * len(src), src if tgt is None else tgt
+            if tgt is not None:
+                raise UsageError("a language model has no translations, whose attention could be shown")
+            src, tgt = [""] * len(src), src
         src_ids = self._ids(src, is_target=False)
         if not src_ids:
             return []
@@ -221,22 +229,30 @@ class TorchTranslator(TextTranslator):
     def source_states(self, sources: Sequence[list[int]], is_summed: bool = False) -> list[npt.NDArray[np.float32]]:
         """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D].
 
-        A language model has no encoder, and the output of its stack no row for `</s>`, which it does not read.
+        A language model has no encoder, and its states no row for `</s>`, which it does not read.
         """
-        num_before = 0
-        if self.is_language_model:
-            before = [EOS_ID, self.tokenizer.pad_id]  # an empty source, and the beginning of the target
-            sources, num_before = [[*before, *source[:-1]] for source in sources], len(before)
         states: list[Any] = [None] * len(sources)
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = self._new_engine()
+            of_batch = self._text_states if self.is_language_model else self._engine.source_states
             for rows in similar_batches(sources, sources, self.batch_tokens):
-                found = self._engine.source_states([sources[row] for row in rows])
-                for row, whole in zip(rows, found, strict=True):
-                    state = whole[num_before:]
+                found = of_batch([sources[row] for row in rows])
+                for row, state in zip(rows, found, strict=True):
                     states[row] = (state.float().sum(0) if is_summed else state.float()).cpu().numpy()
         return states
+
+    def _text_states(self, texts: Sequence[list[int]]) -> list[Tensor]:
+        """The states of a language model after each piece of some texts, which end in `</s>`."""
+        batch = to_device(
+            pack_sentences([[EOS_ID]] * len(texts), texts, self.model.pad_id), self.model.embedding.device
+        )
+        self.model.prepare_positions(batch.max_tokens)
+        with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            states = self.model.decode(batch, self.model.encode(batch))
+        return [
+            state[1:] for state in torch.split(states, [len(text) for text in texts])
+        ]  # the first has read no piece
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `TextTranslator.cross_attention`."""
@@ -273,7 +289,7 @@ class TorchTranslator(TextTranslator):
             read = [*source, *prefix] if self.is_language_model else source
             limit = min(self.options.limit(read, prefix), self.num_tgt_positions or sys.maxsize)
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
-        return sorted(requests, key=lambda request: -len(request.source))
+        return sorted(requests, key=lambda request: -_num_read(request))
 
     def _search(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
         groups = list(self._groups(requests))
@@ -303,7 +319,7 @@ class TorchTranslator(TextTranslator):
         for request in requests:
             slots = self._num_slots(group[0]) if group else 0
             is_full = bool(group) and len(group) >= slots * self.num_workers
-            if is_full and 2 * len(request.source) <= len(group[0].source) and self._num_slots(request) > slots:
+            if is_full and 2 * _num_read(request) <= _num_read(group[0]) and self._num_slots(request) > slots:
                 yield RequestQueue.of(group, slots, self.num_workers)
                 group = []
             group.append(request)
@@ -312,4 +328,9 @@ class TorchTranslator(TextTranslator):
 
     def _num_slots(self, longest: Request) -> int:
         most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
-        return max(1, min(most, self.batch_tokens // max(len(longest.source), 8)))
+        return max(1, min(most, self.batch_tokens // max(_num_read(longest), 8)))
+
+
+def _num_read(request: Request) -> int:
+    """The tokens that a model reads before it writes one."""
+    return len(request.source) + len(request.prefix)

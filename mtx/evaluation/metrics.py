@@ -89,7 +89,7 @@ class Perplexity:
 
 def stored(value: dict[str, Any]) -> Scores | Perplexity:
     """The scores of `as_dict`."""
-    return Perplexity(value["perplexity"]["score"]) if "perplexity" in value else Scores.from_dict(value)
+    return Perplexity(float(value["perplexity"]["score"])) if "perplexity" in value else Scores.from_dict(value)
 
 
 def words(text: str, tokenizer: str) -> list[str]:

@@ -100,8 +100,7 @@ class DecoderSearchModel:
         lengths, pad_id = [len(source) for source in sources], self.pad_id
         width = max(lengths)
         ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
-        is_padding = torch.arange(width) >= torch.tensor(lengths)[:, None]
-        hidden = torch.ones(width, width, dtype=torch.bool).triu(1) | is_padding[:, None]
+        hidden = torch.ones(width, width, dtype=torch.bool).triu(1) | (ids == pad_id)[:, None]
         mask = torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, -math.inf)[:, None].to(self.device)
         self._source_positions.extend(width)
         x = F.embedding(ids.to(self.device), self._source_embedding).mul_(self._scale)

@@ -81,6 +81,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
             f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
         )
     _check_info(path, info)
+    if info["src"] is None and config.architecture != "decoder":
+        raise DamagedFileError(f"{path}: src is null, and only a decoder alone needs none")
     limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, max_weight_bytes(config, tokenizer.num_ids))}
     durable.verify(directory, (*needed, *small), limits=limits)
     return ModelDescription(config, tokenizer, info)

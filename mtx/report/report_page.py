@@ -31,7 +31,9 @@ from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
 from mtx.report.usability import usability
+from mtx.run.contents import stored_scores
 from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
+from mtx.run.layout import RunLayout
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
@@ -139,11 +141,17 @@ def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) 
         outdated = "" if run.is_finished else "of the model when training ended before"
         yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
                "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
+    if run.config.data.src is None and run.is_finished:
+        for name, scores in stored_scores(RunLayout(Path(run.name))).items():
+            value = f"{scores['perplexity']['score']:.2f}"
+            yield {"score": value, "metric": "perplexity", "on": "on", "name": name, "about": "per token"}
+        return
     key = next(key for key, name in DECIDING_METRICS.items() if name == metric)
     best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
     if not results and best:
+        how = "" if key == "nll" else ", by greedy search"
         yield {"score": f"{best.get(key, 0):.2f}", "metric": metric, "on": "on the", "name": "validation set",
-               "about": f"at step {best['step']:,}, by greedy search; the test sets are scored at the end"}  # fmt: skip
+               "about": f"at step {best['step']:,}{how}; the test sets are scored at the end"}  # fmt: skip
 
 
 def _facts(run: RunSummary, is_brief: bool) -> Iterable[tuple[str, str]]:

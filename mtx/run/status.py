@@ -154,8 +154,9 @@ def read_status(root: Path) -> Status:
     nothing = {key: None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: quality(event, key), default=nothing)
     tests = stored_scores(paths)
-    is_one_sided = any("perplexity" in value for value in tests.values())
-    scores = {name: float(value["perplexity" if is_one_sided else "bleu"]["score"]) for name, value in tests.items()}
+    is_one_sided = all("perplexity" in value for value in tests.values()) and bool(tests)
+    metric = "perplexity" if is_one_sided else "bleu"
+    scores = {name: float(value[metric]["score"]) for name, value in tests.items() if metric in value}
     training, state = load_config(paths).training, run_state(paths, events)
     epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)
     max_steps = training.max_steps

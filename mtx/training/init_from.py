@@ -55,9 +55,14 @@ def inherit(resolved: Resolved) -> Resolved:
     values = describe(name)
     _check_overrides(resolved, values, name)
     resolved = _merged(resolved, values)
-    data, languages = resolved.config.data, (values["data.src"], values["data.tgt"])
-    if (data.src, data.tgt) != languages:
-        logger.warning("%s translates %s, this run %s-%s", name, "-".join(languages), data.src, data.tgt)
+    data, (src, tgt) = resolved.config.data, (values["data.src"], values["data.tgt"])
+    if (data.src is None) != (src is None):
+        is_other = "translates" if data.src is None else "is a language model"
+        raise UsageError(
+            f"training.init_from {name}: {is_other}, and this run does not; both have data.src, or neither"
+        )
+    if (data.src, data.tgt) != (src, tgt):
+        logger.warning("%s knows %s, this run learns %s", name, tgt if src is None else f"{src}-{tgt}", data.direction)
     return resolved
 
 

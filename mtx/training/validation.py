@@ -164,6 +164,13 @@ def summed_nll(
     return total, num_tokens
 
 
+def perplexity(model: TranslationModel, store: TokenStore, pad_id: int, max_tokens: int) -> float:
+    """That of a set whose sentences have at most `max_tokens`, per target token and without smoothing."""
+    model.prepare_positions(max_tokens)
+    nll, num_tokens = summed_nll(model, store, pad_id)
+    return math.exp(min(nll / max(1, num_tokens), 700.0))
+
+
 @torch.no_grad()
 def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
     """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""

@@ -71,7 +71,9 @@ def test_it_goes_on_with_each_line(run: Path) -> None:
     alone = mtx("translate", run, "--temperature", 1, "--seed", 1, stdin=b"zwei drei\n")
     assert alone.stdout.decode().splitlines() == first[2:], "a sample depends on its prompt, not on other lines"
     listed = mtx("translate", run, "--temperature", 1, "--n-best", 3, "--json", stdin=b"eins\n")
-    assert len({hypothesis["text"] for hypothesis in json.loads(listed.stdout)["hypotheses"]}) == 3
+    hypotheses = json.loads(listed.stdout)["hypotheses"]
+    assert len({hypothesis["text"] for hypothesis in hypotheses}) == 3
+    assert not any("suspicion" in hypothesis for hypothesis in hypotheses), "a prompt is no source that was copied"
 
 
 def test_it_is_looked_at(run: Path, tmp_path: Path) -> None:
@@ -79,7 +81,9 @@ def test_it_is_looked_at(run: Path, tmp_path: Path) -> None:
     assert mtx("attention", run, "eins zwei", "-o", page).returncode == 0
     assert 'data-kind="decoder"' in page.read_text(encoding="utf-8")
     assert mtx("report", run, "-o", page).returncode == 0
-    assert "a language model of de" in page.read_text(encoding="utf-8")
+    report = page.read_text(encoding="utf-8")
+    assert "a language model of de" in report and "by greedy search; the test" not in report
+    assert f"{scores(run)['heldout']['perplexity']['score']:.2f}" in report  # type: ignore[index]
     assert "test:      heldout perplexity" in mtx("status", run).stdout.decode()
     card = (run / "model" / "README.md").read_text(encoding="utf-8")
     assert "goes on with text in `de`" in card and "text-generation" in card and "mtx export" not in card
@@ -103,6 +107,10 @@ def test_training_starts_from_it(run: Path, text: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
     assert "before: heldout perplexity" in done.stderr.decode()
+    table = tmp_path / "pairs.tsv"
+    table.write_text("eins\tone\n" * 9, encoding="utf-8")
+    done = mtx("train", f"training.init_from={copy}", f"data.train={table}", "data.src=de", "data.tgt=en")
+    check_error(done.returncode, done.stderr.decode(), 2, "is a language model, and this run does not", "")
 
 
 def test_what_needs_a_translator_refuses_it(run: Path, text: Path, tmp_path: Path) -> None:
@@ -115,6 +123,13 @@ def test_what_needs_a_translator_refuses_it(run: Path, text: Path, tmp_path: Pat
     ):  # fmt: skip
         done = mtx(*command)
         check_error(done.returncode, done.stderr.decode(), 2, "is a language model", "")
+    for options in (["--beam", 2], ["--length-penalty", 1.0], ["--protocol", "aiayn"], ["--robust"]):
+        done = mtx("evaluate", run, *options)
+        check_error(done.returncode, done.stderr.decode(), 2, "is a language model", "")
+    done = mtx("translate", run, text, "--split-sentences")
+    check_error(done.returncode, done.stderr.decode(), 2, "goes on with whole lines", "")
+    done = mtx("attention", run, "eins", "--target", "zwei", "-o", tmp_path / "page.html")
+    check_error(done.returncode, done.stderr.decode(), 2, "no translations", "")
     done = mtx("logprob", run, text, text)
     check_error(done.returncode, done.stderr.decode(), 2, "scores one text", "mtx logprob MODEL TEXT")
     done = mtx("translate", run, text, "--prefix", text)
@@ -126,7 +141,8 @@ def test_what_needs_a_translator_refuses_it(run: Path, text: Path, tmp_path: Pat
     [
         (["data.columns=1,2"], "data.columns is about pairs"),
         (["data.duplicates=newest"], "data.duplicates is about pairs"),
-        (["training.copies=0.5"], "has no source to copy"),
+        (["training.copies=0.5"], "training.copies: is about sources"),
+        (["training.typing_errors=0.5"], "training.typing_errors: is about sources"),
         (["training.choose_by=bleu"], "has only the nll"),
         (["data.src=null", "model.architecture=rnn"], "rnn needs a source"),
     ],
@@ -134,3 +150,32 @@ def test_what_needs_a_translator_refuses_it(run: Path, text: Path, tmp_path: Pat
 def test_settings_about_pairs_are_refused(settings: list[str], words: str, text: Path, tmp_path: Path) -> None:
     done = mtx("train", *SETTINGS, f"data.train={text}", *settings, f"run_dir={tmp_path / 'run'}")
     check_error(done.returncode, done.stderr.decode(), 2, words, "mtx config")
+
+
+def test_long_lines_of_own_text_have_sizes(tmp_path: Path) -> None:
+    """Copies, which long pairs get, are none of them."""
+    text = tmp_path / "long.txt"
+    text.write_text("".join(f"{' '.join(target for _, target in pairs(range(n, n + 9)))}\n" for n in range(1000, 1300)))
+    done = mtx("config", "own-text", "model.architecture=decoder", "data.tgt=de", f"data.train={text}")
+    assert done.returncode == 0, done.stderr.decode()
+    assert "copies: 0.0" in done.stdout.decode() and "src: null" in done.stdout.decode()
+
+
+def test_init_and_a_dry_run_tell_of_lines(text: Path, tmp_path: Path) -> None:
+    output = tmp_path / "lm.yaml"
+    done = mtx("init", text, "model.architecture=decoder", "data.tgt=de", "-o", output)
+    assert done.returncode == 0, done.stderr.decode()
+    assert "# It learns a language model of de from" in output.read_text(encoding="utf-8")
+    done = mtx("train", *SETTINGS, f"data.train={text}", f"run_dir={tmp_path / 'run'}", "--dry-run")
+    assert done.returncode == 0 and b"None" not in done.stdout and b"train de" in done.stdout
+
+
+def test_a_source_is_left_out_by_a_decoder_alone_only(trained: Path, tmp_path: Path) -> None:
+    from mtx.files import durable
+
+    model = shutil.copytree(trained / "model", tmp_path / "model")
+    info = durable.read_json(model / "config.json")
+    durable.write_json(model / "config.json", {**info, "src": None})
+    durable.write_manifest(model)
+    done = mtx("translate", model, "--engine", "torch", stdin=b"eins\n")
+    check_error(done.returncode, done.stderr.decode(), 1, "src is null, and only a decoder alone needs none", "")

@@ -52,7 +52,8 @@ def test_without_a_source_a_name_is_one_file_of_lines(tmp_path: Path, ending: st
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("a.tsv", "a\tb\n"), ("a.tmx", "<tmx/>"), ("a.jsonl", "{}"), ("a", "<tmx/>")]
+    ("name", "text"),
+    [("a.tsv", "a\tb\n"), ("a.tmx", "<tmx/>"), ("a.jsonl", "{}"), ("a", "<tmx/>"), ("a.txt", "a\tb\n")],
 )
 def test_without_a_source_pairs_are_refused(tmp_path: Path, name: str, text: str) -> None:
     write(tmp_path / name, text)
