@@ -45,16 +45,17 @@ class TextSize:
 
 
 def measure(data: DataConfig) -> TextSize:
-    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`.
+    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`; a line without a source counts twice.
 
     Raises:
         UsageError, DataError: if it cannot be read.
     """
     num_pairs = num_bytes = 0
+    times = 2 if data.src is None else 1
     for corpus in find_corpora(data).train:
         for block in corpus.blocks():
             num_pairs += len(block.src)
-            num_bytes += sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
+            num_bytes += times * sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
             if num_pairs >= _MOST_PAIRS:
                 return TextSize(num_pairs, num_bytes)
     return TextSize(num_pairs, num_bytes)
