@@ -13,6 +13,7 @@ import yaml
 from mtx.config.schema import Config
 from mtx.interop.licences import Licences
 from mtx.interop.marian_card import language_codes
+from mtx.model.architecture import in_words
 
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "perplexity": "perplexity"}
 
@@ -48,8 +49,9 @@ That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
 
 ## How it was trained
 
-{sizes}, {pieces:,} pieces
-- {steps:,} steps of {batch:,} target tokens, seed {seed}, dropout {m.dropout}
+- {sizes}
+- {pieces:,} pieces
+- {steps:,} steps of {batch:,} target tokens, seed {seed}, dropout {dropout}
 - {elapsed} on {device} in {precision}, torch {torch}
 {weights}{init}"""
 
@@ -59,18 +61,6 @@ Scored in fp32 with beam size {m.beam_size} and length penalty {m.length_penalty
 translated less well. """
 _EXPORTS = """ `mtx export DIR --to
 ctranslate2` and `--to huggingface` make of it what other programs load."""
-_KINDS = {
-    "transformer": "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
-    "decoder": "A decoder alone (one causal stack of Transformer layers)",
-    "rnn": "A recurrent encoder-decoder with attention",
-}
-_LAYERS = {
-    "transformer": "- {m.num_encoder_layers}+{m.num_decoder_layers} layers",
-    "decoder": "- {m.num_decoder_layers} layers",
-    "rnn": "- {m.num_encoder_layers}+{m.num_decoder_layers} layers of {m.cell}, width {m.d_model}, {m.score} attention",
-}
-_ATTENTION = """, width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads
-- {m.norm}-norm, {m.activation}"""
 
 
 def run_card(
@@ -86,19 +76,19 @@ def run_card(
         steps: number of updates. elapsed: duration of training, in words.
     """
     init, model, src, tgt = run.get("init_from"), config.model, config.data.src, shown(config.data.tgt)
-    sizes = _LAYERS[model.architecture] + ("" if model.architecture == "rnn" else _ATTENTION)
+    kind, sizes = in_words(model)
     return _CARD.format(
         metadata=yaml.safe_dump(_metadata(config, scores), sort_keys=False, allow_unicode=True),
         title=f"A language model of {tgt}" if src is None else f"{shown(src)} to {tgt}",
-        kind=_KINDS[model.architecture],
+        kind=kind,
         does=f"goes on with text in {tgt}" if src is None else f"translates {shown(src)} to {tgt}",
-        exports=_EXPORTS if model.architecture == "transformer" else "", sizes=sizes.format(m=model), m=model,
+        exports=_EXPORTS if model.architecture == "transformer" else "", sizes=sizes,
         search="" if src is None else _SEARCH.format(m=config.decoding),
         scores="\n".join(_score_lines(scores)) or "It was not scored.",
         data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
         held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"],
         pieces=report["pieces"], licence=Licences.of_config(config).sentence(),
-        steps=steps, batch=config.training.batch_tokens, seed=config.seed, elapsed=elapsed,
+        steps=steps, batch=config.training.batch_tokens, seed=config.seed, dropout=model.dropout, elapsed=elapsed,
         device=run["device"], precision=run["training_precision"], torch=run["torch"],
         weights=f"- the weights are {run['weights']}\n" if "weights" in run else "",
         init=f"- started from the weights of {shown(str(init['path']))}, sha256 {init['sha256']}\n" if init else "",

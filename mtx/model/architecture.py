@@ -143,3 +143,17 @@ def _weight_and_bias(name: str, shape: Shape, marian: tuple[str, ...], variable:
     suffixes = ("weight", "bias") if len(shape) > 1 else ("gamma", "beta")
     for kind, suffix, size in zip(("weight", "bias"), suffixes, (shape, shape[:1]), strict=True):
         yield Parameter(f"{name}.{kind}", size, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{suffix}",))
+
+
+def in_words(config: ModelConfig) -> tuple[str, str]:
+    """What a model is, and how large its parts are, for a model card."""
+    m, depth = config, f"{config.num_encoder_layers}+{config.num_decoder_layers} layers"
+    if m.architecture == "rnn":
+        return (
+            "A recurrent encoder-decoder with attention",
+            f"{depth} of {m.cell}, width {m.d_model}, {m.score} attention",
+        )
+    layer = f"width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads, {m.norm}-norm, {m.activation}"
+    if m.architecture == "decoder":
+        return "A decoder alone (one causal stack of Transformer layers)", f"{m.num_decoder_layers} layers, {layer}"
+    return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", f"{depth}, {layer}"

@@ -1,20 +1,22 @@
 """The architectures that there are: for each the model of training, that of search, and the work of a training step.
 
-Another architecture is another module beside these and a row here; `mtx.model.architecture` lists its parameters.
+Another architecture is another module beside these and a row here; `mtx.model.architecture` lists its parameters and
+says what it is, `mtx.model.recorded_weights` shows its attention.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mtx.config.schema import ModelConfig
-from mtx.model import decoder_only, rnn, transformer
+from mtx.model import decoder_only, recorded_weights, rnn, transformer
 from mtx.model.decoder_only_inference import DecoderSearchModel
 from mtx.model.inference import IncrementalModel
+from mtx.model.recorded_weights import Weights
 from mtx.model.rnn_inference import RecurrentSearchModel
-from mtx.model.translation_model import TranslationModel
+from mtx.model.translation_model import Batch, TranslationModel
 
 
 @dataclass(frozen=True)
@@ -25,17 +27,23 @@ class Architecture:
         model: the model of training and scoring.
         search: makes the model that search calls, in a precision.
         training_flops: see `mtx.model.transformer.training_flops`.
+        attention: see `mtx.model.recorded_weights`.
     """
 
     model: type[TranslationModel]
     search: Callable[[Any, torch.dtype], Any]
     training_flops: Callable[[ModelConfig, int, float], float]
+    attention: Callable[[Any, Batch], Iterator[Sequence[Weights]]]
 
 
 ARCHITECTURES = {
-    "transformer": Architecture(transformer.Transformer, IncrementalModel, transformer.training_flops),
-    "decoder": Architecture(decoder_only.DecoderModel, DecoderSearchModel, decoder_only.training_flops),
-    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, rnn.training_flops),
+    "transformer": Architecture(
+        transformer.Transformer, IncrementalModel, transformer.training_flops, recorded_weights.of_transformer
+    ),
+    "decoder": Architecture(
+        decoder_only.DecoderModel, DecoderSearchModel, decoder_only.training_flops, recorded_weights.of_decoder
+    ),
+    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, rnn.training_flops, recorded_weights.of_recurrent),
 }
 
 

@@ -13,8 +13,9 @@ from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from mtx.decoding.attention_maps import AttentionMaps, Weights
+from mtx.decoding.attention_maps import AttentionMaps
 from mtx.errors import UsageError
+from mtx.model.recorded_weights import Weights
 from mtx.report.attention_page import piece_labels, text_of
 
 _AXES = {  # kind of attention: label of the columns, label of the rows
