@@ -18,12 +18,17 @@ NUM_IDS = 300
 
 @pytest.mark.parametrize("precision, tolerance", [("fp32", 1e-4), ("bf16", 0.05)])
 @pytest.mark.parametrize("changes", OTHERS)
-def test_a_step_has_the_gradients_of_the_cpu(changes: dict[str, Any], precision: str, tolerance: float) -> None:
+@pytest.mark.parametrize("source_loss", [False, True])
+def test_a_step_has_the_gradients_of_the_cpu(
+    changes: dict[str, Any], precision: str, tolerance: float, source_loss: bool
+) -> None:
+    if source_loss and changes["architecture"] != "decoder":
+        pytest.skip("only a decoder alone learns its source")
     batch, gradients = random_batch([9, 30, 17, 2, 25], [12, 28, 9, 3, 31], NUM_IDS, tail=20), []
     for device in ("cuda", "cpu"):
         model = tiny_model(NUM_IDS, dtype=torch.float32, d_model=64, **changes).to(device).train()
         model.prepare_positions(64)  # on this device
-        step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32")
+        step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32", source_loss=source_loss)
         step.start_step()
         step(batch, 1 / 25_000)  # as in a large step: gradients that fp16 would not hold
         gradients.append({name: p.grad.float().cpu() for name, p in model.named_parameters() if p.grad is not None})

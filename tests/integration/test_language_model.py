@@ -155,7 +155,9 @@ def test_settings_about_pairs_are_refused(settings: list[str], words: str, text:
 def test_long_lines_of_own_text_have_sizes(tmp_path: Path) -> None:
     """Copies, which long pairs get, are none of them."""
     text = tmp_path / "long.txt"
-    text.write_text("".join(f"{' '.join(target for _, target in pairs(range(n, n + 12)))}\n" for n in range(1000, 1300)))
+    text.write_text(
+        "".join(f"{' '.join(target for _, target in pairs(range(n, n + 12)))}\n" for n in range(1000, 1300))
+    )
     done = mtx("config", "own-text", "model.architecture=decoder", "data.tgt=de", f"data.train={text}")
     assert done.returncode == 0, done.stderr.decode()
     assert "copies: 0.0" in done.stdout.decode() and "src: null" in done.stdout.decode()
