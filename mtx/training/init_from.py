@@ -62,7 +62,8 @@ def inherit(resolved: Resolved) -> Resolved:
             f"training.init_from {name}: {is_other}, and this run does not; both have data.src, or neither"
         )
     if (data.src, data.tgt) != (src, tgt):
-        logger.warning("%s knows %s, this run learns %s", name, tgt if src is None else f"{src}-{tgt}", data.direction)
+        what = f"is a language model of {tgt}" if src is None else f"translates {src}-{tgt}"
+        logger.warning("%s %s, this run %s", name, what, data.direction)
     return resolved
 
 
