@@ -70,7 +70,8 @@ def _arguments(words: list[str], output: Path) -> list[str]:
     more = [] if "run_dir" in keys else [f"run_dir={run_dir_for(name)}"]
     if are_bilingual(names):
         return [*names, *overrides, *more]
-    if not {"data.src", "data.tgt"} <= keys and not {"data.tgt", "model.architecture"} <= keys:
+    is_one_sided = "data.tgt" in keys and "model.architecture=decoder" in overrides  # a language model
+    if not {"data.src", "data.tgt"} <= keys and not is_one_sided:
         text = f"{names[0]}: which languages it has is not known"
         raise UsageError(text, mtx_command("init", *names, "data.src=en", "data.tgt=de"))
     return ["own-text", f"data.train={','.join(names)}", *overrides, *more]

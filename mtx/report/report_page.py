@@ -142,8 +142,9 @@ def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) 
         yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
                "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
     if run.config.data.src is None and run.is_finished:
-        for name, scores in stored_scores(RunLayout(Path(run.name))).items():
-            value = f"{scores['perplexity']['score']:.2f}"
+        tests = stored_scores(RunLayout(Path(run.name)))
+        for name, scores in ((name, scores) for name, scores in tests.items() if "perplexity" in scores):
+            value = f"{float(scores['perplexity']['score']):.2f}"
             yield {"score": value, "metric": "perplexity", "on": "on", "name": name, "about": "per token"}
         return
     key = next(key for key, name in DECIDING_METRICS.items() if name == metric)

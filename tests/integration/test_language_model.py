@@ -168,6 +168,8 @@ def test_init_and_a_dry_run_tell_of_lines(text: Path, tmp_path: Path) -> None:
     done = mtx("init", text, "model.architecture=decoder", "data.tgt=de", "-o", output)
     assert done.returncode == 0, done.stderr.decode()
     assert "# It learns a language model of de from" in output.read_text(encoding="utf-8")
+    done = mtx("init", text, "model.architecture=rnn", "data.tgt=de", "-o", output)
+    check_error(done.returncode, done.stderr.decode(), 2, "which languages it has is not known", "")
     done = mtx("train", *SETTINGS, f"data.train={text}", f"run_dir={tmp_path / 'run'}", "--dry-run")
     assert done.returncode == 0 and b"None" not in done.stdout and b"train de" in done.stdout
 
