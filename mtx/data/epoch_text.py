@@ -1,21 +1,24 @@
-"""Changes the text of some training pairs anew in each epoch, and encodes it: case, punctuation, typing errors, terms.
+"""Changes the text of some training pairs anew in each epoch, and encodes it: case, punctuation, typing errors, tags.
 
-`mtx.data.text_changes` and `mtx.data.terms` say what a change is. What a place of an epoch's order holds is a function
-of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
+And terms: `mtx.data.text_changes`, `inline_tags` and `terms` say what a change is. What a place of an epoch's order
+holds is a function of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
 Flow: token store -> `StoredText` or `TextChanger` -> perhaps `SubwordSampler` -> the batch sampler.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.glossary import Glossary
+from mtx.data.inline_tags import SHARE as TAGS_SHARE
+from mtx.data.inline_tags import training_tags
 from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.subword_sampling import SubwordSampler
-from mtx.data.terms import SHARE, training_terms
+from mtx.data.terms import SHARE as TERMS_SHARE
+from mtx.data.terms import training_terms
 from mtx.data.text_changes import CHANGES, Change
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
@@ -27,7 +30,7 @@ def changed_every_epoch(
     """What gives each epoch its own text or pieces, as the configuration says; None if all epochs have the same.
 
     Args:
-        terms: what the model learns to use a glossary from.
+        terms: what the model learns to use a glossary and to carry tags from.
 
     Raises:
         UsageError: if subword sampling is wanted and the tokenizer is not BPE.
@@ -35,8 +38,13 @@ def changed_every_epoch(
     training, longest = config.training, config.data.max_tokens
     rates = change_rates(training)
     encode: Encode | None = None
-    if any(rates.values()) or terms is not None:
-        encode = TextChanger(text, tokenizer, config.seed, rates, longest, terms)
+    changes: list[tuple[Change, float]] = [(CHANGES[name], rate) for name, rate in rates.items()]
+    if terms is not None and config.data.inline_tags:
+        changes.append((partial(training_tags, terms), TAGS_SHARE))
+    if terms is not None and config.data.terms is not None:  # the last, because no change may touch its marks
+        changes.append((partial(training_terms, terms), TERMS_SHARE))
+    if any(rate for _, rate in changes):
+        encode = TextChanger(text, tokenizer, config.seed, changes, longest)
     if training.subword_sampling:
         encode = SubwordSampler(encode or StoredText(text), tokenizer, config.seed, training.subword_sampling, longest)
     return encode
@@ -65,18 +73,15 @@ class TextChanger:
     beginning of a source stays.
 
     Args:
-        rates: the probability of each of `CHANGES` for a pair.
-        terms: of which a share of the pairs have the translations beside them; None: no pair has.
+        changes: in the order in which they are made, each with its probability for a pair.
     """
 
     def __init__(
-        self, store: TokenStore, tokenizer: Tokenizer, seed: int, rates: Mapping[str, float], max_tokens: int,
-        terms: Glossary | None = None,
+        self, store: TokenStore, tokenizer: Tokenizer, seed: int, changes: Sequence[tuple[Change, float]],
+        max_tokens: int,
     ):  # fmt: skip
         self._store, self._tokenizer, self._seed, self._max_tokens = store, tokenizer, seed, max_tokens
-        self._changes: list[tuple[Change, float]] = [(CHANGES[name], rate) for name, rate in rates.items()]
-        if terms is not None:  # the last, because no change of case may touch its marks
-            self._changes.append((partial(training_terms, terms), SHARE))
+        self._changes = changes
         self._tags = frozenset(tokenizer.tags.values())
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
@@ -92,8 +97,8 @@ class TextChanger:
         ]
         store = self._store
         src, tgt = store.src.sentences(pairs), store.tgt.sentences(pairs)
-        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1)
-        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True)
+        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1, has_inline=True)
+        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True, has_inline=True)
         for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
             if src[place][0] in self._tags:
                 src_ids = [src[place][0], *src_ids]

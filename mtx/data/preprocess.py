@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
-from mtx.config.schema import Config, TokenizerConfig
+from mtx.config.schema import Config
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, TOO_LONG, Limits, SeenHashes
 from mtx.data.corpora import Corpus, PairGroup
@@ -53,7 +53,8 @@ class PreparedData:
 
     Attributes:
         sha256: of the manifest, which holds the SHA-256 of every file, so it stands for all of the data.
-        terms: what the model learns to use a glossary from (`mtx.data.terms`); None without data.terms.
+        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`) and to
+            carry tags (`inline_tags`); None without data.terms and data.inline_tags.
     """
 
     train: TokenStore
@@ -150,7 +151,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
-    glossary, has_terms = glossary_file(config.data), config.data.terms is not None
+    glossary, has_terms, has_inline = glossary_file(config.data), config.data.terms is not None, config.data.inline_tags
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
@@ -158,6 +159,9 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         _refuse_missing_tags(tags, tokenizer, origin)
         if has_terms and not tokenizer.marks:
             raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
+        if has_inline and not tokenizer.inline:
+            problem = f"data.inline_tags: the tokenizer of {origin} has no marks for tags"
+            raise UsageError(problem, "data.inline_tags=false")
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
     limits = Limits.of(config.data)
@@ -175,9 +179,9 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         _choose_weights(tallies)
         _check_weights(tallies)
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
-        tokenizer = tokenizer or _learn_tokenizer(config.tokenizer, sample, tags, has_terms, workers)
+        tokenizer = tokenizer or _learn_tokenizer(config, sample, tags, workers)
         tokenizer.save(directory)
-        num_terms = _write_terms(sample, glossary, directory / TERMS) if has_terms else None
+        num_terms = _write_terms(sample, glossary, directory / TERMS, has_terms) if has_terms or has_inline else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
@@ -314,25 +318,26 @@ class Sample:
             yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
 
 
-def _learn_tokenizer(
-    config: TokenizerConfig, sample: Sample, tags: list[str], has_terms: bool, workers: Workers
-) -> Tokenizer:
+def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: Workers) -> Tokenizer:
     """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
-    learn = partial(train_tokenizer, config=config, num_pairs=sample.num_cleaned, tags=tags, has_marks=has_terms)
+    learn = partial(
+        train_tokenizer, config=config.tokenizer, num_pairs=sample.num_cleaned, tags=tags,
+        has_marks=config.data.terms is not None, has_inline=config.data.inline_tags,
+    )  # fmt: skip
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
 
 
-def _write_terms(sample: Sample, glossary: Path | None, path: Path) -> int:
+def _write_terms(sample: Sample, glossary: Path | None, path: Path, has_terms: bool) -> int:
     """Write the terms that a model learns from; returns their number."""
     started = perf_counter()
     terms = find_terms(sample.pairs(), glossary)
     if not terms.terms:
-        raise DataError(
-            "data.terms: no words of the training text translate each other often enough", "data.terms=null"
-        )
+        key, off = ("terms", "null") if has_terms else ("inline_tags", "false")
+        problem = f"data.{key}: no words of the training text translate each other often enough"
+        raise DataError(problem, f"data.{key}={off}")
     durable.write_text(path, "".join(terms.lines()))
     log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)
     return len(terms.terms)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mtx.data.inline_tags import CLOSING_SIGNS
+
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
@@ -83,6 +85,11 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
     for number, part in enumerate(parts):
         if isinstance(part, str):
             added = _SPACES.sub(" ", part)
+            last = parts[number - 1] if number else ""
+            is_after_word = isinstance(last, Tag) and last.kind == "alone" and not last.is_break
+            if is_after_word and added.startswith(CLOSING_SIGNS) and text.endswith(" "):  # as without the tag
+                text = text[:-1]
+                tags = [replace(placed, at=min(placed.at, len(text))) for placed in tags]
             text += added.removeprefix(" ") if text.endswith(" ") or not text else added
             continue
         before, after = (

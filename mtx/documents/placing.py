@@ -51,7 +51,11 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
         return [tgt]
     units = _units(tgt, links) or in_proportion(src, tgt)
     is_large = len(tags) * len(units) > _MOST_WORK
-    placed = _in_order(tags, src, tgt) if is_large else _place(_tree(tags), units, src, tgt)
+    return written(tgt, _in_order(tags, src, tgt) if is_large else _place(_tree(tags), units, src, tgt))
+
+
+def written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
+    """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
     for at, group in groupby(placed, key=lambda item: _skip_space(tgt, item[0])):
         here = list(group)
@@ -90,9 +94,9 @@ def _spaced(tags: Sequence[Placed], tgt: str, at: int, num_before: int) -> Marke
         spaces[0] &= is_word and not _is_opening(tgt[:at])
         spaces[-1] &= is_word and following not in _CLOSING
         spaces[0] |= preceding.isalnum() and _stands_apart(tags[0], tags[0].before)
-        spaces[-1] |= following.isalnum() and _stands_apart(tags[-1], tags[-1].after)
         spaces[0] &= not tags[0].tag.is_break
         spaces[-1] &= not tags[-1].tag.is_break
+    spaces[-1] |= tgt[at : at + 1].isalnum() and _stands_apart(tags[-1], tags[-1].after)
     spaces[0] &= at > 0
     spaces[-1] &= at < len(tgt)
     parts = Marked()
@@ -117,7 +121,7 @@ def _in_order(tags: Sequence[Placed], src: str, tgt: str) -> list[tuple[int, Pla
     """The tags in the order of the source, in proportion: for a segment with so many that more would take too long."""
     starts = [link.start for link in in_proportion(src, tgt)]
     result = list[tuple[int, Placed]]()
-    for number, at in _nested(tags, _partners(tags)):
+    for number, at in _nested(tags, partners_of(tags)):
         word = bisect_left(starts, at * len(tgt) / max(1, len(src)))
         result.append((starts[word] if word < len(starts) else len(tgt), tags[number]))
     return result
@@ -162,7 +166,7 @@ def _is_ideograph(character: str) -> bool:
 
 def _tree(tags: Sequence[Placed]) -> _Node:
     """The pairs of tags with what they enclose; a tag without a partner stands alone."""
-    partners = _partners(tags)
+    partners = partners_of(tags)
     root = _Node(())
     stack = [root]
     for number, at in _nested(tags, partners):
@@ -179,7 +183,7 @@ def _tree(tags: Sequence[Placed]) -> _Node:
     return root
 
 
-def _partners(tags: Sequence[Placed]) -> dict[int, int]:
+def partners_of(tags: Sequence[Placed]) -> dict[int, int]:
     """The other tag of each one that has one, both by their numbers."""
     partners, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tag for placed in tags):
@@ -189,6 +193,11 @@ def _partners(tags: Sequence[Placed]) -> dict[int, int]:
             partner = open_tags[tag.pair].pop()
             partners[number], partners[partner] = partner, number
     return partners
+
+
+def is_nested(tags: Sequence[Placed], partners: dict[int, int]) -> bool:
+    """Whether no pair of tags overlaps another; `partners` is of `partners_of`."""
+    return [number for number, _ in _nested(tags, partners)] == list(range(len(tags)))
 
 
 def _nested(tags: Sequence[Placed], partners: dict[int, int]) -> list[tuple[int, int]]:

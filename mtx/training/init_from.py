@@ -35,6 +35,7 @@ _FREE = (
     "data.src",
     "data.tgt",
     "data.terms",
+    "data.inline_tags",
 )  # inherited only if no recipe, file or command line sets them
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _ANEW = "another run_dir=DIR starts anew from it"
@@ -90,6 +91,7 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
+        "data.inline_tags": bool(model.tokenizer.inline),
     }  # fmt: skip
 
 

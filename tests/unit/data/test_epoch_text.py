@@ -7,9 +7,10 @@ import pytest
 
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
-from mtx.data.epoch_text import StoredText, TextChanger
+from mtx.data.epoch_text import StoredText, TextChanger, changed_every_epoch
 from mtx.data.glossary import Glossary
 from mtx.data.sampler import Chunk, SamplerState, steps
+from mtx.data.text_changes import CHANGES
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.training.runtime import new_sampler
@@ -49,7 +50,7 @@ def config_of(*overrides: str) -> Config:
 def changer(
     store: TokenStore, tokenizer: Tokenizer, seed: int = 7, max_tokens: int = 200, **rates: float
 ) -> TextChanger:
-    return TextChanger(store, tokenizer, seed, rates, max_tokens)
+    return TextChanger(store, tokenizer, seed, [(CHANGES[name], rate) for name, rate in rates.items()], max_tokens)
 
 
 def ids_of(chunk: Chunk) -> list[tuple[list[int], list[int]]]:
@@ -115,7 +116,9 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
     config = TokenizerConfig.model_validate({"vocab_size": 340})
     marked = train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG], has_marks=True)
     store = write_store(marked, tmp_path, [TAG] * NUM_PAIRS, SRC, TGT)
-    encode = TextChanger(store, marked, 7, {"upper_case": 0.2}, 200, Glossary({"dog": "Hund", "house": "Haus"}))
+    config = config_of("training.upper_case=0.2", "data.terms=auto", "seed=7")
+    encode = changed_every_epoch(config, store, marked, Glossary({"dog": "Hund", "house": "Haus"}))
+    assert encode is not None
     marks, found = {*marked.marks.values()}, 0
     for epoch in range(20):
         for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
@@ -125,7 +128,26 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
                 assert sum(token in marks for token in src_ids) % 3 == 0
                 assert not marked.decode([tgt_ids])[0].isupper()
     assert 0.12 < found / (20 * NUM_PAIRS) < 0.2  # those in capital letters have none of these terms
-    assert new_sampler(config_of(), store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).encoded is not None
+    config = config_of("data.terms=auto")
+    assert new_sampler(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).encoded is not None
+
+
+@pytest.mark.parametrize("cut", [(), ("training.subword_sampling=0.3",)])
+def test_a_share_of_the_pairs_has_tags(tmp_path: Path, cut: tuple[str, ...]) -> None:
+    config = TokenizerConfig.model_validate({"vocab_size": 340})
+    tagged = train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG], has_marks=True, has_inline=True)
+    store = write_store(tagged, tmp_path, [TAG] * NUM_PAIRS, SRC, TGT)
+    config = config_of("data.inline_tags=true", "data.terms=auto", *cut)
+    encode = changed_every_epoch(config, store, tagged, Glossary({"dog": "Hund", "house": "Haus", "number": "Nummer"}))
+    assert encode is not None
+    inline, terms, found, both = set(tagged.inline.values()), set(tagged.marks.values()), 0, 0
+    for epoch in range(20):
+        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
+            src_marks, tgt_marks = ([token for token in ids if token in inline] for ids in (src_ids, tgt_ids))
+            assert sorted(src_marks) == sorted(tgt_marks) and len({*src_marks}) == len(src_marks)
+            found += bool(src_marks)
+            both += bool(src_marks) and bool(terms & {*src_ids})
+    assert 0.15 < found / (20 * NUM_PAIRS) < 0.22 and both
 
 
 def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:

@@ -36,6 +36,23 @@ def links(src: str, tgt: str, order: list[int]) -> list[Link]:
 
 
 @pytest.mark.parametrize(
+    ("segment", "text"),
+    [
+        (["see ", Tag("{0}"), ", please"], "see, please"),
+        (["see ", Tag("{0}"), Tag("{1}"), "."], "see."),
+        (["see ", Tag("{0}"), " !"], "see !"),
+        (["see ", Tag("<b>", "open", "b"), "!", Tag("</b>", "close", "b")], "see !"),
+        (["see ", Tag("<br/>", is_break=True), "."], "see ."),
+    ],
+)
+def test_the_text_is_written_as_it_would_be_without_placeholders(segment: Marked, text: str) -> None:
+    found, tags = bare(segment)
+    assert found == text and all(placed.at <= len(text) for placed in tags)
+    result = raw(put_back(tags, found, found, links(found, found, list(range(len(words(found)))))))
+    assert result == raw(segment)
+
+
+@pytest.mark.parametrize(
     "text, without",
     [
         ("a <b>red</b> dog", "a red dog"), ("<b>a</b>", "a"), ("a <x/> dog", "a dog"), ("a<x/> dog", "a dog"),
