@@ -18,6 +18,7 @@ from mtx.data.sentencepiece_models import num_bytes
 from mtx.documents.markup import Placed
 from mtx.documents.placing import is_nested, partners_of
 
+At = tuple[int, Placed]  # the character of a translation, and the tag before it
 Inline = tuple[int, str]  # the number of bytes of words before a mark, and the mark
 
 
@@ -47,9 +48,7 @@ class Carrying:
         """Where the marks are in the source."""
         return [(num_bytes(self.text[: tag.at]), mark) for tag, mark in zip(self.inner, self.marks, strict=True)]
 
-    def placed(
-        self, translation: str, other: str = "", marks: Sequence[Inline] = ()
-    ) -> list[tuple[int, Placed]] | None:
+    def placed(self, translation: str, other: str = "", marks: Sequence[Inline] = ()) -> list[At] | None:
         """The tags, each with its character of the translation, in their order; None if not all have a place.
 
         Args:
@@ -58,10 +57,8 @@ class Carrying:
         """
         if _structure(marks) is None or _structure(marks) != _structure(self.places):
             return None
-        tags, before = (
-            dict(zip(self.marks, self.inner, strict=True)),
-            list(accumulate(map(num_bytes, other), initial=0)),
-        )
+        tags = dict(zip(self.marks, self.inner, strict=True))
+        before = list(accumulate(map(num_bytes, other), initial=0))
         found = {mark: _character(before, place, tags[mark]) for place, mark in marks}
         moved = _moved(found, _Same(other, translation), {mark: _is_behind(tag) for mark, tag in tags.items()})
         if None in moved.values():
