@@ -20,7 +20,7 @@ class TermCount:
     def __init__(self, translator: "TextTranslator"):
         self._translator, self._glossary = translator, translator.glossary
         self._num_terms = self._num_used = 0
-        self._missed = list[str]()
+        self._missed = list[tuple[str, str]]()  # lines, and their terms that are not used
 
     def add(self, sources: Sequence[str], translations: Sequence[str]) -> None:
         """Count the terms of these lines."""
@@ -39,13 +39,22 @@ class TermCount:
             self._num_terms += num_terms
             self._num_used += num_used
             if num_used < num_terms:
-                self._missed.append(source[:_SHOWN_CHARS])
+                expected = [match.tgt for match in terms.matches(usual)]
+                missing = [
+                    term for term in expected if not count_used(Glossary({term: term}), [term], [translation])[1]
+                ]
+                self._missed.append((source[:_SHOWN_CHARS], ", ".join(missing or expected)))
 
     def tell(self) -> None:
         """Log the counts, with the first lines that lack a term."""
-        if self._glossary is not None:
-            shown = "".join(f"\n  {line}" for line in self._missed[:_SHOWN_LINES])
-            more = f"\n  and {left:,} more" if (left := len(self._missed) - _SHOWN_LINES) > 0 else ""
-            missed = f"; some are missing in the translation of:{shown}{more}" if self._missed else ""
-            log = logger.warning if self._missed else logger.info
-            log("%s of %s of the glossary used%s", f"{self._num_used:,}", counted(self._num_terms, "term"), missed)
+        if self._glossary is None:
+            return
+        counts = f"{self._num_used:,}", counted(self._num_terms, "term")
+        if not self._missed:
+            logger.info("%s of %s of the glossary used", *counts)
+            return
+        logger.warning("%s of %s of the glossary used; missing are:", *counts)
+        for line, terms in self._missed[:_SHOWN_LINES]:
+            logger.info("  %s in the translation of: %s", terms, line)
+        if (left := len(self._missed) - _SHOWN_LINES) > 0:
+            logger.info("  and more in %s", counted(left, "line"))

@@ -1,7 +1,7 @@
-"""Changes the text of some training pairs anew in each epoch, and encodes it: case, punctuation, typing errors, tags.
+"""Changes the text of some training pairs anew in each epoch: case, punctuation, typing errors, tags, terms.
 
-And terms: `mtx.data.text_changes`, `inline_tags` and `terms` say what a change is. What a place of an epoch's order
-holds is a function of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
+`mtx.data.text_changes`, `inline_tags` and `terms` say what a change is. What a place of an epoch's order holds is a
+function of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
 Flow: token store -> `StoredText` or `TextChanger` -> perhaps `SubwordSampler` -> the batch sampler.
 """
 
@@ -69,8 +69,8 @@ class StoredText:
 class TextChanger:
     """Chunks in which some pairs have changed text; it is called by the batch sampler.
 
-    A pair that would have a longer side than `max_tokens`, or lose the text of a side, stays as it is. A tag at the
-    beginning of a source stays.
+    A pair that would have a longer side than `max_tokens`, lose the text of a side, or have the mark of a tag inside a
+    piece, stays as it is. A tag at the beginning of a source stays.
 
     Args:
         changes: in the order in which they are made, each with its probability for a pair.
@@ -99,11 +99,12 @@ class TextChanger:
         src, tgt = store.src.sentences(pairs), store.tgt.sentences(pairs)
         new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1, has_inline=True)
         new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True, has_inline=True)
-        for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
+        for place, texts_of, src_ids, tgt_ids in zip(places.tolist(), texts, new_src, new_tgt, strict=True):
+            is_exact = all(map(self._tokenizer.has_exact_marks, texts_of, (src_ids, tgt_ids)))
             if src[place][0] in self._tags:
                 src_ids = [src[place][0], *src_ids]
             has_text = len(tgt_ids) > 1 and (len(src_ids) > 1 or len(src[place]) == 1)  # a language model has no source
-            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+            if has_text and is_exact and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
         return Chunk(pairs, Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype))
 

@@ -23,8 +23,8 @@ SHARE = 0.2  # of the pairs of an epoch that `training_tags` changes
 _MOST_NEW = 3  # tags of a pair
 _LONGER = 0.5  # of the pairs of tags enclose more than a word, if they can
 
-CLOSING_SIGNS = tuple(",.;:!?…")
-_GAP = re.compile(f" (?=[ {MARKS}]*$)")
+END_SIGNS = re.compile(rf"[,.;:!?…]+(?![^\s{MARKS}])")  # punctuation behind a word, unlike that of .txt or .50
+_GAP = re.compile(f" (?=[ {MARKS}]*$)")  # each space among the marks at the end
 
 Kind = Literal["around", "beside", "instead"]
 _KINDS: tuple[Kind, ...] = ("around", "around", "beside", "instead")
@@ -101,7 +101,7 @@ def before_mark(text: str, following: str) -> str:
 
     So the text is written as it would be without the tag, and its pieces are those that the model knows.
     """
-    return _GAP.sub("", text) if following.startswith(CLOSING_SIGNS) else text
+    return _GAP.sub("", text) if END_SIGNS.match(following) else text
 
 
 def with_marks(text: str, marks: Iterable[Mark]) -> str:

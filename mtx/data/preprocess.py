@@ -162,6 +162,8 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         if has_inline and not tokenizer.inline:
             problem = f"data.inline_tags: the tokenizer of {origin} has no marks for tags"
             raise UsageError(problem, "data.inline_tags=false")
+        if not has_inline and tokenizer.inline:
+            tokenizer = tokenizer.without_inline()
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
     limits = Limits.of(config.data)
@@ -181,7 +183,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, sample, tags, workers)
         tokenizer.save(directory)
-        num_terms = _write_terms(sample, glossary, directory / TERMS, has_terms) if has_terms or has_inline else None
+        num_terms = _write_terms(sample, glossary, directory / TERMS, config) if has_terms or has_inline else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
@@ -330,14 +332,20 @@ def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: W
     return tokenizer
 
 
-def _write_terms(sample: Sample, glossary: Path | None, path: Path, has_terms: bool) -> int:
-    """Write the terms that a model learns from; returns their number."""
-    started = perf_counter()
+def _write_terms(sample: Sample, glossary: Path | None, path: Path, config: Config) -> int | None:
+    """Write the terms that a model learns from; returns their number, None if there are none to go on with."""
+    started, keys = (
+        perf_counter(),
+        {"data.terms=null": config.data.terms, "data.inline_tags=false": config.data.inline_tags},
+    )
     terms = find_terms(sample.pairs(), glossary)
     if not terms.terms:
-        key, off = ("terms", "null") if has_terms else ("inline_tags", "false")
-        problem = f"data.{key}: no words of the training text translate each other often enough"
-        raise DataError(problem, f"data.{key}={off}")
+        wanted = {key: key.partition("=")[0] for key, value in keys.items() if value}
+        problem = f"{' and '.join(wanted.values())}: no words of the training text translate each other often enough"
+        if config.training.init_from is None:
+            raise DataError(problem, " ".join(wanted))
+        log.warning("%s; the model learns nothing more of these", problem)
+        return None
     durable.write_text(path, "".join(terms.lines()))
     log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)
     return len(terms.terms)

@@ -58,7 +58,7 @@ def piece_bytes(piece: str) -> bytes:
 
 def num_bytes(text: str | bytes) -> int:
     """The number of bytes of a text in UTF-8 without its white space, whose amount SentencePiece changes."""
-    return len(b"".join((text.encode() if isinstance(text, str) else text).split()))
+    return len(b"".join((text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).split()))
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:

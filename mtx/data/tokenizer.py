@@ -51,7 +51,8 @@ EOS_ID, UNK_ID = sentencepiece_models.EOS_ID, sentencepiece_models.UNK_ID
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
-Encode = Callable[[list[str], bool, int], list[list[int]]]  # texts, whether targets, threads
+Inline = tuple[int, str]  # the number of bytes of words before the mark of a tag, and the mark
+_Encode = Callable[[list[str], bool, int], list[list[int]]]  # texts, whether targets, threads
 
 # SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
@@ -102,8 +103,8 @@ class Tokenizer:
         self._inline_ids = frozenset(self.inline.values())
 
     def is_same(self, other: "Tokenizer") -> bool:
-        """Whether another tokenizer gives every text the same token ids."""
-        own, others = ((t.models.files, t.normalization, t.tags, t.marks, t.inline) for t in (self, other))
+        """Whether another tokenizer gives every text the same token ids; it may know other marks of tags."""
+        own, others = ((t.models.files, t.normalization, t.tags, t.marks) for t in (self, other))
         return own == others
 
     def encode(
@@ -132,7 +133,7 @@ class Tokenizer:
         encoded = encode(texts, target, num_threads)
         return [[*start, *ids, EOS_ID] for ids in encoded]
 
-    def _encode_marked(self, texts: list[str], encode: Encode, num_threads: int) -> list[list[int]]:
+    def _encode_marked(self, texts: list[str], encode: _Encode, num_threads: int) -> list[list[int]]:
         """Token ids of sources, of which what stands before, between and after marks is encoded for itself."""
         parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
         ids = iter(encode([part for split in parts for part in split[::2]], False, num_threads))
@@ -154,7 +155,7 @@ class Tokenizer:
         result, done = list[int](), 0
         for token in ids:
             end = done + self._sizes[self._names[token]]
-            while marks and (marks[-1][0] <= done or marks[-1][0] < end):
+            while marks and marks[-1][0] < max(end, done + 1):
                 result.append(marks.pop()[1])
             result.append(token)
             done = end
@@ -166,16 +167,32 @@ class Tokenizer:
         sizes = dict.fromkeys(self._names, 0)
         return sizes | {name: num_bytes(piece_bytes(name)) for name in self._names[: self.num_pieces]}
 
-    def inline_marks(self, pieces: Sequence[str]) -> list[tuple[int, str]]:
-        """The marks of tags among the pieces of a sentence: how many bytes of words precede each, and its character."""
-        marks = {self._names[token]: mark for mark, token in self.inline.items()}
-        done, found = 0, list[tuple[int, str]]()
+    @functools.cached_property
+    def _inline_names(self) -> dict[str, str]:
+        return {self._names[token]: mark for mark, token in self.inline.items()}
+
+    def inline_marks(self, pieces: Sequence[str]) -> tuple[list[Inline], int]:
+        """The marks of tags among the pieces of a sentence, and the number of bytes of its words."""
+        done, found = 0, list[Inline]()
         for piece in pieces:
-            if piece in marks:
-                found.append((done, marks[piece]))
+            if mark := self._inline_names.get(piece):
+                found.append((done, mark))
             else:
                 done += self._sizes[piece]
-        return found
+        return found, done
+
+    def has_exact_marks(self, text: str, ids: list[int]) -> bool:
+        """Whether the marks of tags in a text stand between the same words among its token ids, and none was moved."""
+        if not self.inline or not _INLINE.search(text):
+            return True
+        parts = _INLINE.split(_MARK.sub("", normalize(text, self.normalization)))
+        places = itertools.accumulate(map(num_bytes, parts[::2]))
+        expected = list(zip(places, parts[1::2], strict=False)), num_bytes("".join(parts[::2]))
+        return self.inline_marks(self.pieces(ids)) == expected
+
+    def without_inline(self) -> "Tokenizer":
+        """This tokenizer for a model that does not learn tags inside sentences."""
+        return Tokenizer(self.models, self.normalization, list(self.tags), bool(self.marks))
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols, marks of tags and padding.

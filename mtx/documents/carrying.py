@@ -7,7 +7,7 @@ to words that the bare translation does not have, is placed by attention (`placi
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import accumulate
@@ -15,19 +15,23 @@ from itertools import accumulate
 from mtx.data.glossary import word_spans
 from mtx.data.inline_tags import ALONE, CLOSING, MOST_TAGS, OPENING
 from mtx.data.sentencepiece_models import num_bytes
+from mtx.data.tokenizer import Inline
 from mtx.documents.markup import Placed
-from mtx.documents.placing import is_nested, partners_of
+from mtx.documents.placing import is_nested, partners_of, skip_space
+
+_MOST_WORDS = 300  # of a sentence; the time to compare two texts grows with their cube where words repeat
 
 At = tuple[int, Placed]  # the character of a translation, and the tag before it
-Inline = tuple[int, str]  # the number of bytes of words before a mark, and the mark
 
 
 @dataclass(frozen=True)
 class Carrying:
-    """A sentence with its tags, in order; those at its beginning and end need no marks.
+    """A sentence with its tags, in order.
 
     Attributes:
-        marks: those of the tags between the first and the last ones.
+        first, last: the tags at its beginning and end, which need no marks.
+        inner: the others.
+        marks: those of the inner tags.
     """
 
     text: str
@@ -43,27 +47,27 @@ class Carrying:
             parts, done = parts + text[done : tag.at] + mark, tag.at
         return parts + text[done:]
 
-    @property
-    def places(self) -> list[Inline]:
-        """Where the marks are in the source."""
-        return [(num_bytes(self.text[: tag.at]), mark) for tag, mark in zip(self.inner, self.marks, strict=True)]
-
-    def placed(self, translation: str, other: str = "", marks: Sequence[Inline] = ()) -> list[At] | None:
+    def placed(
+        self, translation: str, marked_text: str = "", marks: tuple[Sequence[Inline], int] = ((), 0)
+    ) -> list[At] | None:
         """The tags, each with its character of the translation, in their order; None if not all have a place.
 
         Args:
-            other: the translation with marks, without them.
-            marks: where they are in it.
+            marked_text: the translation with marks, of which these are left out.
+            marks: where they are, as by `Tokenizer.inline_marks`.
         """
-        if _structure(marks) is None or _structure(marks) != _structure(self.places):
+        source = [(num_bytes(self.text[: tag.at]), mark) for tag, mark in zip(self.inner, self.marks, strict=True)]
+        structure, size = _structure(marks[0]), num_bytes(marked_text)
+        if structure is None or structure != _structure(source) or size != marks[1]:  # its bytes are not its pieces'
             return None
-        tags = dict(zip(self.marks, self.inner, strict=True))
-        before = list(accumulate(map(num_bytes, other), initial=0))
-        found = {mark: _character(before, place, tags[mark]) for place, mark in marks}
-        moved = _moved(found, _Same(other, translation), {mark: _is_behind(tag) for mark, tag in tags.items()})
-        if None in moved.values():
-            return None
-        inner = [(at, tags[mark]) for mark, at in moved.items() if at is not None]
+        inner = list[At]()
+        if self.inner:
+            tags = dict(zip(self.marks, self.inner, strict=True))
+            order = [(tags[mark], mark, place) for place, mark in marks[0]]
+            found = _found_again(order, marked_text, translation)
+            if found is None:
+                return None
+            inner = list(zip(found, (tag for tag, *_ in order), strict=True))
         return [*((0, tag) for tag in self.first), *inner, *((len(translation), tag) for tag in self.last)]
 
 
@@ -74,44 +78,51 @@ def plan(tags: Sequence[Placed], sentences: Sequence[tuple[int, str]]) -> list[C
         sentences: from which character of the segment's bare text each goes, and its text.
     """
     partners = partners_of(tags)
-    home = [_sentence_of(tag, [start for start, _ in sentences]) for tag in tags]
-    is_together = all(home[one] == home[other] for one, other in partners.items())
-    if not (tags and is_together and home == sorted(home) and is_nested(tags, partners)):
+    if not (tags and sentences and is_nested(tags, partners)):
         return None
+    first, last = _edges(tags, partners, sentences[0][0], sentences[-1][0] + len(sentences[-1][1]))
+    starts, inner = [start for start, _ in sentences], range(first, last)
+    home = [max(0, (bisect_left if _is_behind(tag) else bisect_right)(starts, tag.at) - 1) for tag in tags]
+    if any(home[one] != home[other] for one, other in partners.items() if one in inner):
+        return None
+    own: list[list[Placed]] = [[] for _ in sentences]
+    for number in inner:
+        start, text = sentences[home[number]]
+        own[home[number]].append(replace(tags[number], at=min(max(0, tags[number].at - start), len(text))))
     planned = list[Carrying]()
-    for number, (start, text) in enumerate(sentences):
-        own = [
-            replace(tag, at=min(max(0, tag.at - start), len(text)))
-            for tag, place in zip(tags, home, strict=True)
-            if place == number
-        ]
-        sentence = _sentence(text, own)
+    for (_, text), some in zip(sentences, own, strict=True):
+        sentence = _sentence(text, some)
         if sentence is None:
             return None
         planned.append(sentence)
+    planned[0] = replace(planned[0], first=[*tags[:first], *planned[0].first])
+    planned[-1] = replace(planned[-1], last=[*planned[-1].last, *tags[last:]])
     return planned
 
 
 def _is_behind(tag: Placed) -> bool:
     """Whether a tag belongs to what stands before it, because it ends that or follows it without a space."""
-    return tag.tag.kind == "close" or not tag.before.isspace()
+    return tag.tag.kind == "close" or not (tag.before.isspace() or tag.before == "")
 
 
-def _sentence_of(tag: Placed, starts: Sequence[int]) -> int:
-    return max(0, (bisect_left(starts, tag.at) if _is_behind(tag) else bisect_right(starts, tag.at)) - 1)
-
-
-def _sentence(text: str, tags: Sequence[Placed]) -> Carrying | None:
-    partners, first, last = partners_of(tags), 0, len(tags)
+def _edges(tags: Sequence[Placed], partners: Mapping[int, int], start: int, end: int) -> tuple[int, int]:
+    """The number of the first tag that does not stand at the beginning of a text, or encloses it, and of the last."""
+    first, last = 0, len(tags)
     while first < last:
-        if tags[first].at == 0 and first not in partners:
+        if tags[first].at <= start and first not in partners:
             first += 1
-        elif tags[last - 1].at == len(text) and last - 1 not in partners:
+        elif tags[last - 1].at >= end and last - 1 not in partners:
             last -= 1
-        elif tags[first].at == 0 and tags[last - 1].at == len(text) and partners.get(first) == last - 1:
+        elif tags[first].at <= start and tags[last - 1].at >= end and partners.get(first) == last - 1:
             first, last = first + 1, last - 1
         else:
             break
+    return first, last
+
+
+def _sentence(text: str, tags: Sequence[Placed]) -> Carrying | None:
+    partners = partners_of(tags)
+    first, last = _edges(tags, partners, 0, len(text))
     pairs = [number for number in range(first, last) if partners.get(number, -1) > number]
     alone = [number for number in range(first, last) if number not in partners]
     if max(len(pairs), len(alone)) > MOST_TAGS:
@@ -144,55 +155,48 @@ def _structure(marks: Sequence[Inline]) -> dict[str, tuple[str, bool]] | None:
     return None if stack else found
 
 
-def _character(before: Sequence[int], place: int, tag: Placed) -> int:
-    """The character that has so many bytes of words before it: of two, with a space between, the one on the tag's side.
+def _found_again(tags: Sequence[tuple[Placed, str, int]], marked_text: str, translation: str) -> list[int] | None:
+    """The characters of tags in a translation: at the words that they stand at in the text that had marks.
+
+    None if it lacks such a word, or some of those that a pair encloses, or has them in another order.
 
     Args:
-        before: the number of bytes of words before each character, and in all.
+        tags: in their order, each with its mark and the number of bytes of words before it.
     """
-    at = bisect_left(before, place) if _is_behind(tag) else bisect_right(before, place) - 1
-    return min(at, len(before) - 1)
+    one, other = word_spans(marked_text), word_spans(translation)
+    if max(len(one), len(other)) > _MOST_WORDS:
+        return None
+    words = [marked_text[slice(*span)] for span in one], [translation[slice(*span)] for span in other]
+    blocks = SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
+    same: dict[int, int] = {block.a + number: block.b + number for block in blocks for number in range(block.size)}
+    before = list(accumulate(map(num_bytes, marked_text), initial=0))
+    starts, ends = [start for start, _ in one], [end for _, end in one]
+    open_at, found = dict[int, int](), list[int]()  # by the number of a pair, its first word
 
-
-class _Same:
-    """The words that two texts have in common, in one order."""
-
-    def __init__(self, one: str, other: str):
-        self._one, self._other = word_spans(one), word_spans(other)
-        words = [one[slice(*span)] for span in self._one], [other[slice(*span)] for span in self._other]
-        blocks = SequenceMatcher(None, *words, autojunk=False).get_matching_blocks()
-        self._number: dict[int, int] = {block.a + n: block.b + n for block in blocks for n in range(block.size)}
-
-    def character(self, at: int, is_behind: bool) -> int | None:
-        """The character of the other text for one of the first: in, at or, if it `is_behind`, behind the same word."""
-        numbers = range(len(self._one))
-        if is_behind:
-            number = next((n for n in reversed(numbers) if self._one[n][0] < at), None)
-        else:
-            number = next((n for n in numbers if self._one[n][1] > at), None)
-        if number is None or number not in self._number:
+    def character(place: int, is_behind: bool) -> int | None:
+        """That in, at or behind the word before or after so many bytes."""
+        at = bisect_left(before, place) if is_behind else bisect_right(before, place) - 1
+        number = bisect_left(starts, at) - 1 if is_behind else bisect_right(ends, at)
+        if number not in same:
             return None
-        start, end = self._one[number]
-        return self._other[self._number[number]][0] + min(max(at, start), end) - start
+        start, end = one[number]
+        return other[same[number]][0] + min(max(at, start), end) - start
 
-    def has_run(self, start: int, end: int) -> bool:
-        """Whether the other text has all words between two characters, side by side."""
-        inside = [number for number, span in enumerate(self._one) if span[1] > start and span[0] < end]
-        found = [self._number.get(number) for number in inside]
-        first = found[0] if found else None
-        return not found or (first is not None and found == list(range(first, first + len(found))))
-
-
-def _moved(places: dict[str, int], same: _Same, is_behind: dict[str, bool]) -> dict[str, int | None]:
-    """The characters of the marks in the other text; None for those whose words it does not have."""
-    result = dict[str, int | None]()
-    for mark, at in places.items():
-        side = is_behind[mark]
-        found = same.character(at, side)
-        if mark in ALONE and found is None:
-            found = same.character(at, not side)
+    followed = [(mark in CLOSING, place) for _, mark, place in tags[1:]]
+    for (tag, mark, place), following in zip(tags, [*followed, None], strict=True):
+        is_alone = mark in ALONE
+        is_behind = mark in CLOSING or (is_alone and (_is_behind(tag) or following == (True, place)))
+        at = character(place, is_behind)
+        if at is None and is_alone:
+            at = character(place, not is_behind)
         if mark in OPENING:
-            end = places[CLOSING[OPENING.index(mark)]]
-            found = found if same.has_run(at, end) else None
-        result[mark] = found
-    return result
+            open_at[OPENING.index(mark)] = bisect_right(ends, bisect_right(before, place) - 1)
+        elif mark in CLOSING:
+            inside = range(open_at[CLOSING.index(mark)], bisect_left(starts, bisect_left(before, place)))
+            if any(same.get(number) != same.get(inside[0], -1) + number - inside[0] for number in inside):
+                return None
+        if at is None:
+            return None
+        found.append(at)
+    skipped = [skip_space(translation, at) for at in found]
+    return found if skipped == sorted(skipped) else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mtx.data.inline_tags import CLOSING_SIGNS
+from mtx.data.inline_tags import END_SIGNS
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
@@ -87,9 +87,12 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             added = _SPACES.sub(" ", part)
             last = parts[number - 1] if number else ""
             is_after_word = isinstance(last, Tag) and last.kind == "alone" and not last.is_break
-            if is_after_word and added.startswith(CLOSING_SIGNS) and text.endswith(" "):  # as without the tag
+            if is_after_word and text.endswith(" ") and END_SIGNS.match(added):  # as it is written without the tag
                 text = text[:-1]
-                tags = [replace(placed, at=min(placed.at, len(text))) for placed in tags]
+                for index in range(len(tags) - 1, -1, -1):
+                    if tags[index].at <= len(text):
+                        break
+                    tags[index] = replace(tags[index], at=len(text))
             text += added.removeprefix(" ") if text.endswith(" ") or not text else added
             continue
         before, after = (

@@ -57,7 +57,7 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
 def written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: _skip_space(tgt, item[0])):
+    for at, group in groupby(placed, key=lambda item: skip_space(tgt, item[0])):
         here = list(group)
         result += [
             tgt[end:at].rstrip(),
@@ -67,7 +67,8 @@ def written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     return [part for part in [*result, tgt[end:]] if part != ""]
 
 
-def _skip_space(text: str, at: int) -> int:
+def skip_space(text: str, at: int) -> int:
+    """The character that follows in a text, behind white space."""
     match = _SPACES.match(text, at)
     return match.end() if match else at
 

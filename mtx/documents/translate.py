@@ -86,8 +86,8 @@ def _carry(translator: TextTranslator, segments: Sequence[tuple[Sequence[Placed]
     found_for = translator.decode_parts([part for *_, part in asked])
     for (sentence, carrying, _), hypotheses in zip(asked, found_for, strict=True):
         for hypothesis in hypotheses:
-            marks, text = translator.tokenizer.inline_marks(hypothesis.pieces), _NO_XML.sub(" ", hypothesis.text)
-            sentence.placed = carrying.placed(sentence.translation, text, marks)
+            marks = translator.tokenizer.inline_marks(hypothesis.pieces)
+            sentence.placed = carrying.placed(sentence.translation, _NO_XML.sub(" ", hypothesis.text), marks)
             if sentence.placed is not None:
                 break
 
@@ -99,7 +99,7 @@ def _marked_part(translator: TextTranslator, sentence: str, carrying: Carrying) 
         return None
     marked = carrying.marked(text)
     [ids] = tokenizer.encode([marked], has_inline=True)
-    if tokenizer.inline_marks(tokenizer.pieces(ids)) != carrying.places:
+    if not tokenizer.has_exact_marks(marked, ids):
         return None
     if translator.glossary is not None:
         [ids] = tokenizer.encode([translator.glossary.annotate(marked)], has_inline=True)

@@ -20,8 +20,8 @@ from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout
 logger = logging.getLogger(__name__)
 
 _MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it
-_GENTLER = "keep the model of before, or try a third of training.learning_rate, or fewer epochs, in another run_dir"
-_KEEP = "mix more general text into data.train, or try a third of training.learning_rate, or fewer epochs"
+_GENTLER = "keep the model of before, or try a third of training.learning_rate or fewer epochs"
+_KEEP = "mix more general text into data.train, or try a third of training.learning_rate or fewer epochs"
 _MORE = "take more epochs, a higher training.learning_rate or more text"
 
 

@@ -36,6 +36,8 @@ _FREE = (
     "data.tgt",
     "data.terms",
     "data.inline_tags",
+    "decoding.beam_size",
+    "decoding.length_penalty",
 )  # inherited only if no recipe, file or command line sets them
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _ANEW = "another run_dir=DIR starts anew from it"
@@ -92,6 +94,7 @@ def describe(name: str) -> dict[str, Any]:
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
         "data.inline_tags": bool(model.tokenizer.inline),
+        "decoding.beam_size": model.info["beam_size"], "decoding.length_penalty": model.info["length_penalty"],
     }  # fmt: skip
 
 

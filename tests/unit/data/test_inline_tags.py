@@ -132,13 +132,15 @@ def test_marks_change_no_other_token(tokenizer: Tokenizer, target: bool) -> None
         inline = set(tokenizer.inline.values())
         assert [token for token in ids if token not in inline] == bare
         assert tokenizer.decode([ids]) == tokenizer.decode([bare]), "marks are no text"
-        found = tokenizer.inline_marks(tokenizer.pieces(ids))
+        found, size = tokenizer.inline_marks(tokenizer.pieces(ids))
         places = [len("".join(ANY_MARK.sub("", text[: m.start()]).split())) for m in ANY_MARK.finditer(text)]
-        assert found == list(zip(places, ANY_MARK.findall(text), strict=True))
+        assert found == list(zip(places, ANY_MARK.findall(text), strict=True)) and tokenizer.has_exact_marks(text, ids)
+        assert size == len("".join(ANY_MARK.sub("", text).split()))
 
 
 def test_a_mark_inside_a_piece_goes_before_it(tokenizer: Tokenizer) -> None:
     [ids] = tokenizer.encode([f"the ho{ALONE[0]}use today"], has_inline=True)
+    assert not tokenizer.has_exact_marks(f"the ho{ALONE[0]}use today", ids)
     assert tokenizer.pieces(ids)[:3] == ["▁the", tokenizer.pieces([tokenizer.inline[ALONE[0]]])[0], "▁house"]
 
 
@@ -168,7 +170,8 @@ def test_the_files_say_that_the_model_knows_tags(tokenizer: Tokenizer, tmp_path:
     description = (tmp_path / "tokenizer.json").read_text()
     (tmp_path / "tokenizer.json").write_text(description.replace('"inline_tags": true,', ""))
     other = Tokenizer.load(tmp_path)
-    assert not other.inline and not other.is_same(tokenizer)
+    assert not other.inline and other.is_same(tokenizer)
+    assert not tokenizer.without_inline().inline and tokenizer.without_inline().marks == tokenizer.marks
     assert other.num_ids == tokenizer.num_ids, "marks need no more ids"
 
 
@@ -215,3 +218,25 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "few.tsv").write_text("".join(f"a{n} b{n}\tc{n} d{n}\n" for n in range(40)))
     with pytest.raises(DataError, match=r"data\.inline_tags: no words of the training text translate each other"):
         prepared(tmp_path, "data.inline_tags=true", f"data.train={tmp_path / 'few.tsv'}")
+    with pytest.raises(DataError, match=r"data\.terms and data\.inline_tags: no words"):
+        prepared(tmp_path, "data.inline_tags=true", "data.terms=auto", f"data.train={tmp_path / 'few.tsv'}")
+
+
+def test_an_adapted_model_goes_on_where_little_text_teaches_no_tags(
+    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "few.tsv").write_text("".join(f"a{n} b{n}\tc{n} d{n}\n" for n in range(40)))
+    keys = ["data.inline_tags=true", "training.init_from=model", "data.src=en", "data.tgt=de"]
+    config = settings.resolve(None, [f"data.train={tmp_path / 'few.tsv'}", *keys]).config
+    with caplog.at_level("WARNING", logger="mtx"):
+        prepare(config, tmp_path / "data", tokenizer=tokenizer)
+    data = load_prepared(tmp_path / "data")
+    assert data.terms is None and data.tokenizer.inline and "learns nothing more of these" in caplog.text
+
+
+def test_a_tokenizer_of_a_model_that_knows_tags_serves_one_that_does_not(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("".join(f"{SRC} {n}\t{TGT} {n}\n" for n in range(40)))
+    config = settings.resolve(None, [f"data.train={tmp_path / 'train.tsv'}", "data.src=en", "data.tgt=de"]).config
+    prepare(config, tmp_path / "data", tokenizer=tokenizer)
+    found = load_prepared(tmp_path / "data").tokenizer
+    assert not found.inline and found.is_same(tokenizer)

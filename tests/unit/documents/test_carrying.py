@@ -206,6 +206,13 @@ def test_sentences_are_carried_one_by_one_and_a_segment_as_a_whole() -> None:
     assert result == "Ein <b>roter</b> Hund. Ein {x} Hund. <i>Ein Hund.</i>" and translator.attended == 3
 
 
+def test_a_pair_around_all_sentences_is_no_hindrance() -> None:
+    translator = Scripted({"A [0red0] dog.": "Ein [0roter0] Hund.", "A dog.": "Ein Hund."})
+    translator.splitter = sentence_splitter("en")
+    [result] = translate_segments(translator, [segment("<b><x/>A <i>red</i> dog. A dog.</b>")])
+    assert raw(result) == "<b><x/>Ein <i>roter</i> Hund. Ein Hund.</b>" and not translator.attended
+
+
 def test_a_pair_over_two_sentences_is_placed_by_attention() -> None:
     translator = Scripted({"A dog.": "Ein Hund."})
     translator.splitter = sentence_splitter("en")
@@ -237,6 +244,20 @@ def test_a_model_that_did_not_learn_tags_gets_none() -> None:
     assert raw(result) == "ein <b>roter</b> Hund" and translator.attended == 1
 
 
+def test_bytes_that_are_not_those_of_the_text() -> None:
+    """In Turkish capitals words have other bytes, so that it is not clear where the marks are."""
+    translator = Scripted({"A [0red0] dog": "Ein [0iki0] Hund"})
+    translator.tgt = "tr"
+    [result] = translate_segments(translator, [segment("A <b>RED</b> DOG")])
+    assert bare(result)[0] == "EİN İKİ HUND" and translator.attended == 1
+
+
+def test_long_sentences_of_few_words_take_no_time() -> None:
+    table: dict[str, str | list[str]] = {"a [0red0] dog": " ".join(["[0ein0]", *["ein"] * 1000]), "a red dog": "ein"}
+    result, translator = translated(table, "a <b>red</b> dog")
+    assert result == "<b>ein</b>" and translator.attended == 1
+
+
 def planned(*texts: str) -> list[str] | None:
     text, tags = bare([part for text in texts for part in segment(text)])
     made = plan(tags, [(0, text)])
@@ -266,3 +287,35 @@ def test_every_mark_comes_out_once_whatever_the_model_writes() -> None:
         result, _ = translated(table, text)
         assert sorted(part.raw for part in segment(result) if isinstance(part, Tag)) == tags
         assert result.index("<b>") < result.index("<i>") < result.index("</i>") < result.index("</b>")
+
+
+TAGS = ["<b>", "</b>", "<i>", "</i>", "{x}", "%s", "<x/>", "<br/>"]
+
+
+def test_the_text_is_always_that_of_the_bare_translation() -> None:
+    rng = np.random.default_rng(2)
+    src, tgt, num_carried = ["a", "red", "dog", "sees", "two"], ["ein", "roter", "Hund", "sieht", "zwei"], 0
+    for _ in range(300):
+        words = list(src)
+        for tag in rng.choice(TAGS, rng.integers(1, 6)):
+            words.insert(int(rng.integers(len(words) + 1)), str(tag))
+        text = "".join(word + " " * int(rng.integers(2)) if word in TAGS else f"{word} " for word in words).strip()
+        text_of, tags = bare(segment(text))
+        carried = plan(tags, [(0, text_of)])
+        if carried is None or not carried[0].marks:
+            continue
+        marked = visible(carried[0].marked(text_of))
+        moved = dict(zip(src, map(str, rng.permutation(tgt)), strict=True))  # with marks the words have another order
+        with_words = marked
+        for word in src:
+            with_words = with_words.replace(word, moved[word].upper())
+        table: dict[str, str | list[str]] = {marked: with_words.lower().replace("hund", "Hund"), text_of: " ".join(tgt)}
+        result, translator = translated(table, text)
+        num_carried += not translator.attended
+        assert "".join(bare(segment(result))[0].split()) == "".join(tgt), (text, table, result)
+        assert sorted(p.raw for p in segment(result) if isinstance(p, Tag)) == sorted(p.raw for p in tags_of(text))
+    assert num_carried > 20
+
+
+def tags_of(text: str) -> list[Tag]:
+    return [part for part in segment(text) if isinstance(part, Tag)]

@@ -41,6 +41,8 @@ def links(src: str, tgt: str, order: list[int]) -> list[Link]:
         (["see ", Tag("{0}"), ", please"], "see, please"),
         (["see ", Tag("{0}"), Tag("{1}"), "."], "see."),
         (["see ", Tag("{0}"), " !"], "see !"),
+        (["see ", Tag("{0}"), ".txt"], "see .txt"),
+        (["costs ", Tag("{0}"), "..."], "costs..."),
         (["see ", Tag("<b>", "open", "b"), "!", Tag("</b>", "close", "b")], "see !"),
         (["see ", Tag("<br/>", is_break=True), "."], "see ."),
     ],
@@ -184,3 +186,9 @@ def test_every_tag_comes_out_once_and_nested_whatever_the_links() -> None:
         assert "".join("".join(part for part in result if isinstance(part, str)).split()) == "".join(tgt.split())
         assert sorted(" ".join(p if isinstance(p, str) else " " for p in result).split()) == sorted(tgt.split())
         assert is_nested(result, parts), (raw(parts), raw(result))
+
+
+def test_many_placeholders_take_no_time() -> None:
+    parts: Marked = [part for _ in range(20_000) for part in ("%s, ", Tag("%s"))] + [", "]
+    assert len(bare(["see ", *(Tag("%s") if n % 2 else ", " for n in range(40_000))])[1]) == 20_000
+    assert len(bare(parts)[1]) == 20_000

@@ -71,7 +71,9 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     page.write_text("<p>a red dog</p><p>a <b>red</b> one</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
         _translate_document(page, "html", tmp_path / "out.html", False, load, None)
-    assert "2 of 3 terms of the glossary used; some are missing in the translation of:\n  a red dog" in caplog.text
+    told = [record.getMessage() for record in caplog.records]
+    assert "2 of 3 terms of the glossary used; missing are:" in told
+    assert "  loup in the translation of: a red dog" in told
 
 
 def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
