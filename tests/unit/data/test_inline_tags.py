@@ -76,6 +76,7 @@ def test_a_pair_of_tags_encloses_words_and_their_translations() -> None:
             ]
             outside = {w for w in re.split(f"[{MARKS} ]+", tgt[: tgt.index(opening)] + tgt[tgt.index(closing) :]) if w}
             assert not {WORDS[word] for word in inside[0]} & outside
+            assert inside[1] <= {WORDS[word] for word in inside[0]}
             longer += len(inside[0]) > 1
     assert longer > 50
 
