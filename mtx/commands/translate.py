@@ -112,6 +112,8 @@ def translate(
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
         split_sentences=split_sentences, devices=devices, glossary=glossary,
     )  # fmt: skip
+    if file is not None and file.is_dir():
+        raise UsageError(f"{file}: is a directory, expected a file", "mtx translate MODEL FILE")
     if file is not None and file.is_file() and (kind := kind_of_document(file)):  # a pipe has lines
         if shard is not None or fresh:
             raise UsageError(f"{file}: is a document ({kind}); --shard and --fresh are for lines of text")

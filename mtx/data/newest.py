@@ -14,6 +14,7 @@ from mtx.data.cleaning import Limits, clean_pair, text_hashes
 from mtx.data.corpora import Corpus, PairBlock, PairGroup
 
 OLDER = "older translation"
+_PART_BITS = 4  # hashes are sorted in 16 parts, one after the other, which saves memory
 
 
 @dataclass
@@ -61,10 +62,7 @@ def _is_newest(hashes: Sequence[NDArray[np.uint64]], dates: Sequence[NDArray[np.
 
     Both come in blocks of pairs: of a large memory, only the pairs with a repeated hash are put into one array.
     """
-    in_order = np.concatenate(hashes)
-    in_order.sort()
-    repeated = np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
-    del in_order
+    repeated = np.concatenate([_repeated(hashes, part) for part in range(1 << _PART_BITS)])
     is_repeated = [_is_in(block, repeated) for block in hashes]
     src = np.concatenate([block[mask] for block, mask in zip(hashes, is_repeated, strict=True)])
     date = np.concatenate([block[mask] for block, mask in zip(dates, is_repeated, strict=True)])
@@ -74,6 +72,14 @@ def _is_newest(hashes: Sequence[NDArray[np.uint64]], dates: Sequence[NDArray[np.
     is_newest = ~np.concatenate(is_repeated)
     is_newest[~is_newest] = is_last
     return is_newest
+
+
+def _repeated(hashes: Sequence[NDArray[np.uint64]], part: int) -> NDArray[np.uint64]:
+    """The hashes that occur more than once, in order, among those whose first bits are the number `part`."""
+    first_bits = np.uint64(64 - _PART_BITS)
+    in_order = np.concatenate([block[block >> first_bits == part] for block in hashes])
+    in_order.sort()
+    return np.unique(in_order[1:][in_order[1:] == in_order[:-1]])
 
 
 def _is_in(values: NDArray[np.uint64], sorted_values: NDArray[np.uint64]) -> NDArray[np.bool_]:

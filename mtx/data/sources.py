@@ -236,6 +236,8 @@ def _refuse(key: str, name: str, missing: str) -> NoReturn:
         "a name means DIR/NAME.LANG[.gz] of data.dir, data.src, data.tgt; "
         "a single file ends in .tsv, .csv, .jsonl, .parquet, .tmx, .xliff, .po"
     )
+    if FILE_ENDING.search(name):
+        help = "a file of the current folder or of data.dir, or one with its path"
     if key != "train":
         help = f"without data.{key} a part of the training text is held out (data.valid=null); {help}"
     raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
