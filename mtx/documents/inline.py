@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from mtx.documents.markup import Marked, Tag, raw, with_placeholders
+from mtx.documents.markup import Marked, Tag, raw, with_elements, with_placeholders
 
 # A comment, CDATA, an instruction, or a tag: its slash, name, attributes, and the slash of an empty one
 TOKEN = re.compile(
@@ -70,10 +70,12 @@ def _character(match: re.Match[str]) -> str:
 def parse(content: str, keeps_lines: bool = False) -> Marked:
     """The text and tags of raw XML: codes with what they hold, the parts of pairs, and tags that stand alone.
 
+    Elements of HTML that are text there, as in &lt;b&gt;, are tags too.
+
     Args:
         keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
     """
-    parts = with_placeholders(list(_parts(content)), escape)
+    parts = with_placeholders(with_elements(list(_parts(content)), escape), escape)
     return with_lines(parts) if keeps_lines else parts
 
 

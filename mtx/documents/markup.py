@@ -27,6 +27,12 @@ _PLACEHOLDER = re.compile(
     r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
     r"|" + ADDRESS
 )
+# Elements of HTML that stand inside of sentences or around them; <name> may be text
+_ELEMENT = re.compile(
+    r"</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup|td"
+    r"|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{0,1000})?/?>",
+    re.IGNORECASE,
+)
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 
 
@@ -150,14 +156,24 @@ def with_placeholders(marked: Marked, escape: Callable[[str], str] = str) -> Mar
     Args:
         escape: writes text as the document does, which tags are already.
     """
+    return with_tags(marked, _PLACEHOLDER, lambda text: Tag(escape(text)))
+
+
+def with_elements(marked: Marked, escape: Callable[[str], str]) -> Marked:
+    """The parts of a segment, in which elements of HTML that are written as text are tags; see `with_placeholders`."""
+    return with_tags(marked, _ELEMENT, lambda text: replace(element_tag(text), raw=escape(text)))
+
+
+def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag]) -> Marked:
+    """The parts of a segment, in which what matches a pattern is a tag."""
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):
             parts.append(part)
             continue
         at = 0
-        for match in _PLACEHOLDER.finditer(part):
-            parts += [part[at : match.start()], Tag(escape(match[0]))]
+        for match in pattern.finditer(part):
+            parts += [part[at : match.start()], tag_of(match[0])]
             at = match.end()
         parts.append(part[at:])
     return [part for part in parts if part != ""]

@@ -12,7 +12,7 @@ from mtx.data.bilingual import require_languages
 from mtx.data.po import Message, messages
 from mtx.documents.edits import Edit
 from mtx.documents.inline import with_lines
-from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_edges, with_placeholders
+from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_edges, with_placeholders, with_tags
 from mtx.errors import DataError
 
 _ENTITY = re.compile(r"&(?:\w{2,10}|#\d{1,6});")
@@ -80,8 +80,4 @@ def _lines(text: str) -> list[tuple[int, int]]:
 def _marked(text: str) -> Marked:
     """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
     text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
-    parts, at = Marked(), 0
-    for match in _MARKUP.finditer(text):
-        parts += [text[at : match.start()], element_tag(match[0])]
-        at = match.end()
-    return with_lines(with_placeholders([*parts, text[at:]]), _SPACES)
+    return with_lines(with_placeholders(with_tags([text], _MARKUP, element_tag)), _SPACES)

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from mtx.documents.inline import parse, unescape, with_attribute, written
-from mtx.documents.markup import Marked, bare
+from mtx.documents.markup import Marked, Tag, bare
 from mtx.documents.placing import Link, put_back
 
 CODE = re.compile(r"<[^>]*>")
@@ -78,6 +78,17 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
 def test_ten_thousand_codes_take_no_time_at_all() -> None:
     content = "<x/>word " * 10_000
     assert len(parse(content)) == 20_000 and len(bare(parse(content))[1]) == 10_000
+
+
+def test_elements_of_html_that_are_text_are_tags() -> None:
+    content = 'a &lt;b class="x"&gt;red&lt;/b&gt; <g id="1">dog&lt;br/&gt;</g> &lt;name&gt; 3 &lt; 4 &gt; 2'
+    parts = parse(content)
+    assert written(parts) == content
+    assert [(part.raw, part.kind) for part in parts if isinstance(part, Tag)] == [
+        ('&lt;b class="x"&gt;', "open"), ("&lt;/b&gt;", "close"), ('<g id="1">', "open"), ("&lt;br/&gt;", "alone"),
+        ("</g>", "close"),
+    ]  # fmt: skip
+    assert bare(parts)[0] == "a red dog <name> 3 < 4 > 2"
 
 
 @pytest.mark.parametrize("content", ["see https://a.b/?x=1&amp;y=2 now", "{{a &amp; b}} &lt; c", "%s &amp; %d"])
