@@ -26,7 +26,7 @@ class TermCount:
         """Count the terms of these lines."""
         if self._glossary is None:
             return
-        from mtx.data.glossary import Glossary
+        from mtx.data.glossary import Glossary, num_used
         from mtx.data.letter_case import in_case
         from mtx.evaluation.term_use import count_used
 
@@ -35,14 +35,12 @@ class TermCount:
             terms = self._glossary
             if case is not None:  # the translation has it too
                 terms = Glossary({term: in_case(tgt, case, self._translator.tgt) for term, tgt in terms.terms.items()})
-            num_terms, num_used = count_used(terms, [usual], [translation])
-            self._num_terms += num_terms
-            self._num_used += num_used
-            if num_used < num_terms:
+            in_line, used = count_used(terms, [usual], [translation])
+            self._num_terms += in_line
+            self._num_used += used
+            if used < in_line:
                 expected = [match.tgt for match in terms.matches(usual)]
-                missing = [
-                    term for term in expected if not count_used(Glossary({term: term}), [term], [translation])[1]
-                ]
+                missing = [term for term in expected if not num_used([term], translation)]
                 self._missed.append((source[:_SHOWN_CHARS], ", ".join(missing or expected)))
 
     def tell(self) -> None:

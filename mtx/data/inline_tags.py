@@ -96,7 +96,7 @@ def _relation(one: Span, other: Span) -> str:
     return "inside" if other[0] <= one[0] and one[1] <= other[1] else "crossed"
 
 
-def before_mark(text: str, following: str) -> str:
+def _before_mark(text: str, following: str) -> str:
     """The text before a mark that stands alone: without spaces at its end if punctuation follows, as in `see {0}, too`.
 
     So the text is written as it would be without the tag, and its pieces are those that the model knows.
@@ -120,5 +120,5 @@ def with_marks(text: str, marks: Iterable[Mark]) -> str:
     for at, *_, mark_character in sorted(places):
         end = max([at, *(end for start, end in replaced if start == at)])
         before = result + text[done:at]
-        result, done = (before_mark(before, text[end:]) if end > at else before) + mark_character, end
+        result, done = (_before_mark(before, text[end:]) if end > at else before) + mark_character, end
     return result + text[done:]

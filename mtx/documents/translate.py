@@ -78,11 +78,10 @@ def _carry(translator: TextTranslator, segments: Sequence[tuple[Sequence[Placed]
     for tags, sentences in segments:
         planned = plan(tags, [(sentence.src_start, sentence.text) for sentence in sentences]) or []
         for sentence, carrying in zip(sentences, planned, strict=False):
-            part = _marked_part(translator, sentence.text, carrying) if carrying.marks else None
-            if part is not None:
-                asked.append((sentence, carrying, part))
-            elif not carrying.marks:
+            if not carrying.marks:
                 sentence.placed = carrying.placed(sentence.translation)
+            elif (part := _marked_part(translator, sentence.text, carrying)) is not None:
+                asked.append((sentence, carrying, part))
     found_for = translator.decode_parts([part for *_, part in asked])
     for (sentence, carrying, _), hypotheses in zip(asked, found_for, strict=True):
         for hypothesis in hypotheses:
