@@ -334,16 +334,13 @@ def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: W
 
 def _write_terms(sample: Sample, glossary: Path | None, path: Path, config: Config) -> int | None:
     """Write the terms that a model learns from; returns their number, None if there are none to go on with."""
-    started, keys = (
-        perf_counter(),
-        {"data.terms=null": config.data.terms, "data.inline_tags=false": config.data.inline_tags},
-    )
+    started = perf_counter()
     terms = find_terms(sample.pairs(), glossary)
     if not terms.terms:
-        wanted = {key: key.partition("=")[0] for key, value in keys.items() if value}
-        problem = f"{' and '.join(wanted.values())}: no words of the training text translate each other often enough"
+        keys = ["data.terms"] * (config.data.terms is not None) + ["data.inline_tags"] * config.data.inline_tags
+        problem = f"{' and '.join(keys)}: no words of the training text translate each other often enough"
         if config.training.init_from is None:
-            raise DataError(problem, " ".join(wanted))
+            raise DataError(problem, " ".join(f"{key}={'null' if key == 'data.terms' else 'false'}" for key in keys))
         log.warning("%s; the model learns nothing more of these", problem)
         return None
     durable.write_text(path, "".join(terms.lines()))
