@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bench_machine import machine, versions
+from bench_machine import KEEP_FREED_MEMORY, machine, versions
 
 from mtx.config.settings import is_override
 from mtx.files.tables import draw
@@ -122,8 +122,8 @@ def _cell(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _process(command: list[str], threads: int, log: Path) -> str:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+def _process(command: list[str], threads: int, log: Path, variables: dict[str, str] | None = None) -> str:
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **(variables or {})}
     with log.open("ab") as file:
         result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True, check=False)
     if result.returncode:
@@ -152,7 +152,7 @@ def _peer(arguments: argparse.Namespace, place: Path, minutes: float, dropout: f
     }  # fmt: skip
     script = Path(__file__).with_name("quality_peer.py")
     command = [sys.executable, str(script), json.dumps(job)]
-    row: Row = json.loads(_process(command, arguments.threads, place.with_suffix(".log")))
+    row: Row = json.loads(_process(command, arguments.threads, place.with_suffix(".log"), KEEP_FREED_MEMORY))
     return {**row, "dropout": dropout}
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bench_machine import require_figures, versions
+from bench_machine import KEEP_FREED_MEMORY, require_figures, versions
 
 from mtx.run.machine import num_cores
 
@@ -163,15 +163,12 @@ def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
 def _environment(job: Job) -> dict[str, str]:
     """Returns the environment variables of all systems.
 
-    Freed memory stays in the process: if it was mapped anew for each large tensor, that took a third of a bf16 step of
-    the other implementations. oneDNN keeps the kernels of all shapes that padded batches have.
+    oneDNN keeps the kernels of all shapes that padded batches have.
     """
     variables = {
+        **KEEP_FREED_MEMORY,
         "OMP_NUM_THREADS": str(job.threads),
         "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000"),  # as `mtx` sets it
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
-        "MALLOC_TOP_PAD_": str(1 << 26),
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16384",
         "PYTORCH_CUDA_ALLOC_CONF": os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
         "HF_HUB_OFFLINE": "1",
