@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # Environment variables by which glibc keeps freed memory in the process, as mtx asks of it. If it was mapped anew for
-# each large tensor, that took up to a third of a step of other implementations, and more of their beam search.
+# each large tensor, that took up to a third of a bf16 step of other implementations.
 KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
