@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-wheel test-reliability clean
+.PHONY: setup demo check test test-fast test-wheel test-reliability first-light clean
 
 setup: .venv/installed
 
@@ -31,6 +31,9 @@ test-wheel: setup # builds the wheel and installs it with its dependencies into 
 
 test-reliability: setup # all of what `make test` runs a share of, in half an hour or so
 	MTX_RELIABILITY=nightly OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/reliability
+
+first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k (scripts/first_light/README.md)
+	$(BIN)/python scripts/first_light/first_light.py
 
 clean:
 	rm -rf .venv

@@ -28,6 +28,7 @@ from mtx.run.machine import num_cores
 SIDES = ("en", "de")
 STAGES = ("cleaning", "tokenizer", "encoding")
 SAMPLE_S = 0.1
+LIMIT_S = 6 * 3600  # of a preparation
 _STAGE = re.compile(rf"^({'|'.join(STAGES)}): .*\((\d+\.\d) s\)$")
 
 
@@ -76,12 +77,14 @@ def measure(corpus_dir: Path, run_dir: Path, settings: list[str]) -> dict[str, A
         while process.poll() is None:
             peak = max(peak, tree_pss(process.pid))
             time.sleep(SAMPLE_S)
+            if time.perf_counter() - started > LIMIT_S:
+                process.kill()
     finally:  # also if this script is interrupted
         process.terminate()
     total_s = time.perf_counter() - started
     reader.join()
     if process.returncode:
-        sys.exit("".join(log))
+        sys.exit("".join(log) + f"error: mtx prepare ended with exit code {process.returncode} after {total_s:.0f} s")
     stages = {match[1]: float(match[2]) for line in log if (match := _STAGE.match(line.rstrip()))}
     return {"stages_s": stages, "total_s": round(total_s, 2), "peak_bytes": peak, "settings": settings}
 

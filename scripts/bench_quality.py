@@ -36,6 +36,7 @@ from mtx.run.layout import RunLayout
 from mtx.run.machine import num_cores
 
 DROPOUTS = (0.1, 0.3)
+SCORING_S = 1800.0  # a training is killed when it has taken this and twice its minutes
 COLUMNS = {
     "minutes": "minutes", "system": "system", "bleu": "BLEU", "chrf": "chrF2", "nll": "validation nll",
     "steps": "steps", "seconds": "s",
@@ -122,10 +123,18 @@ def _cell(value: Any) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _process(command: list[str], threads: int, log: Path, variables: dict[str, str] | None = None) -> str:
+def _process(
+    command: list[str], threads: int, log: Path, minutes: float, variables: dict[str, str] | None = None
+) -> str:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **(variables or {})}
+    limit_s = 120 * minutes + SCORING_S
     with log.open("ab") as file:
-        result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True, check=False)
+        try:
+            result = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True, check=False, timeout=limit_s
+            )
+        except subprocess.TimeoutExpired:
+            sys.exit(f"error: {shlex.join(command)} was killed at its limit of {limit_s:g} s; {log} has its messages")
     if result.returncode:
         sys.exit(f"error: {shlex.join(command)} ended with exit code {result.returncode}; {log} has its messages")
     return result.stdout
@@ -135,7 +144,7 @@ def _mtx(arguments: argparse.Namespace, place: Path, minutes: float, name: str, 
     shutil.rmtree(place, ignore_errors=True)  # of an interrupted call, whose time nobody knows
     limit, started = f"training.time_limit={60 * minutes:.0f}s", time.monotonic()
     command = [sys.executable, "-m", "mtx", "train", *arguments.settings, *settings, limit, f"run_dir={place}"]
-    _process(command, arguments.threads, place.with_suffix(".log"))
+    _process(command, arguments.threads, place.with_suffix(".log"), minutes)
     seconds = time.monotonic() - started
     paths = RunLayout(place)
     (first, *_), events = stored_scores(paths).values(), read_events(paths.metrics)
@@ -152,7 +161,7 @@ def _peer(arguments: argparse.Namespace, place: Path, minutes: float, dropout: f
     }  # fmt: skip
     script = Path(__file__).with_name("quality_peer.py")
     command = [sys.executable, str(script), json.dumps(job)]
-    row: Row = json.loads(_process(command, arguments.threads, place.with_suffix(".log"), KEEP_FREED_MEMORY))
+    row: Row = json.loads(_process(command, arguments.threads, place.with_suffix(".log"), minutes, KEEP_FREED_MEMORY))
     return {**row, "dropout": dropout}
 
 

@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 FIRST = 20  # the step from which time counts
+LIMIT_S = 1800  # of a preparation or training
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
     ratios = list[float]()
     with tempfile.TemporaryDirectory(prefix="mtx-ranks-") as directory:
         prepared = Path(directory, "prepared")
-        mtx("prepare", "multi30k-en-de", f"data.dir={arguments.data_dir}", f"run_dir={prepared}").wait()
+        mtx("prepare", "multi30k-en-de", f"data.dir={arguments.data_dir}", f"run_dir={prepared}").wait(LIMIT_S)
         for number in range(arguments.rounds):
             alone, ranks = (
                 seconds_a_step(prepared, Path(directory, f"{size}-{number}"), arguments, size)
@@ -55,12 +56,14 @@ def seconds_a_step(prepared: Path, run: Path, arguments: argparse.Namespace, siz
     devices = [] if size == 1 else ["--devices", str(size)]
     threads = str(arguments.ranks // size)
     process = mtx("train", str(run), f"run_dir={run}", *settings, *devices, OMP_NUM_THREADS=threads)
+    ends = time.monotonic() + LIMIT_S
     while (found := times(run / "metrics.jsonl"))[-1][0] < arguments.steps:
-        if process.poll() is not None:
-            sys.exit(f"error: training ended before step {arguments.steps}")
+        if process.poll() is not None or time.monotonic() > ends:
+            process.kill()
+            sys.exit(f"error: training ended before step {arguments.steps}, or took {LIMIT_S} s")
         time.sleep(0.5)
     process.send_signal(signal.SIGTERM)
-    process.wait()
+    process.wait(LIMIT_S)
     (first, started), (last, ended) = next(row for row in found if row[0] >= FIRST), found[-1]
     return (ended - started) / (last - first)
 

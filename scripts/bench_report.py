@@ -29,6 +29,7 @@ from mtx.training.runtime import read_runtime
 from mtx.training.trainer import Trainer
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
+_LIMIT_S = 600  # of drawing the report
 
 
 def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
@@ -81,7 +82,7 @@ def _long_run(run: Path, scratch: Path) -> float:
             copy = shutil.copytree if path.is_dir() else shutil.copy
             copy(path, scratch / path.name)
     started = time.perf_counter()
-    subprocess.run([sys.executable, "-m", "mtx", "report", str(scratch)], check=True)
+    subprocess.run([sys.executable, "-m", "mtx", "report", str(scratch)], check=True, timeout=_LIMIT_S)
     return time.perf_counter() - started
 
 

@@ -34,6 +34,8 @@ from mtx.run.contents import model_directory
 
 MTX = [sys.executable, "-m", "mtx"]
 WARM_UP_S = 15.0
+START_LIMIT_S = 120.0  # of the start and of the end of the server
+TRANSLATE_LIMIT_S = 3600.0
 REST_S = 25.0  # after the hostile requests: longer than the server keeps any connection
 PERCENTILES = (50, 95, 99, 100)
 
@@ -62,8 +64,9 @@ class Server:
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path):
         self.process, self._log = process, log
+        ends = time.monotonic() + START_LIMIT_S
         while not (line := self._line("serving ")):
-            if process.poll() is not None:
+            if process.poll() is not None or time.monotonic() > ends:
                 sys.exit(f"error: the server did not start: {log.read_text()}")
             time.sleep(0.05)
         self.port = int(line["message"].rstrip("/").rpartition(":")[2])
@@ -94,6 +97,10 @@ def served(model: Path, log: Path) -> Iterator[Server]:
             yield Server(process, log)
         finally:
             process.terminate()
+            try:
+                process.wait(START_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def make_texts(path: Path, num_sentences: int) -> list[tuple[str, int]]:
@@ -111,7 +118,8 @@ def translate_file(model: Path, lines: Sequence[str], directory: Path) -> tuple[
     source, target = directory / "source", directory / "target"
     source.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     started = time.perf_counter()
-    subprocess.run([*MTX, "translate", model, source, "-o", target, "--fresh"], check=True, stderr=subprocess.DEVNULL)
+    command = [*MTX, "translate", model, source, "-o", target, "--fresh"]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=TRANSLATE_LIMIT_S)
     return time.perf_counter() - started, target.read_text("utf-8").split("\n")[:-1]
 
 

@@ -3,19 +3,20 @@
     python scripts/bench_train.py --device cpu --preset cpu-reference --data-dir DIR --seconds 30 --json FILE
 
 Every system runs in a process of its own, with the same token ids, sizes, dropout, threads and allocator settings. A
-system that cannot run here has the reason in its row instead of figures. With `--loss-steps N` the script compares the
-losses of mtx and of the fp32 baseline after N steps instead of their speed. `bench_baselines.py` has the other
-implementations, and `bench_worker.py` the work of one process; this file starts the processes and prints the table.
+system that cannot run here, or takes longer than --limit, has the reason in its row instead of figures. Where products
+in bf16 are slow, or with --precision fp32, systems in bf16 run only if --systems names them. With `--loss-steps N` the
+script compares the losses of mtx and of the fp32 baseline after N steps instead of their speed. `bench_baselines.py`
+has the other implementations, and `bench_worker.py` the work of one process; this file starts the processes and prints
+the table.
 """
 
 import argparse
 import json
 import os
-import re
-import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -23,7 +24,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from bench_machine import KEEP_FREED_MEMORY, require_figures, versions
+from bench_machine import KEEP_FREED_MEMORY, require_figures, run_worker, versions, write_report
 
 from mtx.run.machine import num_cores
 
@@ -34,8 +35,8 @@ CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "marian-bf16", CPU_SYSTEMS[4])
 SYSTEMS = (*CUDA_SYSTEMS, "marian-bf16-compiled-tuned")  # the last one runs only if --systems names it
 LOSS_SYSTEMS = ("mtx", "marian-fp32")
 DISTRIBUTIONS = ("torch", "transformers", "numpy", "mtx-translate")
+LOSSES_HEAD = ["label-smoothed training loss per target token, mean of the last 50 steps, by seed"]
 PIP_TRANSFORMERS = "pip install -c constraints.txt 'transformers>=4.48'"
-ERROR_LINE = re.compile(r"^[\w.]*(?:Error|Exception|Exit|Interrupt)\b.*")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Job:
     """The work of one process.
 
     Attributes:
+        precision: auto, fp32 or bf16.
+        limit_s: seconds after which the process is killed.
         data: the prepared data; None means random ids below `num_ids`.
         loss_steps: if not 0, the process trains so many steps and returns their losses instead of the speed.
     """
@@ -72,6 +75,8 @@ class Job:
     threads: int
     num_ids: int
     scratch: str
+    precision: str = "auto"
+    limit_s: float = 900.0
     data: str | None = None
     seed: int = 1
     loss_steps: int = 0
@@ -81,7 +86,7 @@ class Job:
         """Returns the settings as `mtx train` takes them."""
         return [
             "data.src=en", "data.tgt=de", *PRESETS[self.preset].settings, f"training.batch_tokens={self.batch_tokens}",
-            f"device={self.device}", f"seed={self.seed}", f"run_dir={self.scratch}",
+            f"device={self.device}", f"precision={self.precision}", f"seed={self.seed}", f"run_dir={self.scratch}",
         ]  # fmt: skip
 
 
@@ -94,14 +99,11 @@ def main() -> None:
         print(json.dumps(work(Job(**json.loads(arguments.worker)), STARTED)))
         return
     with tempfile.TemporaryDirectory(prefix="mtx-bench-") as scratch:
-        machine = _run(Job("machine", arguments.device, "tiny", 0, 0, arguments.threads, 0, scratch))
+        threads, precision = arguments.threads, arguments.precision
+        machine = _run(Job("machine", arguments.device, "tiny", 0, 0, threads, 0, scratch, precision))
         if "reason" in machine:
             sys.exit(f"error: {machine['reason']}")
-        job = _first_job(arguments, machine["device"], scratch)
-        if arguments.loss_steps:
-            results: dict[str, Any] = {"rows": [], "losses": _compare_losses(job, arguments)}
-        else:
-            results = {"rows": _rows(job, arguments, machine["bf16_flops_per_s"])}
+        job = _first_job(arguments, machine, scratch)
         shared = {key: value for key, value in asdict(job).items() if key not in ("system", "scratch", "data", "seed")}
         settings = {
             **shared,
@@ -109,12 +111,20 @@ def main() -> None:
             "mtx": job.settings(),
             "environment": _environment(job),
         }
-    report = {**results, "machine": machine, "versions": versions(*DISTRIBUTIONS), "settings": settings,
-              "date": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
-    print(_losses_table(report["losses"]) if arguments.loss_steps else _table(report["rows"], machine))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    require_figures(report["losses"] if arguments.loss_steps else report["rows"])
+        rows = list[dict[str, Any]]()
+        report = {"rows": rows, "machine": machine, "versions": versions(*DISTRIBUTIONS), "settings": settings,
+                  "date": datetime.now(UTC).isoformat(timespec="seconds")}  # fmt: skip
+        if arguments.loss_steps:
+            report |= {"rows": [], "losses": rows}
+        measured = _compare_losses if arguments.loss_steps else _rows
+        print("\n".join(LOSSES_HEAD if arguments.loss_steps else _head(machine)), flush=True)
+        for row in measured(job, arguments, machine):
+            rows.append(row)
+            print(_losses_line(row) if arguments.loss_steps else _line(row), flush=True)
+            write_report(arguments.json, report)
+    if not arguments.loss_steps:
+        print(_comparison(rows), end="")
+    require_figures(rows)
 
 
 def _arguments() -> argparse.Namespace:
@@ -122,9 +132,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--preset", choices=PRESETS, help="default: cpu-reference on a CPU, base on CUDA")
     parser.add_argument("--data-dir", type=Path, help="has train.en[.gz] and train.de[.gz]; default: random ids")
+    parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto", help="as in mtx train")
     parser.add_argument("--seconds", type=float, default=30.0, help="measured time of each system, after the warm-up")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--systems", help=f"some of {','.join(SYSTEMS)}")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds until a system is killed; %(default)s")
     parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each system; default: all cores")
     parser.add_argument("--batch-tokens", type=int, help="target tokens per step; default: the preset's")
     parser.add_argument("--loss-steps", type=int, default=0, help="compare the losses of so many steps, not the speed")
@@ -138,11 +150,13 @@ def _arguments() -> argparse.Namespace:
     return arguments
 
 
-def _first_job(arguments: argparse.Namespace, device: str, scratch: str) -> Job:
+def _first_job(arguments: argparse.Namespace, machine: dict[str, Any], scratch: str) -> Job:
     """Prepares the text and returns the job that all systems share."""
+    device, limit_s = machine["device"], arguments.limit
     preset = arguments.preset or ("cpu-reference" if device == "cpu" else "base")
     tokens, num_ids = arguments.batch_tokens or PRESETS[preset].batch_tokens, PRESETS[preset].num_ids
-    job = Job("mtx", device, preset, tokens, arguments.seconds, arguments.threads, num_ids, scratch)
+    seconds, threads, precision = arguments.seconds, arguments.threads, machine["precision"]
+    job = Job("mtx", device, preset, tokens, seconds, threads, num_ids, scratch, precision, limit_s)
     if arguments.loss_steps:
         job = replace(job, loss_steps=arguments.loss_steps, learning_rate=arguments.learning_rate)
     if arguments.data_dir is None:
@@ -182,85 +196,71 @@ def _run(job: Job) -> dict[str, Any]:
     print(f"running {job.system}" + (f", seed {job.seed}" if job.loss_steps else ""), file=sys.stderr, flush=True)
     if job.system.startswith("marian") and find_spec("transformers") is None:
         return {"reason": f"transformers is missing: {PIP_TRANSFORMERS}"}
-    command = [sys.executable, __file__, "--worker", json.dumps(asdict(job))]
-    environment = {**os.environ, **_environment(job)}
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if result.returncode == 0:
-        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-        return answer
-    return {"reason": _reason(result.returncode, result.stderr)}
+    return run_worker(__file__, asdict(job), _environment(job), job.limit_s)
 
 
-def _reason(code: int, stderr: str) -> str:
-    """Returns the last line of an error output that names an exception, or how the process ended."""
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    named = [line for line in lines if ERROR_LINE.match(line)]
-    if code < 0 or not lines:
-        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-    return (named or lines)[-1].strip()[:300]
-
-
-def _rows(job: Job, arguments: argparse.Namespace, peak: float) -> list[dict[str, Any]]:
-    rows = []
-    for system in arguments.systems or (CPU_SYSTEMS if job.device == "cpu" else CUDA_SYSTEMS):
+def _rows(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the row of each system when it is measured."""
+    systems = CPU_SYSTEMS if job.device == "cpu" else CUDA_SYSTEMS
+    fast = [system for system in systems if job.precision == "bf16" or "bf16" not in system]
+    for system in arguments.systems or fast:
         answer = _run(replace(job, system=system))
         if "reason" in answer:
-            print(f"{system}: {answer['reason']}", file=sys.stderr)
-            rows.append({"system": system, "tgt_tokens_per_s": None, **answer})
+            yield {"system": system, "tgt_tokens_per_s": None, **answer}
         else:
             used = answer["tgt_tokens_per_s"] * answer["model_flops_per_tgt_token"]
-            rows.append({"system": system, **answer, "model_flop_utilisation": used / peak})
-    return rows
+            yield {"system": system, **answer, "model_flop_utilisation": used / machine["product_flops_per_s"]}
 
 
-def _compare_losses(job: Job, arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    """Returns for each system and seed the label-smoothed loss per target token, as the mean of the last 50 steps."""
-    rows: list[dict[str, Any]] = []
+def _compare_losses(job: Job, arguments: argparse.Namespace, machine: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the label-smoothed loss per target token of each system by seed, as the mean of the last 50 steps."""
     for system in arguments.systems or LOSS_SYSTEMS:
         answers = [_run(replace(job, system=system, seed=seed)) for seed in range(1, arguments.seeds + 1)]
         if reasons := [answer["reason"] for answer in answers if "reason" in answer]:
-            rows.append({"system": system, "reason": reasons[0]})
+            yield {"system": system, "reason": reasons[0]}
             continue
         last = [mean(answer["losses"][-50:]) for answer in answers]
         spread = stdev(last) if len(last) > 1 else 0.0
         every = max(1, arguments.loss_steps // 100)
         curves = [answer["losses"][every - 1 :: every] for answer in answers]
-        rows.append({"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves})
-    return rows
+        yield {"system": system, "last": last, "mean": mean(last), "std": spread, "curves": curves}
 
 
-def _table(rows: list[dict[str, Any]], machine: dict[str, Any]) -> str:
-    """Returns the rows as text, and the speed of mtx relative to the fastest of the other systems."""
-    lines = [
-        f"{machine['name']}, bf16 matrix products {machine['bf16_flops_per_s'] / 1e12:.2f} TFLOP/s",
+def _head(machine: dict[str, Any]) -> list[str]:
+    """Returns the lines above the rows."""
+    rate = machine["product_flops_per_s"] / 1e12
+    return [
+        f"{machine['name']}, {machine['precision']} matrix products {rate:.2f} TFLOP/s",
         f"{'system':24} {'tgt tok/s':>10} {'spread over windows':>21} {'MFU':>6} {'peak MB':>8} {'1st step s':>10} "
         f"{'waits':>6} {'tokens/positions':>16}",
     ]
-    for row in rows:
-        if "reason" in row:
-            lines.append(f"{row['system']:24} {row['reason']}")
-            continue
-        spread = f"{row['slowest_window']:,.0f}..{row['fastest_window']:,.0f}"
-        lines.append(
-            f"{row['system']:24} {row['tgt_tokens_per_s']:10,.0f} {spread:>21} {row['model_flop_utilisation']:6.1%} "
-            f"{row['peak_memory_bytes'] / 1e6:8,.0f} {row['first_step_s']:10.1f} {row['data_wait_share']:6.1%} "
-            f"{row['real_position_share']:16.1%}"
-        )
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "reason" in row:
+        return f"{row['system']:24} {row['reason']}"
+    spread = f"{row['slowest_window']:,.0f}..{row['fastest_window']:,.0f}"
+    return (
+        f"{row['system']:24} {row['tgt_tokens_per_s']:10,.0f} {spread:>21} {row['model_flop_utilisation']:6.1%} "
+        f"{row['peak_memory_bytes'] / 1e6:8,.0f} {row['first_step_s']:10.1f} {row['data_wait_share']:6.1%} "
+        f"{row['real_position_share']:16.1%}"
+    )
+
+
+def _comparison(rows: list[dict[str, Any]]) -> str:
+    """Returns a line with the speed of mtx relative to the fastest of the other systems, if both were measured."""
     rates = {row["system"]: row["tgt_tokens_per_s"] for row in rows if row["tgt_tokens_per_s"]}
     peers = {system: rate for system, rate in rates.items() if system != "mtx"}
     if "mtx" in rates and peers:
         best = max(peers, key=lambda system: peers[system])
-        lines.append(f"mtx is {rates['mtx'] / peers[best]:.2f} times as fast as {best}, the fastest of the others")
-    return "\n".join(lines)
+        return f"mtx is {rates['mtx'] / peers[best]:.2f} times as fast as {best}, the fastest of the others\n"
+    return ""
 
 
-def _losses_table(losses: list[dict[str, Any]]) -> str:
-    lines = ["label-smoothed training loss per target token, mean of the last 50 steps, by seed"]
-    for row in losses:
-        seeds = " ".join(f"{loss:.4f}" for loss in row.get("last", []))
-        text = row.get("reason") or f"{seeds}   mean {row['mean']:.4f} ± {row['std']:.4f}"
-        lines.append(f"{row['system']:24} {text}")
-    return "\n".join(lines)
+def _losses_line(row: dict[str, Any]) -> str:
+    seeds = " ".join(f"{loss:.4f}" for loss in row.get("last", []))
+    text = row.get("reason") or f"{seeds}   mean {row['mean']:.4f} ± {row['std']:.4f}"
+    return f"{row['system']:24} {text}"
 
 
 if __name__ == "__main__":

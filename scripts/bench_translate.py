@@ -7,7 +7,8 @@ Every system translates lines of text to lines of text, tokenizing included, wit
 measures one setting of one system (batch size, workers and threads). The first round tries all settings, the next
 rounds those near the best; each round goes through all systems, and the best round counts. Latency is the time of a
 call with one sentence. Load time is from the start of a process to its first translated line. A system that cannot run
-here has the reason in its row instead of figures.
+here, or takes longer than --limit, has the reason in its row instead of figures. Where products in bf16 are slow, or
+with --precision fp32, systems in bf16 run only if --systems names them.
 
 With `--preset` the weights are random and all translations are as long as their sources (`bench_translate_inputs.py`).
 `bench_translate_worker.py` has the work of one process; this file starts the processes and prints the table.
@@ -17,11 +18,10 @@ import argparse
 import json
 import os
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from bench_machine import machine, require_figures, versions
-from bench_train import PIP_TRANSFORMERS, _reason
+from bench_machine import machine, require_figures, run_limited, run_worker, versions, write_report
+from bench_train import PIP_TRANSFORMERS
 
 from mtx.run.machine import num_cores
 
@@ -84,6 +84,7 @@ class Job:
         text: JSON file with the lines.
         is_random: whether the weights are random, so that translations must be as long as their sources.
         throughput, latency: the modes in which throughput and latency are measured.
+        limit_s: seconds after which the process is killed.
     """
 
     system: str
@@ -96,6 +97,7 @@ class Job:
     setting: Setting
     throughput: tuple[str, ...] = ()
     latency: tuple[str, ...] = ()
+    limit_s: float = 900.0
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,6 @@ def main() -> None:
     except MtxError as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
     print(_table(report))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     require_figures(report["rows"])
 
 
@@ -135,6 +135,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("model", nargs="?", type=Path, metavar="MODEL", help="run directory or model directory")
     parser.add_argument("--preset", choices=("tiny", "small", "base", "big"), help="random weights instead of MODEL")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:1")
+    parser.add_argument("--precision", choices=("auto", "fp32", "bf16"), default="auto", help="as in mtx train")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     parser.add_argument("--src", type=Path, help="file with sentences; default: the run's own test set")
     parser.add_argument("--ref", type=Path, help="file with their references, for BLEU")
@@ -143,6 +144,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--modes", default=",".join(MODES), help="some of %(default)s")
     parser.add_argument("--threads", type=int, default=num_cores(), help="threads of each system; default: all cores")
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all systems; the best one counts")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds until a process is killed; %(default)s")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -169,7 +171,7 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Runs all systems and returns the report."""
     from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
-    from mtx.model.device import find_device
+    from mtx.model.device import fast_precision, find_device
     from mtx.model_directory import description
 
     device, model = find_device(arguments.device), scratch / "model"
@@ -181,7 +183,9 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     text = usable_text(model, name, sources, references, arguments.lines)
     _write_json(scratch / "text.json", {"lines": text.lines, "line_of_25": text.line_of_25})
     info = description.read(model).info
-    systems = list(arguments.systems or (CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS))
+    precision = fast_precision(device) if arguments.precision == "auto" else arguments.precision
+    known = CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS
+    systems = list(arguments.systems or [each for each in known if precision == "bf16" or "bf16" not in each])
     if arguments.preset:
         systems = [system for system in systems if not system.startswith("mtx-ctranslate2")]
     exports = write_exports(model, systems, scratch)
@@ -189,15 +193,11 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         exports.reasons["transformers"] = f"transformers is missing: {PIP_TRANSFORMERS}"
     job = Job(
         "", str(device), str(model), str(exports.huggingface), str(scratch / "text.json"), info["length_penalty"],
-        arguments.preset is not None, Setting(1, arguments.threads),
+        arguments.preset is not None, Setting(1, arguments.threads), limit_s=arguments.limit,
     )  # fmt: skip
-    runs = _rounds(job, systems, arguments.modes, arguments.repeats, exports.reasons)
-    rows = [
-        _row(runs, system, mode, text, info["tgt"], exports.reasons) for mode in arguments.modes for system in systems
-    ]
-    return {
-        "rows": rows if not job.is_random else [{**row, "identical": None, "bleu": None} for row in rows],
-        "commands": [] if job.is_random else _commands(job, text.lines, scratch),
+    report: dict[str, Any] = {
+        "rows": [],
+        "commands": [],
         "machine": machine(device),
         "versions": versions(*DISTRIBUTIONS),
         "command": shlex.join(["python", *sys.argv]),
@@ -209,6 +209,19 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         },
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }  # fmt: skip
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for system, runs in _rounds(job, systems, arguments.modes, arguments.repeats, exports.reasons):
+        for mode in arguments.modes:
+            rows[mode, system] = _row(runs, system, mode, text, info["tgt"], job.is_random, exports.reasons)
+            print(_line(rows[mode, system]), file=sys.stderr, flush=True)
+        write_report(arguments.json, {**report, "rows": list(rows.values())})
+    report["rows"] = [  # again, since the baseline may have run last
+        _row(runs, system, mode, text, info["tgt"], job.is_random, exports.reasons)
+        for mode in arguments.modes for system in systems
+    ]  # fmt: skip
+    report["commands"] = [] if job.is_random else _commands(job, text.lines, scratch)
+    write_report(arguments.json, report)
+    return report
 
 
 # Rounds of processes
@@ -231,15 +244,20 @@ def _latency_settings(job: Job) -> list[Setting]:
     return [first] if is_fixed else [first, replace(first, threads=1)]
 
 
-def _rounds(job: Job, systems: list[str], modes: Sequence[str], repeats: int, reasons: dict[str, str]) -> list[Run]:
-    """Runs every system once per round, and adds to `reasons` why a system has no figures at all."""
+def _rounds(
+    job: Job, systems: list[str], modes: Sequence[str], repeats: int, reasons: dict[str, str]
+) -> Iterator[tuple[str, list[Run]]]:
+    """Runs every system once per round, and adds to `reasons` why a system has no figures at all.
+
+    Yields:
+        The name of each system when it has run, and all runs so far.
+    """
     runs: list[Run] = []
     for number in range(repeats):
         for system in systems:
-            if system in reasons:
-                continue
             its_runs = [run for run in runs if run.system == system]
-            for each in _jobs(replace(job, system=system), modes, its_runs):
+            jobs = [] if system in reasons else _jobs(replace(job, system=system), modes, its_runs)
+            for each in jobs:
                 print(f"round {number + 1} of {repeats}: {system}, {each.setting}", file=sys.stderr, flush=True)
                 answer = _run(each)
                 if "reason" in answer:
@@ -253,7 +271,7 @@ def _rounds(job: Job, systems: list[str], modes: Sequence[str], repeats: int, re
                 its_runs += new_runs
             if its_runs:
                 reasons.pop(system, None)
-    return runs
+            yield system, runs
 
 
 def _jobs(job: Job, modes: Sequence[str], runs: list[Run]) -> list[Job]:
@@ -297,14 +315,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 def _run(job: Job) -> dict[str, Any]:
     """Runs `job` in a process of its own; returns its figures, or the reason why it has none."""
-    result = subprocess.run(
-        [sys.executable, __file__, "--worker", json.dumps(asdict(job))],
-        env={**os.environ, **_environment(job.setting.threads)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if result.returncode == 0:
-        answer: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
-        return answer
-    return {"reason": _reason(result.returncode, result.stderr)}
+    return run_worker(__file__, asdict(job), _environment(job.setting.threads), job.limit_s)
 
 
 def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]:
@@ -318,12 +329,12 @@ def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]
     for number in range(4):  # the first one fills the page cache and writes the cached export
         for engine, seconds in times.items():
             begun = time.perf_counter()
-            result = subprocess.run([*command, "--engine", engine], capture_output=True, text=True, check=False)
+            _, reason = run_limited([*command, "--engine", engine], job.limit_s)
             if number:
                 seconds.append(time.perf_counter() - begun)
             rows[engine] = {"engine": engine, "lines": min(NUM_COMMAND_LINES, len(lines)), "seconds": None}
-            if result.returncode:
-                rows[engine]["reason"] = _reason(result.returncode, result.stderr)
+            if reason:
+                rows[engine]["reason"] = reason
     return [{**row, "seconds": median(times[engine])} if "reason" not in row else row for engine, row in rows.items()]
 
 
@@ -331,15 +342,15 @@ def _commands(job: Job, lines: list[str], scratch: Path) -> list[dict[str, Any]]
 
 
 def _row(
-    runs: list[Run], system: str, mode: str, text: "Text", language: str, reasons: dict[str, str]
+    runs: list[Run], system: str, mode: str, text: "Text", language: str, is_random: bool, reasons: dict[str, str]
 ) -> dict[str, Any]:
-    """Returns one row of the table: the best of all runs of a system in a mode."""
+    """Returns one row of the table: the best of all runs of a system in a mode; without quality if it is random."""
     from mtx.evaluation import metrics
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))
     best, fastest_call = _best(own, mode, "seconds"), _best(own, mode, "latency_ms")
-    baseline = _best(ours, mode, "seconds")
+    baseline = None if is_random else _best(ours, mode, "seconds")
     if best is None or fastest_call is None:
         reason = reasons.get(system, "only some of its settings could run")
         return {**row, "sentences_per_s": None, "latency_ms": None, "reason": reason}
@@ -354,7 +365,7 @@ def _row(
         "load_s": min(figures["load_s"] for figures in same_setting),
         "memory_mb": best.figures["memory_mb"],
         "identical": expected and sum(a == b for a, b in zip(lines, expected, strict=True)) / len(lines),
-        "bleu": metrics.bleu(lines, text.references, language) if text.references else None,
+        "bleu": metrics.bleu(lines, text.references, language) if text.references and not is_random else None,
         "settings": str(best.setting),
         "latency_settings": f"{fastest_call.setting.threads} threads",
         "rounds": [figures["sentences_per_s"] for figures in same_setting if "seconds" in figures],
@@ -370,21 +381,23 @@ def _table(report: dict[str, Any]) -> str:
         f"{'system':22} {'mode':6} {'sent/s':>8} {'tgt tok/s':>9} {'1 call ms':>9} {'p95 ms':>7} {'one ms':>7} "
         f"{'load s':>6} {'MB':>6} {'same':>6} {'BLEU':>6}  best setting",
     ]
-    for row in report["rows"]:
-        if "reason" in row:
-            lines.append(f"{row['system']:22} {row['mode']:6} {row['reason']}")
-            continue
-        same = "" if row["identical"] is None else f"{row['identical']:.1%}"
-        bleu = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
-        lines.append(
-            f"{row['system']:22} {row['mode']:6} {row['sentences_per_s']:8,.1f} {row['target_tokens_per_s']:9,.0f} "
-            f"{row['latency_ms']:9.1f} {row['latency_p95_ms']:7.1f} {row['latency_25_tokens_ms']:7.1f} "
-            f"{row['load_s']:6.2f} {row['memory_mb']:6,.0f} {same:>6} {bleu:>6}  {row['settings']}"
-        )
+    lines += map(_line, report["rows"])
     for row in report["commands"]:
         shown = row.get("reason") or f"{row['seconds']:.2f} s"
         lines.append(f"mtx translate --engine {row['engine']}, {row['lines']} lines: {shown}")
     return "\n".join(lines)
+
+
+def _line(row: dict[str, Any]) -> str:
+    if "reason" in row:
+        return f"{row['system']:22} {row['mode']:6} {row['reason']}"
+    same = "" if row["identical"] is None else f"{row['identical']:.1%}"
+    bleu = "" if row["bleu"] is None else f"{row['bleu']:.2f}"
+    return (
+        f"{row['system']:22} {row['mode']:6} {row['sentences_per_s']:8,.1f} {row['target_tokens_per_s']:9,.0f} "
+        f"{row['latency_ms']:9.1f} {row['latency_p95_ms']:7.1f} {row['latency_25_tokens_ms']:7.1f} "
+        f"{row['load_s']:6.2f} {row['memory_mb']:6,.0f} {same:>6} {bleu:>6}  {row['settings']}"
+    )
 
 
 def _write_json(path: Path, value: Any) -> None:

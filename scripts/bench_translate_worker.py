@@ -108,7 +108,7 @@ def _load(job: "Job") -> Translate:
     return _mtx(job) if job.system.startswith("mtx-") else _ctranslate2(job)
 
 
-class _SourceLength(SearchOptions):
+class SourceLength(SearchOptions):
     """Limits a translation to the length of its source; a model that never writes `</s>` makes it exactly as long."""
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
@@ -122,7 +122,7 @@ def _mtx(job: "Job") -> Translate:
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads
     translator = load_translator(job.model, Engine(engine), Precision(precision), device=job.device, threads=threads)
-    options = _SourceLength if job.is_random else SearchOptions
+    options = SourceLength if job.is_random else SearchOptions
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
         translator.options = options(beam_size, job.length_penalty)

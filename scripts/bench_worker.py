@@ -22,11 +22,11 @@ from mtx.config.schema import Config, ModelConfig
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
-from mtx.model.device import find_device, use_device
+from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.run.layout import RunLayout
 from mtx.training.loader import LoadedStep, load_steps
-from mtx.training.runtime import choose_runtime
+from mtx.training.runtime import RuntimeChoices, choose_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
 
@@ -67,9 +67,9 @@ def work(job: "Job", started: float) -> dict[str, Any]:
     device = find_device(job.device)
     use_device(device)
     if job.system == "machine":
-        return describe_machine(device)
+        return describe_machine(device, job.precision)
     config = settings.resolve(None, job.settings()).config
-    data = load_prepared(Path(job.data)) if job.data else drawn_data(config, job)
+    data = load_prepared(Path(job.data)) if job.data else drawn_data(config, job.num_ids, 8 * job.batch_tokens)
     if job.system == "mtx":
         system = mtx_system(config, data, device)
     elif job.loss_steps:
@@ -78,17 +78,18 @@ def work(job: "Job", started: float) -> dict[str, Any]:
         system = baseline_system(config, data.train, device, job.system)
     if job.loss_steps:
         return {"losses": losses(system, job, config.model.d_model)}
-    return measure(system, job.seconds, device, started) | {
-        "model_flops_per_tgt_token": flops_per_tgt_token(config.model, data.train)
+    first_step_s = warm_up(system, device, started, NUM_SHAPES[device.type])
+    return measure(system, job.seconds, device) | {
+        "first_step_s": first_step_s,
+        "model_flops_per_tgt_token": flops_per_tgt_token(config.model, data.train),
     }
 
 
 # Token ids
 
 
-def drawn_data(config: Config, job: "Job") -> PreparedData:
+def drawn_data(config: Config, num_ids: int, num_pairs: int) -> PreparedData:
     """Draws random ids with lengths like those of WMT: about 27 target tokens per sentence, and a similar source."""
-    num_ids, num_pairs = job.num_ids, 8 * job.batch_tokens
     rng, longest = np.random.default_rng(0), config.data.max_tokens
     tgt = np.exp(rng.normal(3.12, 0.6, num_pairs))
     src = tgt * np.exp(rng.normal(-0.05, 0.2, num_pairs))
@@ -109,10 +110,12 @@ def _drawn_side(lengths: Any, num_ids: int, rng: np.random.Generator) -> Side:
 # The systems
 
 
-def mtx_system(config: Config, data: PreparedData, device: torch.device) -> System:
-    """Returns mtx's own trainer and loader, with what `mtx train` would choose. Only this function uses the trainer."""
+def mtx_system(
+    config: Config, data: PreparedData, device: torch.device, chosen: RuntimeChoices | None = None
+) -> System:
+    """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
     paths = RunLayout(Path(config.run_dir))
-    chosen = choose_runtime(paths, config, device, data)
+    chosen = chosen or choose_runtime(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     trainer.begin()
     k, shape = trainer.num_micro_steps, trainer.shape
@@ -146,7 +149,7 @@ def baseline_system(config: Config, store: TokenStore, device: torch.device, nam
     ready = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in chosen]
     rng = np.random.default_rng(config.seed)
     source = (ready[i] for _ in itertools.count() for i in rng.permutation(number))
-    return System(source, _plain_update(config, store.num_ids, device, name))
+    return System(source, plain_update(config, store.num_ids, device, name))
 
 
 def same_steps_system(config: Config, store: TokenStore, device: torch.device, name: str) -> System:
@@ -160,22 +163,25 @@ def same_steps_system(config: Config, store: TokenStore, device: torch.device, n
             positions = sum(batch.num_positions for batch in batches)
             yield Work(batches, step.num_src_tokens, step.num_tgt_tokens, positions)
 
-    return System(source(), _plain_update(config, store.num_ids, device, name))
+    return System(source(), plain_update(config, store.num_ids, device, name))
 
 
-def _plain_update(config: Config, num_ids: int, device: torch.device, name: str) -> Callable[[Work, float], Any]:
-    """Returns one iteration of a plain training loop around a model."""
+def plain_update(
+    config: Config, num_ids: int, device: torch.device, name: str, dynamic: bool = True
+) -> Callable[[Work, float], Any]:
+    """Returns one iteration of a plain training loop around a model, compiled for all shapes if `dynamic`."""
     torch.manual_seed(config.seed)
     is_torch, longest = name.startswith("nn-transformer"), config.data.max_tokens
     model: Any
     if is_torch:
         model = TorchBaseline(config.model, num_ids, longest)
     else:
-        model = MarianBaseline(Transformer(config.model, num_ids), longest, "eager" if "bf16" in name else "sdpa")
+        attention = "eager" if "bf16" in name and device.type == "cpu" else "sdpa"  # the faster one on each device
+        model = MarianBaseline(Transformer(config.model, num_ids), longest, attention)
     model = model.to(device).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, fused=True)
-    forward = compiled_program(model, name.endswith("tuned")) if "compiled" in name else model
-    in_bf16 = "bf16" in name or (is_torch and device.type == "cuda")
+    forward = compiled_program(model, name.endswith("tuned"), dynamic) if "compiled" in name else model
+    in_bf16 = "bf16" in name or (is_torch and device.type == "cuda" and config.precision != "fp32")
 
     def update(step: Work, rate: float) -> Any:
         loss, batches = torch.zeros((), device=device), step.payload
@@ -194,8 +200,8 @@ def _plain_update(config: Config, num_ids: int, device: torch.device, name: str)
     return update
 
 
-def compiled_program(model: torch.nn.Module, is_tuned: bool) -> Any:
-    """Compiles one program for all shapes.
+def compiled_program(model: torch.nn.Module, is_tuned: bool, dynamic: bool = True) -> Any:
+    """Compiles one program for all shapes, or one for each if not `dynamic`.
 
     On a CPU, compiled code is slow at drawing dropout and at writing masks (ReLU's mask alone took a tenth of a step).
     The tuned program leaves dropout to torch's kernels and computes masks again in the backward pass.
@@ -205,21 +211,26 @@ def compiled_program(model: torch.nn.Module, is_tuned: bool) -> Any:
 
     inductor.fallback_random = functorch.aggressive_recomputation = is_tuned
     torch._dynamo.config.recompile_limit = MAX_RECOMPILES
-    return torch.compile(model, dynamic=True)
+    return torch.compile(model, dynamic=dynamic)
 
 
 # Measuring
 
 
-def measure(system: System, seconds: float, device: torch.device, started: float) -> dict[str, Any]:
-    """Warms up, trains for `seconds` in windows, and returns the columns of a row."""
+def warm_up(system: System, device: torch.device, started: float, num_steps: int) -> float:
+    """Trains one step and `num_steps` more; returns the seconds from `started` to the end of the first one."""
     system.update(next(system.source), MEASURED_RATE)
-    _synchronize(device)
+    synchronize(device)
     first_step_s = time.perf_counter() - started
-    for _ in range(NUM_SHAPES[device.type]):
+    for _ in range(num_steps):
         loss = system.update(next(system.source), MEASURED_RATE)
     if not np.isfinite(float(loss)):
         raise ArithmeticError(f"the loss is {float(loss)}")
+    return first_step_s
+
+
+def measure(system: System, seconds: float, device: torch.device) -> dict[str, Any]:
+    """Trains for `seconds` in windows and returns the columns of a row."""
     num_programs = _num_programs()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)  # leaves out what mtx tried while it chose its micro-batches
@@ -234,7 +245,6 @@ def measure(system: System, seconds: float, device: torch.device, started: float
         "tgt_tokens_per_step": total.num_tgt_tokens / total.num_steps,
         "num_steps": total.num_steps,
         "peak_memory_bytes": _peak_memory(device),
-        "first_step_s": first_step_s,
         "data_wait_share": total.waited_s / total.seconds,
         "real_position_share": (total.num_src_tokens + total.num_tgt_tokens) / total.num_positions,
         "programs_compiled_while_measuring": _num_programs() - num_programs,
@@ -264,7 +274,7 @@ def _window(system: System, seconds: float, device: torch.device) -> _Window:
         window.num_tgt_tokens += step.num_tgt_tokens
         window.num_positions += step.num_positions
         window.seconds = time.perf_counter() - begun
-    _synchronize(device)
+    synchronize(device)
     window.seconds = time.perf_counter() - begun
     return window
 
@@ -292,25 +302,27 @@ def flops_per_tgt_token(config: ModelConfig, store: TokenStore) -> float:
     return float(3 * 2 * per_pair.sum() / tgt.sum())
 
 
-def describe_machine(device: torch.device) -> dict[str, Any]:
-    """Returns the device, its name, and its rate for a large bf16 matrix product."""
+def describe_machine(device: torch.device, precision: str) -> dict[str, Any]:
+    """Returns the device, its name, what `auto` means as precision, and its rate for a large matrix product in that."""
+    precision = fast_precision(device) if precision == "auto" else precision
     size = 8192 if device.type == "cuda" else 2048
-    a, b = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     seconds = []
     for _ in range(12):
-        _synchronize(device)
+        synchronize(device)
         begun = time.perf_counter()
         a @ b
-        _synchronize(device)
+        synchronize(device)
         seconds.append(time.perf_counter() - begun)
     about = machine(device)
     return {
         **about, "name": f"{about['name']}, {torch.get_num_threads()} threads",
-        "bf16_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
+        "precision": precision, "product_flops_per_s": 2 * size**3 / float(np.median(seconds[2:])),
     }  # fmt: skip
 
 
-def _synchronize(device: torch.device) -> None:
+def synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 

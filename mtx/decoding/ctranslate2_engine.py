@@ -40,6 +40,10 @@ _NO_PENALTY = 1e-9
 Precision = Literal["fp32", "fp16", "int8"]
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _NUM_SEEDS = 1 << 32  # larger seeds wrap around, because CTranslate2 takes 32 bits
+_CUBLAS_HELP = (
+    "CTranslate2 needs CUDA 12's cuBLAS: pip install nvidia-cublas-cu12 and put its nvidia/cublas/lib into "
+    "LD_LIBRARY_PATH; or take the engine torch"
+)
 _STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
 
 
@@ -327,12 +331,16 @@ def _open(path: Path, kind: str, index: int, precision: str | None, workers: int
         raise UsageError(f"precision {precision}: the engine ctranslate2 has {', '.join(COMPUTE_TYPES)}")
     runtime = library()
     try:
-        return runtime.Translator(
+        translator = runtime.Translator(
             os.fsencode(path), kind, device_index=index,
             compute_type="default" if precision is None else COMPUTE_TYPES[precision],
             inter_threads=workers, intra_threads=1,
         )  # fmt: skip
+        if kind == "cuda":  # CTranslate2 loads cuBLAS only now
+            translator.translate_batch([["</s>"]], max_decoding_length=1)
     except ValueError as error:
         raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None
     except RuntimeError as error:
-        raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}") from None
+        help = _CUBLAS_HELP if "cublas" in str(error) else None
+        raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}", help) from None
+    return translator

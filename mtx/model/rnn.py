@@ -103,7 +103,8 @@ class Order:
     def run(self, recurrence: Any, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Any]:
         """Runs a recurrence over x [N_real, D]; returns its outputs [N_real, D] and last states, as torch has them.
 
-        On CUDA it computes in fp32: autocast would take fp16 there, whatever its type, and gradients would vanish.
+        On CUDA its numbers are fp32, which cuDNN rounds to TF32 in products by default (torch.backends.cudnn.rnn):
+        autocast would take fp16 there, whatever its type, and gradients would vanish.
 
         Args:
             state: the first state h of each sentence, [layers, M, D]; None means zeros. The cell of an LSTM begins

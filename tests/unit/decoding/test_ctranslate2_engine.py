@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding import ctranslate2_engine
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import Sampling, penalty
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from mtx.interop.ctranslate2 import write_ctranslate2
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
@@ -237,3 +238,19 @@ def test_a_variable_that_ctranslate2_refuses_is_named() -> None:
     )
     assert "UsageError: CTranslate2 refuses a variable of the environment (" in ended.stderr
     assert ended.stderr.rstrip().endswith("): CT2_VERBOSE")
+
+
+def test_a_gpu_without_the_cublas_of_ctranslate2_is_told_at_the_start(
+    exports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CTranslate2 loads cuBLAS with its first product, so that once the first translation ended with a traceback."""
+
+    class Runtime:
+        def translate_batch(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+    library = type("Library", (), {"Translator": lambda *_, **__: Runtime(), "get_cuda_device_count": lambda: 1})
+    monkeypatch.setattr(ctranslate2_engine, "library", lambda: library)
+    with pytest.raises(MtxError, match="libcublas.so.12 is not found") as caught:
+        CTranslate2Translator.load(exports / "export-0", device="cuda")
+    assert "pip install nvidia-cublas-cu12" in (caught.value.help or "")

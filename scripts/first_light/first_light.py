@@ -1,0 +1,281 @@
+"""The first minutes of mtx on a GPU: does the fast path work, how fast are a step, the search and a whole run?
+
+    python scripts/first_light/first_light.py
+
+Each stage is a process with a limit: one that hangs or dies costs its limit and nothing else. Stages of the first
+phase start together. Those that time something say when they have compiled and recorded; when all are ready or over,
+they take turns, so that each has the device alone. Whole runs follow, one at a time. Rows are written as they are
+measured, and tables in Markdown come last. The exit code is 1 if a stage failed.
+
+Environment:
+    DEVICE    cuda (the default), or cpu, which tries every stage at toy size
+    DATA      directory of Multi30k (train, val and test_2016_flickr, en and de); by default .gpu/multi30k, which
+              prepare.sh makes
+    OUT       directory of the results; by default a temporary one
+    BUDGET_S  seconds for everything, by default 400; a stage that no longer fits is skipped
+    STAGES    names of stages; by default all but two-gpus (the demo on two devices) and long (base for 10 minutes)
+"""
+
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from tables import print_tables
+from turns import READY, RESULTS, report
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+NOT_BY_DEFAULT = ("two-gpus", "long")
+LEAST_S = 15  # a stage needs at least this
+MTX = [sys.executable, "-m", "mtx"]
+TESTS = [
+    "env", "OMP_NUM_THREADS=1", "TORCHINDUCTOR_COMPILE_THREADS=2", sys.executable, "-m", "pytest", "-v", "-rfE",
+    "-n", "6", "--dist", "worksteal", "-p", "no:cacheprovider", "tests/gpu", "tests/unit/model/test_block_kernels.py",
+    # these train whole runs, which takes too long here
+    "--ignore=tests/gpu/test_deterministic_cuda.py", "--ignore=tests/gpu/test_dry_run_cuda.py",
+]  # fmt: skip
+LONG = [
+    "model.preset=base", "training.batch_tokens=25000", "training.max_steps=1000000", "training.checkpoint_every=500",
+    "training.validate_every=1000000", "training.time_limit=10m",
+]  # fmt: skip
+TOY = ["--preset", "tiny", "--tokens", "512", "--ids", "500", "--seconds", "0.5"]
+TOY_SEARCH = ["--preset", "tiny", "--ids", "500", "--lines", "20", "--peer-lines", "10"]
+GPU_STATE = [
+    "name", "memory.total", "driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu",
+    "clocks_event_reasons.active",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A process of first light.
+
+    Attributes:
+        limit_s: seconds for all of its work; of a stage with turns, until it is ready for the first one.
+        turn_s: seconds for its turn; 0 means that it takes none.
+        run: the run directory that it makes, whose figures are reported when it is over.
+    """
+
+    name: str
+    command: Sequence[str | Path]
+    limit_s: float
+    turn_s: float = 0.0
+    run: Path | None = None
+
+
+class Running:
+    """A stage in progress, as the leader of a process group of its own."""
+
+    def __init__(self, stage: Stage, log: TextIO):
+        self.stage, self._log, self._started = stage, log, time.monotonic()
+        self.is_ready, self.outcome, self._last, self._turn_began = False, "", "", 0.0
+        self._process = subprocess.Popen(
+            list(map(str, stage.command)), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)  # a stray child may hold the pipe open for ever
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.strip() == READY:
+                self.is_ready = True
+            else:
+                self._last = line.strip() if line.strip() and not line.startswith("{") else self._last  # no row
+                self._log.write(f"[{self.stage.name}] {line.rstrip()}\n")
+                self._log.flush()
+
+    def wait_until_ready(self, budget_ends: float) -> None:
+        """Waits until it is ready for its turn or over, and kills it at its limit."""
+        self._wait(self._started + self.stage.limit_s, budget_ends, f"killed at its limit of {self.stage.limit_s:g} s")
+
+    def take_turn(self, budget_ends: float) -> None:
+        """Lets it time, if it is ready, and kills it at the end of its turn."""
+        if self.outcome:
+            return
+        self.is_ready, self._turn_began = False, time.monotonic()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("\n")
+            self._process.stdin.flush()
+        turn_ends = self._turn_began + self.stage.turn_s
+        self._wait(turn_ends, budget_ends, f"killed at the end of its turn of {self.stage.turn_s:g} s")
+
+    def _wait(self, ends: float, budget_ends: float, reason: str) -> None:
+        while self._process.poll() is None and not self.is_ready:
+            if time.monotonic() > min(ends, budget_ends):
+                self.end(reason if ends < budget_ends else "killed at the end of the budget")
+                return
+            time.sleep(0.05)
+        if (code := self._process.poll()) is not None:
+            self.end("done" if code == 0 else f"exit code {code}" if code > 0 else f"killed by signal {-code}")
+
+    def end(self, outcome: str) -> None:
+        """Kills what is left of it and reports how it ended."""
+        if self.outcome:
+            return
+        self.outcome = outcome
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(1.0)
+        now = time.monotonic()
+        seconds, turn_s = round(now - self._started, 1), round(now - self._turn_began, 1) if self._turn_began else None
+        report(
+            "stage", name=self.stage.name, outcome=outcome, seconds=seconds, turn_s=turn_s, last_line=self._last[:99]
+        )
+        if self.stage.run is not None:
+            report("run", name=self.stage.name, wall_s=seconds, **describe_run(self.stage.run))
+
+
+def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
+    """Runs stages side by side with their turns one after the other, then others one by one.
+
+    Returns:
+        The names of those that failed.
+    """
+    running = list[Running]()
+    try:
+        running += [Running(stage, log) for stage in together]
+        for each in sorted(running, key=lambda each: each.stage.limit_s):
+            each.wait_until_ready(budget_ends)
+        for each in running:
+            each.take_turn(budget_ends)
+        for stage in alone:
+            if budget_ends - time.monotonic() < LEAST_S:
+                report("stage", name=stage.name, outcome="skipped: the budget is spent")
+                continue
+            running.append(Running(stage, log))
+            running[-1].wait_until_ready(budget_ends)
+    finally:
+        for each in running:
+            each.end("interrupted")
+    return [each.stage.name for each in running if each.outcome != "done"]
+
+
+def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage]]:
+    """Returns the stages that start together, and those that run alone after them."""
+    is_toy = device == "cpu"
+    both_fit = int(gpu_state().get("memory.total", 0)) > 100_000
+
+    def probe(name: str, *arguments: str | Path, toy: Sequence[str] = ()) -> list[str | Path]:
+        return [sys.executable, HERE / f"probe_{name}.py", "--device", device, *(toy if is_toy else arguments)]
+
+    def step(preset: str, variants: str) -> list[str | Path]:
+        profile = "--profile", out / "profile.txt"
+        return probe("step", "--preset", preset, "--variants", variants, *profile, toy=["--variants", "eager", *TOY])
+
+    def train(name: str, limit_s: float, *arguments: str, toy: Sequence[str]) -> Stage:
+        settings = [*arguments, f"device={device}", f"run_dir={work / name}", *(toy if is_toy else [])]
+        return Stage(name, [*MTX, "train", *settings], limit_s, run=work / name)
+
+    together = [
+        Stage("doctor", [*MTX, "doctor", work, "--device", device], 150),
+        Stage("tests", TESTS, 170),
+        Stage("base", step("base", "eager,graph,compiled"), 190, turn_s=30),
+        Stage("big", step("big", "graph,compiled" if both_fit else "compiled"), 190, turn_s=30),
+        Stage("peers", probe("peers", toy=["--systems", "nn-transformer", *TOY]), 190, turn_s=25),
+        Stage("products", probe("products", toy=["--toy", "--presets", "tiny", "--tokens", "512"]), 60, turn_s=25),
+        Stage("decode", probe("decode", toy=TOY_SEARCH), 60, turn_s=40),
+    ]
+    multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
+    alone = [
+        train("multi30k", 150, *multi30k, toy=few_steps),
+        train("two-gpus", 300, "demo", "--devices", "2", toy=few_steps),
+        train("long", 900, *multi30k, *LONG, toy=["model.preset=tiny", "training.time_limit=30s"]),
+    ]
+    if not (data / "train.en.gz").is_file():
+        print(f"multi30k and long are skipped: {data} has no train.en.gz; DATA names the directory", flush=True)
+        alone = [stage for stage in alone if stage.name == "two-gpus"]
+    return together, alone
+
+
+def gpu_state() -> dict[str, str]:
+    """Returns what nvidia-smi says of the first GPU; nothing where there is none."""
+    command = ["nvidia-smi", f"--query-gpu={','.join(GPU_STATE)}", "--format=csv,noheader,nounits"]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    return dict(zip(GPU_STATE, result.stdout.partition("\n")[0].split(", "), strict=False))
+
+
+def keep(run: Path, archive: Path) -> None:
+    """Writes what a run measured into an archive, without its weights and data."""
+    with tarfile.open(archive, "w:gz") as file:
+        for name in ("metrics.jsonl", "chosen.json", "config.yaml", "model/scores.json", "evaluation"):
+            if (run / name).exists():
+                file.add(run / name, name)
+
+
+def describe_run(run: Path) -> dict[str, Any]:
+    """Returns the figures of a run that is over, however it ended."""
+    from mtx.run.contents import stored_scores
+    from mtx.run.events import read_events
+    from mtx.run.layout import RunLayout
+
+    events = read_events(RunLayout(run).metrics)
+    windows = [event for event in events if event["event"] == "train"]
+    rates = sorted(event["tgt_tokens_per_s"] for event in windows[2:] or windows)  # without the first ones
+    used = [event["utilisation"] for event in windows if "utilisation" in event]
+    stalls = [event["stall_s"] for event in events if event["event"] == "checkpoint"]
+    scores = {name: round(score["bleu"]["score"], 2) for name, score in stored_scores(RunLayout(run)).items()}
+    low, high = (rates[int(share * (len(rates) - 1))] if rates else 0 for share in (0.05, 0.95))
+    return {
+        "steps": max((event.get("step", 0) for event in events), default=0),
+        "tgt_tokens_per_s": round(statistics.median(rates or [0])), "p5": round(low), "p95": round(high),
+        "mfu": statistics.median(used) if used else None, "saves": len(stalls), "stalls_s": round(sum(stalls), 2),
+        "longest_stall_s": max(stalls, default=0.0), "bleu": scores,
+    }  # fmt: skip
+
+
+def main() -> int:
+    """Runs the chosen stages and prints the tables."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    device, budget_s = os.environ.get("DEVICE", "cuda"), float(os.environ.get("BUDGET_S", "400"))
+    out = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="first-light-")).resolve()
+    data = Path(os.environ.get("DATA") or ROOT / ".gpu" / "multi30k").resolve()
+    budget_ends, cores = time.monotonic() + budget_s, os.cpu_count() or 1
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="first-light-work-") as scratch, (out / "log.txt").open("a") as log:
+        work, paths = Path(scratch), [ROOT, HERE.parent, HERE]
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores // 4)))  # since many processes compile at once
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", str(max(1, cores // 3)))
+        os.environ |= {
+            RESULTS: str(out / "results.jsonl"), "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1",
+            "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),  # empty, so that first steps are cold
+            "PYTHONPATH": os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }  # fmt: skip
+        together, alone = list_stages(device, data, out, work)
+        names = [stage.name for stage in (*together, *alone)]
+        chosen = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
+        if unknown := [name for name in chosen if name not in names]:
+            sys.exit(f"error: STAGES: there is no {', '.join(unknown)}, only {', '.join(names)}")
+        together, alone = ([stage for stage in some if stage.name in chosen] for some in (together, alone))
+        machine = Stage("machine", [sys.executable, HERE / "probe_machine.py", device], 60)
+        failed = run_stages([], [machine], log, budget_ends)
+        if not failed:  # without the packages or the device, no stage can work
+            failed = run_stages(together, alone, log, budget_ends)
+        if state := gpu_state():
+            report("gpu at the end", **state)
+        if (work / "multi30k").is_dir():
+            keep(work / "multi30k", out / "multi30k.tgz")
+    print_tables(out / "results.jsonl")
+    print(f"log, rows and profiles: {out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

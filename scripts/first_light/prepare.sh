@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Prepares first light for a machine with a GPU and no network: Multi30k goes to .gpu and wheels go to .whl, both in
+# the root of the checkout and ignored by git. Needs a network and no GPU.
+#   bash scripts/first_light/prepare.sh MULTI30K_DIR [PACKAGE...]
+# Without packages it takes those of wheels.txt; first light names what a machine lacks. PYTHON_VERSIONS are those that
+# the other machine may have, by default all that mtx supports.
+set -euo pipefail
+if [ $# -lt 1 ]; then sed -n '2,6s/^# *//p' "$0" >&2; exit 2; fi
+here=$(cd "$(dirname "$0")" && pwd) data=$1
+shift
+for name in {train,val,test_2016_flickr}.{en,de}.gz; do
+    [ -f "$data/$name" ] || { echo "error: $data: has no $name; name the directory of Multi30k" >&2; exit 2; }
+done
+data=$(cd "$data" && pwd)
+cd "$here/../.."
+rm -rf .gpu .whl
+mkdir -p .gpu/multi30k .whl
+cp "$data"/{train,val,test_2016_flickr}.{en,de}.gz .gpu/multi30k
+if [ $# -gt 0 ]; then printf '%s\n' "$@"; else cat "$here/wheels.txt"; fi > .whl/packages.txt
+platforms=(--platform manylinux2014_x86_64)
+for minor in {17..39}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done # pip compares them literally
+for version in ${PYTHON_VERSIONS:-3.11 3.12 3.13}; do
+    python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --implementation cp \
+        --python-version "$version" "${platforms[@]}" --dest .whl --requirement .whl/packages.txt 2> >(grep -v WARNING >&2)
+done
+du -sh .gpu .whl

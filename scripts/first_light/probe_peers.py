@@ -1,0 +1,87 @@
+"""The step of other implementations on sentences of the same lengths, in padded batches sorted by length.
+
+Compiled, each has one batch of the middle length and one fixed shape, which is more than its users get. Eager, it has
+batches from the shortest to the longest. `bench_baselines.py` has the models.
+"""
+
+import argparse
+import itertools
+import sys
+import time
+
+import torch
+from bench_baselines import bucketed, padded_batch
+from bench_worker import System, Work, drawn_data, measure, plain_update, warm_up
+from turns import errors_reported, rates, report, wait_for_turn
+
+from mtx.config import settings
+from mtx.model.architectures import training_flops
+from mtx.model.device import fast_precision, find_device, peak_flops, use_device
+
+NUM_EAGER = 8  # batches
+SHARE = 0.35  # of the memory of a GPU with less than 100 GB, since the steps of mtx lie there too
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--preset", default="base")
+    parser.add_argument("--tokens", type=int, default=25_000)
+    parser.add_argument("--ids", type=int, default=37_000)
+    parser.add_argument("--systems", help="default: in the precision that is fast here, compiled and eager")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    options = parser.parse_args(arguments)
+    device = find_device(options.device)
+    use_device(device)
+    precision = fast_precision(device)
+    marian = f"marian-{precision}"
+    names = options.systems or f"nn-transformer-compiled,{marian}-compiled,nn-transformer,{marian}"
+    if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory < 100e9:
+        torch.cuda.set_per_process_memory_fraction(SHARE)
+    config = settings.resolve(
+        None, ["data.src=en", "data.tgt=de", f"model.preset={options.preset}", f"precision={precision}"]
+    ).config
+    data = drawn_data(config, options.ids, 8 * options.tokens)
+    systems = dict[tuple[str, int], System]()
+    for name in names.split(","):
+        for tokens in (options.tokens, options.tokens // 2):  # half of it where memory is short
+            is_short = False
+            with errors_reported("peer", preset=options.preset, system=name, tokens=tokens):
+                try:
+                    systems[name, tokens] = ready(name, tokens, config, data.train, device, options.preset)
+                except torch.OutOfMemoryError:
+                    is_short = True
+                    raise
+            if not is_short:
+                break
+            torch.cuda.empty_cache()
+    wait_for_turn()
+    peak, ratio = peak_flops(device, precision), float(data.report["src_tgt_ratio"])
+    flops = training_flops(config.model, options.ids, ratio)
+    for (name, tokens), system in systems.items():
+        with errors_reported("peer", preset=options.preset, system=name):
+            row = measure(system, options.seconds, device)
+            report(
+                "peer", preset=options.preset, system=name, precision=precision, tokens=tokens,
+                **rates(row, flops, peak),
+            )  # fmt: skip
+
+
+def ready(name, tokens, config, store, device, preset) -> System:
+    """Returns a system that has seen all of its batches."""
+    buckets, compiled = bucketed(store, tokens), name.endswith("compiled")
+    number = 1 if compiled else min(NUM_EAGER, len(buckets))
+    batches = [padded_batch(store, buckets[(2 * i + 1) * len(buckets) // (2 * number)]) for i in range(number)]
+    if device.type == "cuda":
+        batches = [batch.pinned() for batch in batches]
+    ready_batches = [Work([b], b.num_src_tokens, b.num_tgt_tokens, b.num_positions) for b in batches]
+    started = time.perf_counter()
+    update = plain_update(config, store.num_ids, device, name, dynamic=False)
+    system = System(itertools.cycle(ready_batches), update)
+    seconds = warm_up(system, device, started, number + 2)
+    report("first step", preset=preset, system=name, seconds=round(seconds, 1))
+    return system
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
