@@ -50,6 +50,7 @@ LONG = [
     "training.validate_every=1000000", "training.time_limit=10m",
 ]  # fmt: skip
 TOY = ["--preset", "tiny", "--tokens", "512", "--ids", "500", "--seconds", "0.5"]
+TOY_LONG = ["tokenizer.vocab_size=auto", "model.preset=tiny", "training.batch_tokens=1024", "training.time_limit=30s"]
 TOY_SEARCH = ["--preset", "tiny", "--ids", "500", "--lines", "20", "--peer-lines", "10"]
 GPU_STATE = [
     "name", "memory.total", "driver_version", "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu",
@@ -192,9 +193,9 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
     ]
     multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
     alone = [
-        train("multi30k", 150, *multi30k, toy=few_steps),
+        train("multi30k", 150, *multi30k, toy=["tokenizer.vocab_size=auto", *few_steps]),
         train("two-gpus", 300, "demo", "--devices", "2", toy=few_steps),
-        train("long", 900, *multi30k, *LONG, toy=["model.preset=tiny", "training.time_limit=30s"]),
+        train("long", 900, *multi30k, *LONG, toy=TOY_LONG),
     ]
     if not (data / "train.en.gz").is_file():
         print(f"multi30k and long are skipped: {data} has no train.en.gz; DATA names the directory", flush=True)

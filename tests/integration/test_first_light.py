@@ -87,7 +87,7 @@ def test_a_missing_or_old_package_is_named(first_light: ModuleType, monkeypatch:
     assert probe_machine.missing() == ["numpy>=999", "no-such-package>=2"]
 
 
-HANGS = "import subprocess; subprocess.run(['sleep', '600'], start_new_session=True)"  # it outlives its parent
+HANGS = "import subprocess; subprocess.run(['sleep', '60'], start_new_session=True)"  # it outlives its parent
 PROBE = """
 import sys, time
 from turns import report, wait_for_turn
