@@ -19,6 +19,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/size.py
 
 test: setup # in as many processes as there are cores, of one thread each
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
