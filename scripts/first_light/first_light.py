@@ -80,7 +80,7 @@ class Running:
 
     def __init__(self, stage: Stage, log: TextIO):
         self.stage, self._log, self._started = stage, log, time.monotonic()
-        self.is_ready, self.outcome, self._last, self._turn_began = False, "", "", 0.0
+        self.is_ready, self.outcome, self._last, self._turn_began, self._ended = False, "", "", 0.0, 0.0
         self._process = subprocess.Popen(
             list(map(str, stage.command)), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
@@ -97,6 +97,7 @@ class Running:
                 self._last = line.strip() if line.strip() and not line.startswith("{") else self._last  # no row
                 self._log.write(f"[{self.stage.name}] {line.rstrip()}\n")
                 self._log.flush()
+        self._ended = time.monotonic()
 
     def wait_until_ready(self, budget_ends: float) -> None:
         """Waits until it is ready for its turn or over, and kills it at its limit."""
@@ -127,12 +128,11 @@ class Running:
         """Kills what is left of it and reports how it ended."""
         if self.outcome:
             return
-        self.outcome = outcome
+        self.outcome, now = outcome, self._ended or time.monotonic()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join(1.0)
-        now = time.monotonic()
         seconds, turn_s = round(now - self._started, 1), round(now - self._turn_began, 1) if self._turn_began else None
         report(
             "stage", name=self.stage.name, outcome=outcome, seconds=seconds, turn_s=turn_s, last_line=self._last[:99]
