@@ -1,14 +1,18 @@
 """`mtx train --dry-run`: does all that training does before its first step, takes some steps, and leaves nothing.
 
 The run directory is read and never changed; files that it does not hold yet are made in a temporary directory.
-Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, forecast -> report, as JSON or lines.
+Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, real steps -> report, as JSON or lines.
 """
 
+import contextlib
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mtx import checks, pipeline
 from mtx.checks import Advice
@@ -25,19 +29,21 @@ from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import check_settings, refuse_foreign
 from mtx.run.layout import STATE, RunLayout
 from mtx.run.lock import check_writable
-from mtx.run.scratch import scratch_directory
 from mtx.training import checkpoint
-from mtx.training.forecast import forecast, measure, memory
 from mtx.training.metrics import require_tensorboard
+from mtx.training.schedule import learning_rate
+from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
 
 _OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # keys of report.json
 _LONG_S = 3 * 86_400.0
 _FEW_STEPS = 500
+_WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
+_TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
 
 
 def rehearse(config: Config) -> dict[str, Any]:
-    """A report on the run that `config` describes and on its cost on this machine, in bytes, seconds and shares.
+    """A report on the run that `config` describes, and on the time that it takes on this machine, in seconds.
 
     Raises:
         MtxError: as training would before its first step, except for a full disk, which the report mentions.
@@ -48,28 +54,26 @@ def rehearse(config: Config) -> dict[str, Any]:
     refuse_foreign(paths)
     check_writable(paths)
     check_settings(paths, config)
-    with scratch_directory() as scratch:
-        started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
+        scratch, started = RunLayout(Path(directory)), time.monotonic()
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         initial = pipeline.initial_of(config, paths)
         data = pipeline.load_or_prepare(config, paths if was_prepared else scratch, initial)
         num_data = 0 if was_prepared else sum(path.stat().st_size for path in scratch.data.iterdir())
-        made = time.monotonic()
+        prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
         trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
         trainer.begin()
         if full_steps := full_checkpoint_steps(paths):
             trainer.go_on_from(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
         run, num_bytes = _run(trainer), trainer.space_needed() + num_data
-        measured = {"prepare_s": made - started, **measure(trainer, scratch, made)}
-        left = forecast(config.training, trainer.state, measured, trainer.planned_end())
+        left = {"prepare_s": prepare_s, **_time_left(trainer, started)}
         last = trainer.state.step + left["steps"]
         report = {
             "src": config.data.src, "tgt": config.data.tgt, "was_prepared": was_prepared,
             "data": {key: data.report[key] for key in _OF_DATA},
             "text": {name: asdict(figures) for name, figures in text_figures(data).items()},
             "run": {**run, "epochs": last / run["steps_per_epoch"]},
-            "memory": memory(trainer.device, run["parameters"]),
             "disk": {"needed": num_bytes, "free": disk.free_bytes(nearest_directory(paths.root))}, "time": left,
         }  # fmt: skip
         changed = checks.changed_text(paths.sources, config, not left["steps"]) if was_prepared else []
@@ -92,9 +96,48 @@ def _run(trainer: Trainer) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
+    """Take a few steps from the state of the run, and tell from them when training will end.
+
+    Args:
+        started: when the dry run began, on the monotonic clock.
+
+    Returns:
+        step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: those that are left; total_s: the seconds to
+        the end, without validations and scoring; ends_by: the key that ends training; may_end_sooner: by
+        training.patience.
+    """
+    training, state, ends, tokens = trainer.config.training, trainer.state, list[float](), list[int]()
+    with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
+        for step, loaded in enumerate(steps, state.step + 1):
+            rate = learning_rate(step, training.warmup_steps, trainer.config.model.d_model, training.learning_rate)
+            figures = trainer.update(loaded, step, rate)
+            assert figures is not None, "no signal handler is installed"
+            figures.tolist()  # waits for the device
+            tokens.append(loaded.num_tgt_tokens)
+            ends.append(time.monotonic())
+            if len(ends) > _WARM_UP and ends[-1] - ends[_WARM_UP - 1] > _TIMED_S:
+                break
+    step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
+    begun_s = ends[_WARM_UP - 1] - started
+    last, ends_by = trainer.planned_end()
+    stopping = StoppingCriteria(trainer.config, trainer.data, time.monotonic(), state.elapsed_s)
+    if state.step and (reason := stopping.reason(state)) is not None:
+        last, ends_by = state.step, reason
+    elif training.time_limit is not None:
+        in_time = state.step + max(1, int((training.time_limit - state.elapsed_s - begun_s) / step_s))
+        if in_time < last:
+            last, ends_by = in_time, "time_limit"
+    num_steps = max(0, last - state.step)
+    return {
+        "step_s": step_s, "tgt_tokens_per_s": float(np.mean(tokens)) / step_s, "steps": num_steps,
+        "total_s": begun_s + num_steps * step_s, "ends_by": ends_by, "may_end_sooner": training.patience is not None,
+    }  # fmt: skip
+
+
 def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
-    """The warnings that follow from the forecast."""
-    run, left, needs, space = (report[key] for key in ("run", "time", "memory", "disk"))
+    """The warnings that follow from what was measured."""
+    run, left, space = (report[key] for key in ("run", "time", "disk"))
     if not left["steps"]:
         text = f"this run has ended at step {run['steps_done']:,}"
         yield Advice(text, f"a larger training.{left['ends_by']} trains on")
@@ -104,9 +147,6 @@ def _warnings(report: dict[str, Any], config: Config) -> Iterator[Advice]:
     if left["steps"] and left["total_s"] > _LONG_S:
         help = "a machine with a GPU, a smaller model.preset, or training.time_limit=12h"
         yield Advice(f"this run takes {left['total_s'] / 86_400:,.0f} days on {run['device']}", help)
-    if needs["device"] is not None and needs["needed"] > needs["device"]:
-        help = "a smaller training.micro_batch_tokens or model.preset"
-        yield Advice("the memory of this machine is too small for this run", help)
     if space["needed"] > space["free"]:
         help = "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less"
         yield Advice(f"{config.run_dir}: its disk has too little room, training would not start", help)
@@ -154,32 +194,17 @@ def _model(report: dict[str, Any]) -> Iterator[str]:
 
 
 def _resources(report: dict[str, Any]) -> Iterator[str]:
-    needs, left = report["memory"], report["time"]
-    has = f" of {_mb(needs['device'])}" if needs["device"] else ""
-    model = _mb(sum(needs[key] for key in ("weights", "gradients", "adam", "checkpoint_copy")))
-    other = _mb(needs["other"]) if needs["other"] is not None else "not measured"
-    parts = f"the model and its checkpoint {model}, all else {other}"
-    yield f"memory:   {_mb(needs['needed'])}{has} on {report['run']['device']} ({parts})"
+    left = report["time"]
     needed, free = readable(report["disk"]["needed"], report["disk"]["free"])
     yield f"disk:     {needed} of {free} that are free"
     sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
-    yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}"
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
-    validations = f"validations ({left['validations']:,}, {left['validation_s']:,.1f} s each)"
-    yield (
-        f"  {left['steps']:,} steps of {speed}: {_duration(report, 'steps_s')}; "
-        f"{validations}: {_duration(report, 'validations_s')}; "
-        f"checkpoints ({left['saves']:,}): {_duration(report, 'saves_s')}; scoring {_duration(report, 'scoring_s')}; "
-        f"preparing and starting {_duration(report, 'prepare_s', 'start_s')}"
-    )
+    yield f"time:     about {_duration(report, 'total_s')} to the end{sooner}: {left['steps']:,} steps of {speed}"
+    yield "  validations and scoring come on top"
 
 
-def _mb(size: int) -> str:
-    return readable(size)[0]
-
-
-def _duration(report: dict[str, Any], *keys: str) -> str:
-    return format_duration(sum(report["time"][key] for key in keys))
+def _duration(report: dict[str, Any], key: str) -> str:
+    return format_duration(report["time"][key])
 
 
 def _advice(report: dict[str, Any]) -> Iterator[str]:

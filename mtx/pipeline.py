@@ -24,7 +24,6 @@ from mtx.data import corpus_sizes, preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.data.text_changes import CHANGES
 from mtx.decoding.dealing import collect, deal
-from mtx.decoding.memory_check import check_beam
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
@@ -197,7 +196,6 @@ def new_trainer(
     """
     if device.type == "cuda" and config.training.deterministic:
         make_deterministic()
-    check_beam("decoding.beam_size", config.decoding.beam_size, data.tokenizer.num_ids)
     check_memory(config, device, data.tokenizer.num_ids)
     runtime = choose_runtime(records, config, device, data, ranks)
     torch.set_num_threads(runtime.threads)

@@ -4,6 +4,7 @@
 RUN.log. The same call goes on where it was interrupted.
 """
 
+import csv
 import json
 import os
 import shlex
@@ -68,5 +69,6 @@ def write_tables(directory: Path, head: Sequence[str], rows: Sequence[Sequence[s
     about = f"{machine(torch.device('cpu'))['name']}, torch {versions('torch')['torch']}; `{command}`"
     lines = [*draw(head, rows, "markdown"), "", about, *notes, ""]
     (directory / "table.md").write_text("\n".join(lines), encoding="utf-8")
-    (directory / "table.csv").write_text("\n".join(draw(head, rows, "csv")) + "\n", encoding="utf-8")
+    with (directory / "table.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([head, *rows])
     print("\n".join(draw(head, rows, "text")))

@@ -34,7 +34,6 @@ class Format(StrEnum):
     text = "text"
     markdown = "markdown"
     latex = "latex"
-    csv = "csv"
     json = "json"
 
 

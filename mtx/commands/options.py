@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.config.limits import MAX_LENGTH_PENALTY
+from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command, shell_command
 from mtx.run.contents import is_run
@@ -51,13 +51,17 @@ GlossaryFile = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
 Devices = Annotated[str | None, typer.Option(help="Use so many devices of this machine, a number or all.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
+Beam = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")]
 Alpha = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
 ]
 BatchTokens = Annotated[
     int | None,
-    typer.Option(min=1, help="Source tokens that are decoded together; by default 4096, on CUDA what memory allows."),
+    typer.Option(
+        min=1,
+        max=MAX_BATCH_TOKENS,
+        help="Source tokens that are decoded together; by default 4096, on CUDA 32768; halved when memory runs out.",
+    ),
 ]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -117,8 +117,6 @@ def _judge(root: Path) -> bool:
     logger.info("verdict: %s", judgement.text)
     if judgement.advice:
         logger.info("advice: %s", judgement.advice)
-    if judgement.settings:
-        logger.info("  %s", mtx_command("train", root, *judgement.settings))
     return judgement.is_of_use
 
 

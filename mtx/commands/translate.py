@@ -40,6 +40,7 @@ from mtx.commands.translators import (
     load_translator,
     sampling_options,
 )
+from mtx.config.limits import MAX_LENGTH, MAX_SAMPLES
 from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
 from mtx.errors import UsageError
 from mtx.files.sizes import counted
@@ -61,9 +62,14 @@ def translate(
     beam: Beam = None,
     length_penalty: Alpha = None,
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Maximum tokens of a translation; those of the source + 50 by default.")
+        int | None,
+        typer.Option(
+            min=1, max=MAX_LENGTH, help="Maximum tokens of a translation; those of the source + 50 by default."
+        ),
     ] = None,
-    n_best: Annotated[int, typer.Option(min=1, help="Hypotheses for each line, as JSON; at most the beam size.")] = 1,
+    n_best: Annotated[
+        int, typer.Option(min=1, max=MAX_SAMPLES, help="Hypotheses for each line, as JSON; at most the beam size.")
+    ] = 1,
     prefix: Annotated[
         Path | None, typer.Option(help="File with the words that each translation must begin with, line by line.")
     ] = None,
@@ -82,7 +88,9 @@ def translate(
     mbr: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF."
+            min=2,
+            max=MAX_SAMPLES,
+            help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF.",
         ),
     ] = None,
     seed: Seed = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtx.commands.options import open_output, refuse_own_output
 from mtx.commands.term_count import TermCount
+from mtx.config.limits import MAX_BEAM_SIZE
 from mtx.errors import UsageError
 from mtx.files.text_files import InvalidLines
 
@@ -125,8 +126,7 @@ def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
     """Refuse to search for more hypotheses than a beam holds; samples have no such limit."""
     options = translator.options
     if options.sampling is None and n_best > options.beam_size:
-        is_possible = n_best <= translator.tokenizer.num_ids
-        help = f"--beam {n_best}" if is_possible else f"--n-best {options.beam_size}"
+        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {options.beam_size}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {options.beam_size}", help)
 
 

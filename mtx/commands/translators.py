@@ -98,7 +98,6 @@ def load_translator(
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
     from mtx.data.glossary import Glossary
-    from mtx.decoding.memory_check import ORDINARY, check_beam
     from mtx.interop.engines import load_fast
     from mtx.run.contents import require_models
     from mtx.run.machine import num_cores
@@ -124,9 +123,6 @@ def load_translator(
             f"{model}: is a language model, and this needs one that translates",
             "mtx translate goes on with lines, mtx logprob scores them, mtx evaluate RUN measures the perplexity",
         )
-    check_beam("--beam", options.get("beam_size") or 1, translator.tokenizer.num_ids)
-    values = [options.get(name) for name in ("beam_size", "max_length", "sampling")]
-    translator.is_checked = any(values) or (batch_tokens or 0) > ORDINARY["--batch-tokens"]
     translator.use_glossary(terms)
     return translator
 

@@ -17,16 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.ctranslate2_file import check_export
-from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import NO_SCORES, Candidate, Sampling, SearchOptions, check_number, penalty
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
 from mtx.model_directory import description
-from mtx.run import system_memory
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
 from mtx.run.machine import num_cores
 
@@ -44,7 +41,6 @@ _CUBLAS_HELP = (
     "CTranslate2 needs CUDA 12's cuBLAS: pip install nvidia-cublas-cu12 and put its nvidia/cublas/lib into "
     "LD_LIBRARY_PATH; or take the engine torch"
 )
-_STEPS = 12  # tokens of a translation that the estimate of memory counts; nearly all translations have as many
 
 
 def library() -> Any:
@@ -85,7 +81,6 @@ class CTranslate2Translator(TextTranslator):
         num_positions: number of positions of the model, the most tokens that a translation can have.
         threads: number of batches of a call that `runtime`, with as many workers, translates at the same time.
         batch_tokens: number of source tokens of a batch.
-        config: the architecture of the model.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
@@ -93,13 +88,13 @@ class CTranslate2Translator(TextTranslator):
 
     def __init__(
         self, runtime: Any, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_positions: int,
-        threads: int, batch_tokens: int, config: ModelConfig, src: str = "src", tgt: str = "tgt",
+        threads: int, batch_tokens: int, src: str = "src", tgt: str = "tgt",
         splitter: Splitter | None = None,
     ):  # fmt: skip
         super().__init__(
             tokenizer, max_tokens, options, num_tgt_positions=num_positions, src=src, tgt=tgt, splitter=splitter
         )
-        self.runtime, self.num_positions, self.config = runtime, num_positions, config
+        self.runtime, self.num_positions = runtime, num_positions
         self.threads, self.batch_tokens = threads, batch_tokens
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
@@ -148,7 +143,7 @@ class CTranslate2Translator(TextTranslator):
         translator = cls(
             runtime, described.tokenizer, int(info["max_tokens"]), options, threads=workers,
             num_positions=int(info["num_positions"]), batch_tokens=_BATCH_TOKENS[kind],
-            config=described.config, src=str(info["src"]), tgt=str(info["tgt"]),
+            src=str(info["src"]), tgt=str(info["tgt"]),
         )  # fmt: skip
         translator.choose_splitter(split_sentences, info)
         return translator
@@ -164,8 +159,6 @@ class CTranslate2Translator(TextTranslator):
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
         reach it are searched again, in batches of one limit.
         """
-        if self.is_checked:
-            check_memory(self, sources, prefixes)
         asked = (self.options.limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True))
         limits = [min(limit, self.num_positions) for limit in asked]
         rows = range(len(sources))
@@ -198,19 +191,6 @@ class CTranslate2Translator(TextTranslator):
             np.array(row, np.float32) if row else np.empty((0, len(source)), np.float32)
             for row, source in zip(rows, sources, strict=True)
         ]
-
-    def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
-        """See `mtx.decoding.memory_check.Engine`; each hypothesis has its own cache."""
-        sizes = [len(rows) for rows in self._batches(range(len(sources)), sources, prefixes)]
-        sampling = self.options.sampling
-        beams = self.options.beam_size if sampling is None else sampling.num_samples
-        rows = min(self.threads, len(sizes)) * max(sizes, default=0) * beams
-        search = search_bytes(self.config, self.tokenizer.num_ids, rows, _STEPS, 4, 0)
-        return search + hypothesis_bytes(self.options, len(sources))
-
-    def bytes_available(self) -> int | None:
-        """See `mtx.decoding.memory_check.Engine`; None on a GPU, whose free memory only torch could report."""
-        return system_memory.available_bytes() if self.runtime.device == "cpu" else None
 
     def _translate(
         self, batches: Iterable[list[int]], sources: Sequence[list[int]], prefixes: Sequence[list[int]],

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.decoding.continuous_batching import Model, RequestQueue
+from mtx.decoding.continuous_batching import Model
 from mtx.decoding.scoring import ForcedScore
 from mtx.decoding.text_translator import Attention
 from mtx.decoding.torch_engine import TorchTranslator
@@ -59,7 +59,7 @@ class Ensemble(TorchTranslator):
         super().__init__(
             first.model, tokenizer, min(member.max_tokens for member in members), first.options,
             precision=first.precision, threads=first.num_workers,
-            batch_tokens=None if first._fits_batch else first.batch_tokens, src=first.src, tgt=first.tgt,
+            batch_tokens=first.batch_tokens, src=first.src, tgt=first.tgt,
             splitter=first.splitter,
         )  # fmt: skip
         self.is_automatic, self.members = first.is_automatic, members
@@ -86,9 +86,6 @@ class Ensemble(TorchTranslator):
 
     def _new_engine(self) -> Model:
         return _ModelsTogether([member._new_engine() for member in self.members])
-
-    def _group_bytes(self, group: RequestQueue, steps: int | None = None) -> int:
-        return sum(member._group_bytes(group, steps) for member in self.members)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:

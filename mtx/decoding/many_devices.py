@@ -53,7 +53,6 @@ class ManyDevices(TextTranslator):
         Raises:
             MtxError: a worker failed or was killed; it is named.
         """
-        self._own.is_checked = self.is_checked
         self._num_seen += len(sources)
         if self._num_seen <= _FEW or len(sources) < _LEAST * self.num_devices:
             return self._own.decode(sources, prefixes)
@@ -63,7 +62,7 @@ class ManyDevices(TextTranslator):
         items = [([sources[row] for row in part], [prefixes[row] for row in part]) for part in rows]
         try:
             for worker, device, item in zip(self._workers, self._devices[1:], items[1:], strict=True):
-                worker.send(_decode, (device, self.is_checked, self._load, *item))
+                worker.send(_decode, (device, self._load, *item))
             return collect([self._own.decode(*items[0]), *map(_received, self._workers)], rows)
         except BaseException:
             _end(self._workers)
@@ -85,13 +84,11 @@ def _end(workers: list[Worker]) -> None:
     workers.clear()
 
 
-def _decode(item: tuple[str, bool, Any, list[list[int]], list[list[int]]]) -> list[list[Candidate]]:
+def _decode(item: tuple[str, Any, list[list[int]], list[list[int]]]) -> list[list[Candidate]]:
     """In a worker: decode sentences with the model, which it loads for the first of them."""
-    device, is_checked, load, sources, prefixes = item
+    device, load, sources, prefixes = item
     try:
-        translator = _translator(device, *load)
-        translator.is_checked = is_checked
-        return translator.decode(sources, prefixes)
+        return _translator(device, *load).decode(sources, prefixes)
     except MtxError as error:
         raise MtxError(f"device {device}: {error}", error.help) from None
     except (RuntimeError, MemoryError) as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from mtx.config.limits import MAX_LENGTH_PENALTY, MAX_TEMPERATURE
+from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH, MAX_LENGTH_PENALTY, MAX_SAMPLES, MAX_TEMPERATURE
 
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
@@ -42,7 +42,7 @@ class Sampling:
     mbr: bool = False
 
     def __post_init__(self) -> None:
-        check_number("num_samples", self.num_samples, 1)
+        check_number("num_samples", self.num_samples, 1, MAX_SAMPLES)
         check_number("temperature", self.temperature, 0.01, MAX_TEMPERATURE, kind=Real)
         check_number("top_k", self.top_k, 0)
         check_number("top_p", self.top_p, 0.01, 1.0, kind=Real)
@@ -72,10 +72,10 @@ class SearchOptions:
     sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
-        check_number("beam_size", self.beam_size, 1)
+        check_number("beam_size", self.beam_size, 1, MAX_BEAM_SIZE)
         check_number("length_penalty", self.length_penalty, 0, MAX_LENGTH_PENALTY, kind=Real)
         if self.max_length is not None:
-            check_number("max_length", self.max_length, 1)
+            check_number("max_length", self.max_length, 1, MAX_LENGTH)
         if not isinstance(self.sampling, Sampling | None):
             raise TypeError(f"sampling={_shown(self.sampling)}: expected a Sampling or None")
 

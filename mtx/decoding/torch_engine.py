@@ -5,6 +5,7 @@ than two workers with one thread each, so n threads search as n workers that tak
 """
 
 import contextlib
+import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,30 +18,30 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from mtx.config.limits import MAX_BATCH_TOKENS
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
-from mtx.decoding.memory_check import check_memory, hypothesis_bytes, search_bytes
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator, check_lengths, require_lines
-from mtx.errors import UsageError
+from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.architectures import search_model
-from mtx.model.device import attention_kernel, available_bytes, expand_segments, find_device, num_threads
-from mtx.model.kv_cache import COLUMNS_AT_A_TIME
+from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
 from mtx.model_directory import storage
 from mtx.run.contents import model_directory
+
+logger = logging.getLogger(__name__)
 
 Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
-_BATCH_TOKENS = 4096  # by default; on CUDA `_CUDA_BATCH_TOKENS`, halved until it fits the memory
-_CUDA_BATCH_TOKENS, _LEAST_BATCH_TOKENS = 32_768, 256
+_BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory runs out
 
 
 class TorchTranslator(TextTranslator):
@@ -49,8 +50,8 @@ class TorchTranslator(TextTranslator):
     Args:
         precision: `fp32` or `bf16`, for weights and computation.
         threads: number of threads on a CPU; None means `num_threads()`.
-        batch_tokens: number of source tokens that are decoded at once; None means 4,096, and on CUDA as many as half of
-            the free memory holds, at most 32,768.
+        batch_tokens: number of source tokens that are decoded at once; None means 4,096, and on CUDA 32,768. It is
+            halved when memory runs out.
         tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
@@ -62,14 +63,15 @@ class TorchTranslator(TextTranslator):
         if threads is not None:
             check_number("threads", threads, 1)
         if batch_tokens is not None:
-            check_number("batch_tokens", batch_tokens, 1)
+            check_number("batch_tokens", batch_tokens, 1, MAX_BATCH_TOKENS)
         super().__init__(
             tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=model.num_tgt_positions, src=src,
             tgt=tgt, splitter=splitter,
         )  # fmt: skip
-        self.model, self.precision, self.batch_tokens = model, precision, batch_tokens or _BATCH_TOKENS
-        self._fits_batch = batch_tokens is None and model.output_weight.device.type == "cuda"
-        self.num_workers = (threads or num_threads()) if model.output_weight.device.type == "cpu" else 1
+        self.model, self.precision = model, precision
+        kind = model.output_weight.device.type
+        self.batch_tokens = batch_tokens or (_CUDA_BATCH_TOKENS if kind == "cuda" else _BATCH_TOKENS)
+        self.num_workers = (threads or num_threads()) if kind == "cpu" else 1
         self._lock = threading.Lock()
         self._engine: Model | None = None
 
@@ -118,59 +120,23 @@ class TorchTranslator(TextTranslator):
         samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
         requests = self._requests(sources, prefixes, samples)
         with self._lock, self._evaluating(), torch.inference_mode():
-            if self._fits_batch:
-                self._fit_batch(requests)
-            if self.is_checked:
-                check_memory(self, sources, prefixes)
             if self._engine is None:
                 self._engine = self._new_engine()
-            candidates = self._search(self._engine, requests)
+            candidates = self._search_in_memory(self._engine, requests)
         results = [candidates[number] for number in range(len(sources) * samples)]
         return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
-
-    def bytes_needed(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> int:
-        """See `mtx.decoding.memory_check.Engine`; of samples only the returned hypotheses count."""
-        requests = self._requests(sources, prefixes, 1)
-        num_searches = self.num_workers if len(requests) >= 2 * self.num_workers else 1
-        largest = max((self._group_bytes(group) for group in self._groups(requests)), default=0)
-        positions = 0 if self.num_tgt_positions is not None else max((request.limit for request in requests), default=0)
-        table = 16 * self.model.config.d_model * positions  # it is computed in fp64
-        return num_searches * largest + table + hypothesis_bytes(self.options, len(sources))
-
-    def bytes_available(self) -> int | None:
-        """See `mtx.decoding.memory_check.Engine`."""
-        return available_bytes(self.model.output_weight.device)
 
     def _new_engine(self) -> Model:
         """Returns the model as search calls it."""
         model: Model = search_model(self.model, _DTYPES[self.precision])
         return model
 
-    def _fit_batch(self, requests: list[Request]) -> None:
-        """Sets `batch_tokens` to what half of the free memory holds, with the longest translations."""
-        bound, self.batch_tokens = (self.bytes_available() or sys.maxsize) // 2, _CUDA_BATCH_TOKENS
-        while self.batch_tokens > _LEAST_BATCH_TOKENS and any(
-            self._group_bytes(group, 2 * group.max_length) > bound  # the cache is copied when it grows
-            for group in self._groups(requests)
-        ):
-            self.batch_tokens //= 2
-
-    def _group_bytes(self, group: RequestQueue, steps: int | None = None) -> int:
-        """Returns the memory that a worker needs to decode sentences of this group, with a cache for so many steps.
-
-        By default it is the least, of the first steps.
-        """
-        config, on_cuda = self.model.config, self.model.output_weight.device.type == "cuda"
-        value_bytes, steps = _DTYPES[self.precision].itemsize, steps or COLUMNS_AT_A_TIME[on_cuda]
-        beams = self.options.beam_size if self.options.sampling is None else 1
-        rows, length = group.num_slots * beams, len(group.waiting[0].source)
-        sources = 2 * config.num_decoder_layers * group.num_slots * length * config.d_model * value_bytes
-        seen = beams * steps if beams > 1 else 0
-        search = search_bytes(config, len(self.model.output_weight), rows, steps, value_bytes, seen)
-        encoded = group.num_slots // 2 if on_cuda else group.num_slots  # at once
-        encoder = encoded * length * (2 * config.num_heads * length + config.d_ff) * value_bytes
-        history = 8 * rows * group.max_length
-        return sources + history + max(search, encoder)
+    def _halve_batch(self, requests: list[Request]) -> bool:
+        """Halves `batch_tokens`; returns whether fewer of these sentences are then decoded at once."""
+        groups = [group for group in self._groups(requests) if group.num_slots > 1]
+        if groups:
+            self.batch_tokens = max(group.num_slots * max(_num_read(group.waiting[0]), 8) for group in groups) // 2
+        return bool(groups)
 
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
@@ -290,6 +256,19 @@ class TorchTranslator(TextTranslator):
             limit = min(self.options.limit(read, prefix), self.num_tgt_positions or sys.maxsize)
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -_num_read(request))
+
+    def _search_in_memory(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
+        """Searches; when memory runs out it tries again with half the batch."""
+        while True:
+            try:
+                return self._search(engine, requests)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error) or not self._halve_batch(requests):
+                    raise
+                shortage = first_line(error)
+            # Here the error is gone, and with it the tensors of its frames.
+            free_unused_memory(engine.device)
+            logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
 
     def _search(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
         groups = list(self._groups(requests))

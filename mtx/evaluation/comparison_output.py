@@ -13,7 +13,7 @@ from mtx.evaluation.differing_settings import setting_text
 from mtx.evaluation.significance import GroupScore
 from mtx.files.tables import Style, draw
 
-Format = Literal["text", "markdown", "latex", "csv", "json"]
+Format = Literal["text", "markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -87,8 +87,6 @@ def output_lines(results: Results, form: Format) -> list[str]:
     match form:
         case "json":
             return [json.dumps(_values(results))]
-        case "csv":
-            return _csv(results)
         case "text":
             return list(_text(results))
     first, *others = _page(results, form)
@@ -99,23 +97,6 @@ def _values(results: Results) -> dict[str, Any]:
     comparisons = {name: comparison.as_dict() for name, comparison in results.test_sets.items()}
     values = {key: value for key, value in vars(results).items() if key not in ("runs", "test_sets")}
     return {**values, "verdict": results.headlines(), "notes": results.notes(), "test_sets": comparisons}
-
-
-def _csv(results: Results) -> list[str]:
-    """One row for each metric of each group and of each system, with all digits."""
-    head = ["test_set", "kind", "name", "runs", "metric", "signature", "score", "deviation", "ci95", "low", "high", "p"]
-    rows = list[list[object]]()
-    for name, result in results.test_sets.items():
-        for metric in result.metrics:
-            of_test = (metric.name, metric.signature)
-            for group, of_group in zip(result.groups, metric.groups, strict=True) if result.has_seeds() else ():
-                scores = (of_group.mean, of_group.deviation, None, None, None, of_group.p_value)
-                rows.append([name, "group", group.label, len(group.members), *of_test, *scores])
-            for system, of_system in zip(result.names, metric.systems, strict=True):
-                interval = of_system.interval or (None, None)
-                scores_of_one = (of_system.score, None, of_system.ci, *interval, of_system.p_value)
-                rows.append([name, "system", system, 1, *of_test, *scores_of_one])
-    return draw(head, [["" if cell is None else str(cell) for cell in row] for row in rows], "csv")
 
 
 def _group_table(result: Comparison, style: Style) -> list[str]:

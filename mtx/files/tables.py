@@ -1,11 +1,9 @@
-"""Draws a table of text cells for a terminal, in Markdown, as a LaTeX tabular, or as CSV."""
+"""Draws a table of text cells for a terminal, in Markdown, or as a LaTeX tabular."""
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-Style = Literal["text", "markdown", "latex", "csv"]
+Style = Literal["text", "markdown", "latex"]
 _IN_LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -14,12 +12,12 @@ _IN_LATEX = {
 
 
 def draw(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    """The lines of a table whose first column holds names and is aligned left, all others right; CSV aligns nothing.
+    """The lines of a table whose first column holds names and is aligned left, all others right.
 
     Each of `rows` has as many cells as `head`. LaTeX needs no package; its special characters are escaped.
     """
     draw_as: dict[Style, Callable[[Sequence[str], Sequence[Sequence[str]]], list[str]]]
-    draw_as = {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}
+    draw_as = {"text": _text, "markdown": _markdown, "latex": _latex}
     return draw_as[style](head, rows)
 
 
@@ -55,9 +53,3 @@ def _latex(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def latex(text: str) -> str:
     """Text with LaTeX's special characters escaped."""
     return "".join(_IN_LATEX.get(character, character) for character in text)
-
-
-def _csv(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    file = io.StringIO()
-    csv.writer(file, lineterminator="\n").writerows([head, *rows])
-    return file.getvalue().removesuffix("\n").split("\n")

@@ -169,19 +169,6 @@ def total_bytes(device: torch.device) -> int | None:
     return system_memory.total_bytes()
 
 
-def available_bytes(device: torch.device) -> int | None:
-    """Returns the memory of a device that this process can still use; None if it is unknown."""
-    if device.type == "cuda":
-        number = torch.cuda.current_device() if device.index is None else device.index
-        reusable = sum(
-            segment["total_size"] - segment["allocated_size"]
-            for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
-            if segment["device"] == number and segment["segment_pool_id"] == (0, 0)  # the others are those of graphs
-        )
-        return torch.cuda.mem_get_info(device)[0] + reusable
-    return system_memory.available_bytes()
-
-
 def free_unused_memory(device: torch.device) -> None:
     """Frees tensors that only cycles of references hold, and on CUDA the memory that torch keeps for later."""
     gc.collect()

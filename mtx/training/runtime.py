@@ -38,7 +38,6 @@ from mtx.model.architecture import parameters
 from mtx.model.architectures import training_flops
 from mtx.model.attention import Kernel
 from mtx.model.device import (
-    available_bytes,
     cuda_versions,
     fast_precision,
     free_unused_memory,
@@ -47,6 +46,7 @@ from mtx.model.device import (
     use_device,
 )  # fmt: skip
 from mtx.model.translation_model import TranslationModel
+from mtx.run import system_memory
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
@@ -253,31 +253,22 @@ def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
 def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     """Refuse a model that cannot be trained in the free memory of this machine. A GPU reports this itself.
 
-    The estimate is too low rather than too high: weights, gradients and Adam's two moments, and the inner states of the
-    feed-forward layers of one micro-batch in bf16.
+    Only weights, gradients and Adam's two moments count, so no model is refused that could be trained.
 
     Raises:
         MtxError: naming the memory that is needed and free.
     """
-    available = available_bytes(device)
+    available = system_memory.available_bytes()
     if device.type != "cpu" or available is None:
         return
-    model, size = config.model, config.training.micro_batch_tokens
-    num_weights = sum(math.prod(parameter.shape) for parameter in parameters(model, num_ids))
-    micro_batch = _default_micro_batch(config) if size == "auto" else min(size, config.training.batch_tokens)
-    states = micro_batch * (model.num_encoder_layers + model.num_decoder_layers) * model.d_ff
-    needed = 16 * num_weights + 2 * states
+    num_weights = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))
+    needed = 16 * num_weights
     if needed > available:
         wants, has = readable(needed, available)
         raise MtxError(
-            f"training {num_weights:,} parameters with micro-batches of {micro_batch:,} target tokens needs at least "
-            f"{wants} of memory, and {has} are free",
-            "a smaller model.preset or training.micro_batch_tokens",
+            f"training {num_weights:,} parameters needs at least {wants} of memory, and {has} are free",
+            "a smaller model.preset",
         )
-
-
-def _default_micro_batch(config: Config) -> int:
-    return max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
 
 
 def read_runtime(path: Path) -> RuntimeChoices:
@@ -372,7 +363,7 @@ def largest_micro_batch(
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
     if torch.device(runtime.device).type != "cuda":
-        return _default_micro_batch(config)
+        return max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
     size = max(tokens, longest)
     while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, sampler, num_shards):
         if size == longest:

@@ -12,13 +12,14 @@ from bench_worker import drawn_data, synchronize
 from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
+from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
-from mtx.training.forecast import forbid_end
 
 NUM_SINGLE = 5  # calls with one sentence
 PEER_BATCH = 256  # sentences
+NEVER = -1e4  # added to the logit of `</s>`
 
 
 def main(arguments: list[str]) -> None:
@@ -49,6 +50,13 @@ def main(arguments: list[str]) -> None:
         marian.config.use_cache = marian.generation_config.use_cache = True
         for beam_size in (4, 1):
             theirs(marian, model.pad_id, sorted(sources[: options.peer_lines], key=len), beam_size, device)
+
+
+def forbid_end(model) -> None:
+    """Makes `</s>` impossible, so that the model ends no translation by itself."""
+    bias = torch.zeros(len(model.output_weight), device=model.output_weight.device)
+    bias[EOS_ID] = NEVER
+    model.output_bias = torch.nn.Parameter(bias)
 
 
 def ours(model, max_tokens, sources, precision, beam_size, device) -> None:

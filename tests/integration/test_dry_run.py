@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,7 +39,7 @@ def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path)
     found = dry_run(*settings, f"run_dir={run}", env={**ENVIRONMENT, "TMPDIR": str(scratch)})
     assert not run.parent.exists() and not list(scratch.glob("mtx-*"))
     assert set(found) == {
-        "src", "tgt", "was_prepared", "data", "text", "run", "memory", "disk", "time", "warnings",
+        "src", "tgt", "was_prepared", "data", "text", "run", "disk", "time", "warnings",
     }  # fmt: skip
     assert (found["src"], found["tgt"], found["was_prepared"]) == ("en", "de", False)
     data = found["data"]
@@ -51,19 +49,13 @@ def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path)
     assert set(words) == {"pieces_per_word", "unknown_words", "mean_length", "max_length"}
     assert 1 <= words["pieces_per_word"] < 6 and words["unknown_words"] == 0
     assert 5 <= words["mean_length"] <= words["max_length"] <= 32  # four words and `</s>`
-    run_figures, memory, time = found["run"], found["memory"], found["time"]
+    run_figures, time = found["run"], found["time"]
     assert (run_figures["steps_done"], run_figures["max_steps"], run_figures["device"]) == (0, 40, "cpu")
     assert run_figures["epochs"] == pytest.approx(40 / run_figures["steps_per_epoch"])
-    assert memory["weights"] == memory["gradients"] == 4 * run_figures["parameters"]
-    assert (memory["adam"], memory["checkpoint_copy"]) == (2 * memory["weights"], 3 * memory["weights"])
-    assert memory["needed"] == sum(
-        memory[part] for part in ("weights", "gradients", "adam", "checkpoint_copy", "other")
-    )
     assert 0 < found["disk"]["needed"] < found["disk"]["free"]
-    assert (time["steps"], time["validations"], time["ends_by"], time["may_end_sooner"]) == (40, 2, "max_steps", False)
-    parts = ("prepare_s", "start_s", "steps_s", "saves_s", "validations_s", "scoring_s")
-    assert all(time[part] > 0 for part in parts)
-    assert time["total_s"] == pytest.approx(sum(time[part] for part in parts))
+    assert (time["steps"], time["ends_by"], time["may_end_sooner"]) == (40, "max_steps", False)
+    assert time["prepare_s"] > 0 and time["step_s"] > 0 and time["tgt_tokens_per_s"] > 0
+    assert time["total_s"] > time["prepare_s"] + 40 * time["step_s"]
 
 
 def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
@@ -71,7 +63,7 @@ def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
     lines = result.stdout.decode().split("\n")
     assert result.returncode == 0 and not (tmp_path / "run").exists()
     starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
-    assert starts == ["pairs", "words", "model", "steps", "memory", "disk", "time"]
+    assert starts == ["pairs", "words", "model", "steps", "disk", "time"]
     assert any("cannot" not in line and "not to huggingface" in line for line in lines)
     assert "warning: 360 pairs are few" in result.stdout.decode() and b"warning" not in result.stderr
 
@@ -143,7 +135,7 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     before = tree(run_copy)
     found = dry_run(run_copy, "training.max_steps=60")
     assert found["was_prepared"] and found["time"]["prepare_s"] < 5
-    assert (found["run"]["steps_done"], found["time"]["steps"], found["time"]["validations"]) == (40, 20, 1)
+    assert (found["run"]["steps_done"], found["time"]["steps"]) == (40, 20)
     finished = dry_run(run_copy)
     assert finished["time"]["steps"] == 0 and "this run has ended at step 40" in warnings(finished)
     assert tree(run_copy) == before
@@ -223,6 +215,7 @@ def test_a_signal_leaves_nothing(
     monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(scratch))
     process = start("train", *settings, f"run_dir={run}", "training.batch_tokens=8000", "model.d_ff=4000", "--dry-run")
     wait_until(lambda: list(scratch.glob("*/chosen.json")), process)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in scratch.iterdir()] == [0o700]
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     check_error(process.returncode, err.decode(), 128 + number)
@@ -231,27 +224,3 @@ def test_a_signal_leaves_nothing(
 
 def test_json_alone_is_refused(refused: Callable[..., None], settings: list[str]) -> None:
     refused(2, ["--json goes with --dry-run"], "train", *settings, "--json")
-
-
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="the kernel tells the peak on Linux only")
-def test_memory_is_that_of_a_run_with_its_validations_and_its_report(tmp_path: Path) -> None:
-    rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=6)) for _ in range(4000)]
-    rows = [(" ".join(rng.choices(words, k=9)), " ".join(rng.choices(words, k=9))) for _ in range(2910)]
-    train = write_pairs(tmp_path / "train.tsv", rows[:2500])
-    valid = write_pairs(tmp_path / "valid.tsv", rows[2500:2900])
-    test = write_pairs(tmp_path / "test.tsv", rows[2900:])
-    arguments = [
-        f"data.train={train}", f"data.valid={valid}", f"data.test={test}", *TINY, "data.max_tokens=64",
-        "tokenizer.vocab_size=6000", "training.batch_tokens=1024", "training.max_steps=4", "training.validate_every=2",
-        f"run_dir={tmp_path / 'run'}",
-    ]  # fmt: skip
-    memory = dry_run(*arguments, env=ENVIRONMENT, timeout=400)["memory"]
-    code = (
-        "import sys; from mtx import cli; code = cli.run(sys.argv[1:]); "
-        "print(*[line for line in open('/proc/self/status') if line.startswith('VmHWM')]); sys.exit(code)"
-    )
-    command = [sys.executable, "-c", code, "train", *arguments]
-    result = subprocess.run(command, env=ENVIRONMENT, capture_output=True, timeout=400, check=True)
-    peak = 1024 * int(result.stdout.split()[-2])
-    assert memory["needed"] == pytest.approx(peak, rel=0.2)  # two runs differ by 10%

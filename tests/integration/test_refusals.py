@@ -22,20 +22,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_beam_beyond_the_vocabulary_is_refused_before_the_first_step(
-    settings: list[str], tmp_path: Path, refused: Refused
-) -> None:
-    run = tmp_path / "run"
-    train = ["train", *settings, f"run_dir={run}", "training.max_steps=1"]
-    refused(2, ["decoding.beam_size 1000", "tokenizer.vocab_size 300"], *train, "decoding.beam_size=1000")
-    assert not run.exists()
-    auto = [*train, "tokenizer.vocab_size=auto"]
-    words = ["decoding.beam_size 1000 is more than the", "tokens of the vocabulary", "help: decoding.beam_size=10"]
-    refused(2, words, *auto, "decoding.beam_size=1000")
-    assert not (run / "checkpoints").exists() and (run / "data" / "report.json").exists(), "the text is prepared"
-    refused(2, words, *auto, "decoding.beam_size=1000", "--dry-run")
-
-
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -203,7 +203,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.average_last": MANY, "training.patience": MANY, "training.deterministic": st.booleans(),
     "training.tensorboard": st.booleans(), "training.compile": st.just("auto") | st.booleans(),
     "training.shard": st.just("auto") | st.booleans(),
-    "decoding.beam_size": st.integers(1, 1000), "decoding.length_penalty": st.floats(0, 50),
+    "decoding.beam_size": st.integers(1, 100), "decoding.length_penalty": st.floats(0, 50),
     "decoding.batch_tokens": st.none() | st.integers(1, MAX_BATCH_TOKENS),
 }  # fmt: skip
 CONFIGS = st.fixed_dictionaries({}, optional=VALUES)

@@ -22,7 +22,7 @@ from tests.unit.config.helpers import problems, value_of, write
         ("training.time_limit=1e999h", "a finite number"),
         ("training.time_limit=٣h", "a duration"),
         ("device=cuda:٣", "auto, cpu, cuda"),
-        ("tokenizer.vocab_size=300 decoding.beam_size=301", "decoding.beam_size 301 is more than tokenizer.vocab_size"),
+        ("decoding.beam_size=101", "at most 100"),
         ("model.cell=gru", "model.cell gru is of model.architecture=rnn"),
         ("model.architecture=decoder model.score=multiplicative", "model.score multiplicative is of"),
         ("model.architecture=rnn training.compile=true", "training.compile: only a Transformer has it, not rnn"),

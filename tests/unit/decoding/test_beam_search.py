@@ -209,8 +209,8 @@ def test_a_sentence_goes_on_while_an_open_hypothesis_can_win() -> None:
 @pytest.mark.parametrize("prefix", [[1], [2, 1], [3, 3, 2]])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 def test_with_a_prefix_search_is_brute_force_over_targets_with_that_prefix(prefix: list[int], alpha: float) -> None:
-    model, sources, limit = TableModel(4, seed=1), list(range(6)), 5
-    results = run(model, sources, [limit] * 6, 4**4, alpha, prefixes=[prefix, []] * 3)
+    model, sources, limit = TableModel(4, seed=1), list(range(6)), 4
+    results = run(model, sources, [limit] * 6, 4**3, alpha, prefixes=[prefix, []] * 3)
     for source, found in zip(sources, results, strict=True):
         forced = prefix if source % 2 == 0 else []
         every = [c for c in brute_force(model, source, limit, alpha) if c.ids[: len(forced)] == forced]

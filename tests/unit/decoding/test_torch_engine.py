@@ -17,8 +17,8 @@ from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
-from mtx.decoding.continuous_batching import Request
-from mtx.decoding.options import Sampling, SearchOptions
+from mtx.decoding.continuous_batching import Request, RequestQueue
+from mtx.decoding.options import Candidate, Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis, best_combinations
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DataError, UsageError
@@ -269,13 +269,14 @@ def test_a_single_line_is_no_list_of_lines(translator: TorchTranslator) -> None:
 
 
 @pytest.mark.parametrize("arguments, error, message", [
-    ({"beam_size": 0}, ValueError, "beam_size=0: expected a whole number from 1"),
-    ({"beam_size": True}, TypeError, "beam_size=True: expected a whole number from 1"),
+    ({"beam_size": 0}, ValueError, "beam_size=0: expected a whole number from 1 to 100"),
+    ({"beam_size": 101}, ValueError, "beam_size=101: expected a whole number from 1 to 100"),
+    ({"beam_size": True}, TypeError, "beam_size=True: expected a whole number from 1 to 100"),
     ({"length_penalty": math.nan}, ValueError, "length_penalty=nan: expected a number from 0 to 50.0"),
-    ({"max_length": 0}, ValueError, "max_length=0: expected a whole number from 1"),
+    ({"max_length": 0}, ValueError, "max_length=0: expected a whole number from 1 to 10000"),
     ({"threads": 0}, ValueError, "threads=0: expected a whole number from 1"),
     ({"threads": -1}, ValueError, "threads=-1: expected a whole number from 1"),
-    ({"batch_tokens": 0}, ValueError, "batch_tokens=0: expected a whole number from 1"),
+    ({"batch_tokens": 0}, ValueError, "batch_tokens=0: expected a whole number from 1 to 10000000"),
     ({"split_sentences": "no"}, TypeError, "split_sentences='no': expected True, False or None"),
     ({"sampling": 1}, TypeError, "sampling=1: expected a Sampling or None"),
     ({"device": None}, UsageError, "device=None: expected auto, cpu, cuda, cuda:1 or mps"),
@@ -289,7 +290,7 @@ def test_arguments_out_of_their_range_are_refused(
 
 @pytest.mark.parametrize("wrong, expected", [
     ({"temperature": 0}, "number from 0.01 to 1000.0"), ({"top_p": 0}, "number from 0.01 to 1.0"),
-    ({"top_k": -1}, "whole number from 0"), ({"num_samples": 0}, "whole number from 1"),
+    ({"top_k": -1}, "whole number from 0"), ({"num_samples": 0}, "whole number from 1 to 1000"),
     ({"seed": None}, "whole number"), ({"epsilon": -0.1}, "number from 0 to 1"),
     ({"epsilon": 1.1}, "number from 0 to 1"),
 ])  # fmt: skip
@@ -336,26 +337,46 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
     assert [s.log_prob for s in got] == pytest.approx([s.log_prob for s in expected], abs=1e-4)
 
 
-def test_a_batch_is_halved_until_half_of_the_free_memory_holds_it(
-    translator: TorchTranslator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_is_halved_while_memory_runs_out(
+    translator: TorchTranslator, tokenizer: Tokenizer, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on CUDA. The scores are the same, and what the user asks for stands."""
     lines = sentences(80, seed=3)
     expected = [hypotheses[0].score for hypotheses in translator.hypotheses(lines)]
-    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator.options)
-    searched._fits_batch = True
-    monkeypatch.setitem(module._MAX_SLOTS, "cpu", 1024)
-    sizes = []
-    for free in (1 << 40, 12_000_000, 1):
-        monkeypatch.setattr(searched, "bytes_available", lambda free=free: free)
-        found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]
-        assert found == pytest.approx(expected, abs=1e-4)
-        sizes.append(searched.batch_tokens)
-    assert sizes[0] == 32_768 and sizes[-1] == 256 and sizes == sorted(set(sizes), reverse=True)
-    assert all(size & (size - 1) == 0 for size in sizes), "a power of two: most changes of free memory change nothing"
-    assert TorchTranslator(translator.model, tokenizer, MAX_TOKENS).batch_tokens == 4096
-    on_request = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, batch_tokens=100)
-    assert not on_request._fits_batch and on_request.batch_tokens == 100
+    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator.options, threads=threads)
+    original, room, tried = module.search, 5, list[int]()
+
+    def short_of_memory(engine: Any, group: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
+        tried.append(group.num_slots)
+        if group.num_slots > room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return original(engine, group, options)
+
+    monkeypatch.setattr(module, "search", short_of_memory)
+    found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]
+    assert found == pytest.approx(expected, abs=1e-4)
+    assert max(tried) > 4 * room and tried[-1] <= room
+    num_tried = len(tried)
+    searched.hypotheses(lines)
+    assert max(tried[num_tried:]) <= room, "the next call begins with the smaller batch"
+
+    room = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        searched.hypotheses(lines)
+    assert tried[-1] == 1
+
+
+def test_other_errors_are_not_tried_again(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def broken(*_: Any) -> None:
+        calls.append(1)
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(module, "search", broken)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        TorchTranslator(translator.model, translator.tokenizer, MAX_TOKENS, threads=1).hypotheses(["ab"])
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
