@@ -403,7 +403,7 @@ def evaluate_run(
 
 # Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
 _LATER_KEYS = (
-    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("data", "inline_tags"), ("training", "max_epochs"),
+    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("training", "max_epochs"),
     ("training", "cooldown"), ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"),
     ("training", "copies"), ("training", "source_loss"), *(("training", name) for name in CHANGES),
     ("model", "architecture"), ("model", "cell"), ("model", "score"),

@@ -140,11 +140,6 @@ class DataConfig(Section):
         description="learn to use a glossary (mtx translate --glossary); auto: from words of the training text that "
         "translate each other; a file of source term TAB target term: from its terms in the text too; null: no terms",
     )
-    inline_tags: bool = Field(
-        False,
-        description="learn where the tags inside the sentences of documents go, from artificial ones in a fifth of the "
-        "pairs, so that fewer are misplaced; false: the model's attention tells",
-    )
     max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )
@@ -169,7 +164,7 @@ class DataConfig(Section):
     def _check_one_side(self) -> "DataConfig":
         pairs = {
             "generator": self.generator, "hub": self.hub is not None and self.dir is None, "columns": self.columns,
-            "terms": self.terms, "inline_tags": self.inline_tags, "duplicates": self.duplicates == "newest",
+            "terms": self.terms, "duplicates": self.duplicates == "newest",
         }  # fmt: skip
         if self.src is None and (needless := [name for name, is_given in pairs.items() if is_given]):
             raise ValueError(f"data.src is null: a language model has no pairs, and data.{needless[0]} is about pairs")

@@ -54,10 +54,8 @@ class Ensemble(TorchTranslator):
 
     def __init__(self, members: Sequence[TorchTranslator]):
         first = members[0]
-        knows_tags = all(member.tokenizer.inline for member in members)
-        tokenizer = first.tokenizer if knows_tags else first.tokenizer.without_inline()
         super().__init__(
-            first.model, tokenizer, min(member.max_tokens for member in members), first.options,
+            first.model, first.tokenizer, min(member.max_tokens for member in members), first.options,
             precision=first.precision, threads=first.num_workers,
             batch_tokens=None if first._fits_batch else first.batch_tokens, src=first.src, tgt=first.tgt,
             splitter=first.splitter,

@@ -35,7 +35,6 @@ _FREE = (
     "data.src",
     "data.tgt",
     "data.terms",
-    "data.inline_tags",
     "decoding.beam_size",
     "decoding.length_penalty",
 )  # inherited only if no recipe, file or command line sets them
@@ -93,7 +92,6 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
-        "data.inline_tags": bool(model.tokenizer.inline),
         "decoding.beam_size": model.info["beam_size"], "decoding.length_penalty": model.info["length_penalty"],
     }  # fmt: skip
 
