@@ -98,8 +98,7 @@ class TextChanger:
         for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
             if src[place][0] in self._tags:
                 src_ids = [src[place][0], *src_ids]
-            has_text = len(tgt_ids) > 1 and (len(src_ids) > 1 or len(src[place]) == 1)  # a language model has no source
-            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+            if min(len(src_ids), len(tgt_ids)) > 1 and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
         return Chunk(pairs, Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype))
 

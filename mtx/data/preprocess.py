@@ -65,11 +65,6 @@ class PreparedData:
     sha256: str
     terms: Glossary | None = None
 
-    @property
-    def is_one_sided(self) -> bool:
-        """Whether it is the text of a language model, whose pairs have empty sources."""
-        return bool(self.report.get("is_one_sided"))
-
 
 @dataclass
 class Tally:
@@ -187,7 +182,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         share = multi_sentence_share(lines, config.data.languages[0])
         report = _report(tallies, sets, tokenizer, num_tokens, share)
         report |= {} if num_terms is None else {"terms": num_terms}
-        durable.write_json(directory / REPORT, report | ({"is_one_sided": True} if limits.is_one_sided else {}))
+        durable.write_json(directory / REPORT, report)
 
 
 def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:

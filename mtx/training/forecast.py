@@ -67,14 +67,11 @@ def measure(trainer: Trainer, scratch: RunLayout, started: float) -> dict[str, A
     if trainer.device.type == "cpu":  # where writing a checkpoint occupies a core
         save_s = _seconds(lambda: checkpoint.save(scratch, snapshot, State(step=1))) / trainer.runtime.threads
     validation_s, tests = _nll_s(trainer), trainer.data.tests.values()
-    if trainer.data.is_one_sided:
-        scoring_s = validation_s * sum(map(_num_tokens, tests)) / _num_tokens(trainer.data.valid)
-    else:
-        forbid_end(trainer.model)
-        metrics.bleu(["a"], ["a"])  # imports sacreBLEU before the timing
-        validation_s += _translation_s(trainer, trainer.data.valid, 1, None, metrics.bleu)
-        search = config.decoding.beam_size, config.decoding.batch_tokens
-        scoring_s = sum(_translation_s(trainer, store, *search, metrics.score) for store in tests)
+    forbid_end(trainer.model)
+    metrics.bleu(["a"], ["a"])  # imports sacreBLEU before the timing
+    validation_s += _translation_s(trainer, trainer.data.valid, 1, None, metrics.bleu)
+    search = config.decoding.beam_size, config.decoding.batch_tokens
+    scoring_s = sum(_translation_s(trainer, store, *search, metrics.score) for store in tests)
     stopping = StoppingCriteria(config, trainer.data, time.monotonic(), state.elapsed_s)
     before_s = scoring_s if config.training.init_from and not state.step else 0.0
     return {

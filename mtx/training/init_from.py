@@ -58,14 +58,8 @@ def inherit(resolved: Resolved) -> Resolved:
     _check_overrides(resolved, values, name)
     resolved = _merged(resolved, values)
     data, (src, tgt) = resolved.config.data, (values["data.src"], values["data.tgt"])
-    if (data.src is None) != (src is None):
-        is_other = "translates" if data.src is None else "is a language model"
-        raise UsageError(
-            f"training.init_from {name}: {is_other}, and this run does not; both have data.src, or neither"
-        )
     if (data.src, data.tgt) != (src, tgt):
-        what = f"is a language model of {tgt}" if src is None else f"translates {src}-{tgt}"
-        logger.warning("%s %s, this run %s", name, what, data.direction)
+        logger.warning("%s translates %s-%s, this run %s", name, src, tgt, data.direction)
     return resolved
 
 

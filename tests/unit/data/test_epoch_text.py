@@ -58,13 +58,6 @@ def ids_of(chunk: Chunk) -> list[tuple[list[int], list[int]]]:
     return list(zip(chunk.src.sentences(count), chunk.tgt.sentences(count), strict=True))
 
 
-def test_lines_without_a_source_change_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = write_store(tokenizer, tmp_path, [None] * NUM_PAIRS, [""] * NUM_PAIRS, TGT)
-    changed = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS))
-    assert [src_ids for src_ids, _ in changed] == [[EOS_ID]] * NUM_PAIRS
-    assert tokenizer.decode([tgt_ids for _, tgt_ids in changed]) == [line.upper() for line in TGT]
-
-
 def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_others(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
