@@ -72,8 +72,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
     figures = text_figures(data)
-    sides = () if data.is_one_sided else _sides(data, figures, config)
-    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *sides)
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, figures, config))
     return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
 
 
@@ -94,8 +93,7 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
         if held["pairs"] < _FEW_SENTENCES:
             key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
             help = f"{key} with a few hundred sentences or more, which are not in the training text"
-            score = "perplexity" if data.is_one_sided else "BLEU"
-            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its {score} will jump", help)
+            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
         if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
             help = "it is used as it is; see that both sides have the same lines"
@@ -103,8 +101,6 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
 
 
 def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if data.is_one_sided:
-        return
     if config.training.choose_by == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
         help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
         yield Advice(f"validation set: {TOO_SHORT}", help)
@@ -193,10 +189,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     training, num_pairs = config.training, data.report["kept"]
     if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
-        text = "pairs are few: a translator that starts from nothing needs some thousand"
-        if data.is_one_sided:
-            help, text = "more text", "lines are few: a language model needs some thousand"
-        yield Advice(f"{num_pairs:,} {text}", help)
+        yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
     if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS and not training.init_from:
         help = "mtx evaluate RUN --glossary FILE tells which share of the terms the model uses"
         text = "pairs are few to learn terms from: models of 29,000 used 91% of unseen terms, one of 5,400 used 8%"

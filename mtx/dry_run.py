@@ -173,7 +173,7 @@ def _data(report: dict[str, Any]) -> Iterator[str]:
 def _words(report: dict[str, Any]) -> Iterator[str]:
     yield f"{'words:':27} pieces a word   in bytes or unknown   pieces a sentence   at most"
     for name, text in report["text"].items():
-        for side in ("src", "tgt") if report["src"] is not None else ("tgt",):
+        for side in ("src", "tgt"):
             per_word, unknown, mean, longest = text[side].values()
             yield f"  {f'{name} {report[side]}':25} {per_word:13.2f} {unknown:21.2%} {mean:19.1f} {longest:9,}"
 

@@ -29,7 +29,7 @@ from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import Translate, translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
-from mtx.evaluation.metrics import Perplexity, Scores, stored
+from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
@@ -58,7 +58,7 @@ from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import check_memory, choose_runtime, record_check
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, evenly_spaced_samples, perplexity
+from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class Result:
     """What `mtx train` shows of a finished run, and the errors that it deferred to the end."""
 
     paths: RunLayout
-    scores: dict[str, Scores | Perplexity]
+    scores: dict[str, Scores]
     gains: list[Gain]
     samples: list[Sample]
     deferred_errors: DeferredErrors
@@ -141,7 +141,7 @@ def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: 
     if ranks.share("writes the model", lambda: None) != _identity(paths):
         raise MtxError(f"{paths.model.absolute()}: is not what rank 0 has written", _SHARED_DISK)
     translator = _final_translator(config, paths, trainer)
-    for store in () if data.is_one_sided else data.tests.values():
+    for store in data.tests.values():
         _translate_together(ranks, translator, store.src_texts())
 
 
@@ -175,9 +175,7 @@ def _score_before(trainer: Trainer) -> None:
     assert config.training.init_from is not None
     logger.info("scoring %s before it is trained", config.training.init_from)
     translator = init_from.translator(config, trainer.runtime.device)
-    scores = evaluate_tests(translator, trainer.paths, trainer.data, config, directory=trainer.paths.before)
-    for name, score in scores.items() if trainer.data.is_one_sided else ():
-        logger.info("\n".join(score.lines(f"before: {name}")))
+    evaluate_tests(translator, trainer.paths, trainer.data, config, directory=trainer.paths.before)
 
 
 def new_trainer(
@@ -311,7 +309,7 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
     state = trainer.state
     if state.init_sha256:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    if state.init_sha256 and not data.is_one_sided:
+    if state.init_sha256:
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
@@ -350,18 +348,14 @@ def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErr
 def evaluate_tests(
     translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
     translate: Translate | None = None, directory: Path | None = None,
-) -> dict[str, Scores | Perplexity]:  # fmt: skip
+) -> dict[str, Scores]:  # fmt: skip
     """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
-
-    A language model translates nothing, and has a perplexity on each.
 
     Args:
         directory: takes the place of evaluation/.
         protocol, translate: see `translate_and_score`.
     """
-    if data.is_one_sided:
-        return _perplexities(translator, data, config)
-    scores, options, own = dict[str, Scores | Perplexity](), translator.options, config.decoding
+    scores, options, own = {}, translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
     if not is_own:
         logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
@@ -375,16 +369,7 @@ def evaluate_tests(
     return scores
 
 
-def _perplexities(translator: TextTranslator, data: PreparedData, config: Config) -> dict[str, Scores | Perplexity]:
-    if not isinstance(translator, TorchTranslator):
-        raise UsageError("--devices: the perplexity of a language model is measured on one", "leave it out")
-    model, pad_id, longest = translator.model, data.tokenizer.pad_id, config.data.max_tokens
-    return {name: Perplexity(perplexity(model, store, pad_id, longest)) for name, store in data.tests.items()}
-
-
-def evaluate_run(
-    translator: TextTranslator, root: Path, protocol: Protocol | None = None
-) -> dict[str, Scores | Perplexity]:
+def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; its model directory does not change.
 
     Raises:
@@ -401,7 +386,7 @@ def evaluate_run(
 
 # Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
 _LATER_KEYS = (
-    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("data", "inline_tags"), ("training", "max_epochs"),
+    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("training", "max_epochs"),
     ("training", "cooldown"), ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"),
     ("training", "copies"), ("training", "source_loss"), *(("training", name) for name in CHANGES),
     ("model", "architecture"), ("model", "cell"), ("model", "score"),
@@ -445,7 +430,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
 
 def finished(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
     """The scores, the gains and five sample translations of a finished run, read from its files."""
-    scores = {name: stored(value) for name, value in stored_scores(paths).items()}
+    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
     gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
     return Result(paths, scores, gains, _samples(paths.evaluation / next(iter(scores), "")), deferred_errors)
 

@@ -6,14 +6,12 @@ RUN is a finished run. The first line is about sentences with a pair of tags aro
 which the training text tells one translation (`mtx.data.lexicon`) that stands once in the model's own translation of a
 test sentence, as the word does in its source. exact: the tags enclose its translation alone; more: other words too;
 elsewhere: it is outside. The second line is about all test sentences, each with tags at random words: how many have all
-tags once and pairs nested as in the source, and BLEU of their text beside BLEU without tags. By attention: the share
-whose tags the model did not carry itself.
+tags once and pairs nested as in the source, and BLEU of their text beside BLEU without tags.
 """
 
 import argparse
 import random
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import sacrebleu
@@ -21,7 +19,6 @@ import sacrebleu
 from mtx.data.glossary import occurrences
 from mtx.data.lexicon import Words, learn_lexicon
 from mtx.data.preprocess import load_prepared
-from mtx.decoding.text_translator import Attention
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments
@@ -40,7 +37,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=2000, help="at most; drawn with a seed")
     arguments = parser.parse_args()
     data = load_prepared(RunLayout(arguments.run).data)
-    translator = _Counting.load(arguments.run)
+    translator = TorchTranslator.load(arguments.run)
     test = data.tests[arguments.test or next(iter(data.tests))]
     words = Words(), Words()
     for side, texts in zip(words, (data.train.src_texts(), data.train.tgt_texts()), strict=True):
@@ -59,7 +56,7 @@ def main() -> None:
     results = translate_segments(translator, [segment for segment, _ in tests])
     kinds = Counter(_kind(result, word) for result, (_, word) in zip(results, tests, strict=True))
     counts = ", ".join(f"{kind} {number / len(tests):.1%}" for kind, number in kinds.most_common())
-    print(f"{len(tests):,} words: {counts}; by attention {translator.taken() / len(tests):.1%}")
+    print(f"{len(tests):,} words: {counts}")
 
     rng, references = random.Random(1), test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
@@ -67,24 +64,8 @@ def main() -> None:
     whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
     texts = [bare(result)[0] for result in results]
     bleu = [sacrebleu.corpus_bleu(some, [references]).score for some in (texts, plain)]
-    share = translator.taken() / len(segments)
-    print(f"{whole:,} of {len(segments):,} sentences have all tags once and nested; by attention {share:.1%}")
+    print(f"{whole:,} of {len(segments):,} sentences have all tags once and nested")
     print(f"BLEU with tags {bleu[0]:.2f}, without {bleu[1]:.2f}")
-
-
-class _Counting(TorchTranslator):
-    """Counts the sentences whose attention is asked for."""
-
-    _num_asked = 0
-
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        self._num_asked += len(sources)
-        return super().cross_attention(sources, targets)
-
-    def taken(self) -> int:
-        """The number since the last call."""
-        number, self._num_asked = self._num_asked, 0
-        return number
 
 
 def _with_tags(line: str, rng: random.Random) -> Marked:

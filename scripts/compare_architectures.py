@@ -21,6 +21,7 @@ the search of the recipe. P is a validation perplexity: the lowest that all rows
 """
 
 import argparse
+import math
 import time
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -48,7 +49,7 @@ from mtx.report.training_history import Curve, training_history
 from mtx.run.configuration import load_config
 from mtx.run.events import read_events
 from mtx.run.layout import RunLayout
-from mtx.training.validation import perplexity
+from mtx.training.validation import summed_nll
 
 _ROUNDS = 3  # of each measurement of speed; the best one counts
 
@@ -182,7 +183,9 @@ def _perplexity(model: TranslationModel, run: Path) -> float:
     """That of the final model on the validation set, per target token and without smoothing."""
     paths = RunLayout(run)
     data = load_prepared(paths.data)
-    return perplexity(model, data.valid, data.tokenizer.pad_id, load_config(paths).data.max_tokens)
+    model.prepare_positions(load_config(paths).data.max_tokens)
+    nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id)
+    return math.exp(nll / num_tokens)
 
 
 def _reached(curve: Curve, target: float) -> dict[str, str]:

@@ -22,11 +22,11 @@ VARIANTS: list[dict[str, Any]] = [  # seeds with which translations are of all l
 ]
 
 
-def small_tokenizer(tag: str = "BT", has_inline: bool = False) -> Tokenizer:
+def small_tokenizer(tag: str = "BT") -> Tokenizer:
     rng = random.Random(1)
     words = ["".join(rng.choices("abcdefgü", k=rng.randint(1, 6))) for _ in range(80)]
     lines = [" ".join(rng.choices(words, k=8)) for _ in range(200)]
-    return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=320), 200, [tag], has_inline=has_inline)
+    return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=320), 200, [tag])
 
 
 def lively_bundle(tokenizer: Tokenizer, directory: Path, seed: int = 2, **changes: Any) -> LoadedModel:

@@ -43,7 +43,7 @@ def attention(
     from mtx.commands.translators import load_translator
 
     with open_output(output) as file:
-        translator: Any = load_translator(model, device=device, takes_language_models=True)
+        translator: Any = load_translator(model, device=device)
         maps = translator.attention_maps(sentences, target)
         if output.suffix.lower() == ".png":
             from mtx.report.attention_drawing import draw_map, draw_overview

@@ -48,9 +48,7 @@ def encode(
     _check(model, output, is_matrix, tokens, nearest, as_json)
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
-        translator: Any = load_translator(
-            model, Engine.torch, precision, device=device, threads=threads, takes_language_models=nearest is None
-        )
+        translator: Any = load_translator(model, Engine.torch, precision, device=device, threads=threads)
         from mtx.decoding.nearest import TrainingSentences
         from mtx.decoding.sentence_vectors import SentenceEncoder
         from mtx.files.arrays import write_rows

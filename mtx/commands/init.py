@@ -70,8 +70,7 @@ def _arguments(words: list[str], output: Path) -> list[str]:
     more = [] if "run_dir" in keys else [f"run_dir={run_dir_for(name)}"]
     if are_bilingual(names):
         return [*names, *overrides, *more]
-    is_one_sided = "data.tgt" in keys and "model.architecture=decoder" in overrides  # a language model
-    if not {"data.src", "data.tgt"} <= keys and not is_one_sided:
+    if not {"data.src", "data.tgt"} <= keys:
         text = f"{names[0]}: which languages it has is not known"
         raise UsageError(text, mtx_command("init", *names, "data.src=en", "data.tgt=de"))
     return ["own-text", f"data.train={','.join(names)}", *overrides, *more]
@@ -84,11 +83,7 @@ def _lines(resolved: "Resolved", report: dict[str, Any], files: list[str]) -> It
     config, data, left = resolved.config, report["data"], report["time"]
     most = "at most " if left["may_end_sooner"] else ""
     yield printable(f"# Made by: {mtx_command('init', *files)}")
-    src, tgt = config.data.src, config.data.tgt
-    what = f"a language model of {tgt} from {data['kept']:,} lines"
-    if src is not None:
-        what = f"to translate {src} to {tgt} from {data['kept']:,} pairs"
-    yield printable(f"# It learns {what}.")
+    yield printable(f"# It learns to translate {config.data.src} to {config.data.tgt} from {data['kept']:,} pairs.")
     for name, held in [("validation", data["valid"]), *data["tests"].items()]:
         origin = "which are held out of the training text" if held["held_out"] else "of a file of their own"
         yield printable(f"# {name}: {held['pairs']:,} pairs, {origin}")

@@ -21,7 +21,7 @@ from mtx.run.world import this_world
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
-    from mtx.evaluation.metrics import Perplexity, Scores
+    from mtx.evaluation.metrics import Scores
     from mtx.evaluation.protocols import Protocol
     from mtx.evaluation.term_use import GlossaryScores
 
@@ -290,7 +290,7 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     return None if name is None else protocols.find(name.value, tgt)
 
 
-def print_scores(scores: "Mapping[str, Scores | Perplexity | GlossaryScores]", as_json: bool) -> None:
+def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
     from mtx.files import streams
 
     if as_json:

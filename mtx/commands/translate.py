@@ -107,10 +107,7 @@ def translate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are.
-
-    A language model goes on with each line instead.
-    """
+    """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.commands import line_blocks
     from mtx.config.value_types import FILE_ENDING
 
@@ -131,7 +128,7 @@ def translate(
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
-    work = LineWork(partial(load, takes_language_models=True), n_best, as_json, prefix)
+    work = LineWork(load, n_best, as_json, prefix)
     if file is not None and file.is_file() and FILE_ENDING.search(file.name):
         logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
     texts = [text for text in (file, prefix, glossary) if text is not None]  # a pipe is read once
@@ -201,8 +198,8 @@ def _translate_document(
 
 def logprob(
     model: Model,
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text; for a language model the text itself.")],
-    tgt: Annotated[Path | None, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")] = None,
+    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
+    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
     output: Output = None,
     length_penalty: Alpha = None,
     precision: Annotated[TorchPrecision, typer.Option(help="fp32 or bf16.")] = TorchPrecision.fp32,
@@ -210,27 +207,17 @@ def logprob(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Print the natural log-probability that the model gives to each translation; --json adds tokens and score.
-
-    A language model gives one to each line of a single text.
-    """
+    """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
     from mtx.commands import line_blocks
 
     with open_input(src) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, tgt)
         translator: Any = load_translator(
-            model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty,
-            takes_language_models=True,
-        )  # fmt: skip
-        if translator.is_language_model != (tgt is None):
-            is_wrong = (
-                "is a language model, and scores one text" if tgt else "translates, and scores translations of SRC"
-            )
-            raise UsageError(f"{model}: {is_wrong}", f"mtx logprob MODEL {'TEXT' if tgt else 'SRC TGT'}")
-        number, text = 1, tgt or src
-        for block, other in line_blocks.paired(line_blocks.blocks(source, src, ""), tgt):
-            sources, targets = (block, other) if other is not None else ([""] * len(block), block)
-            scores = translator.log_probs(sources, targets, number, (f"{src}: line", f"{text}: line"))
+            model, Engine.torch, precision, device=device, threads=threads, length_penalty=length_penalty
+        )
+        number = 1
+        for block, translations in line_blocks.paired(line_blocks.blocks(source, src, ""), tgt):
+            scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
             number += len(block)
             for score in scores:
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}

@@ -51,13 +51,9 @@ class LineWork:
         results = self.translator.hypotheses(lines, prefixes, first, name, self._n_best)
         self._terms.add(block, [hypotheses[0].text for hypotheses in results])
         self._num_lines += len(block)
-        pairs = zip(block, results, strict=True)
+        pairs = list(zip(block, results, strict=True))
         self._num_empty += sum(bool(line.strip()) and not hypotheses[0].text for line, hypotheses in pairs)
-        sources: Sequence[str | None] = [None] * len(block) if self.translator.is_language_model else block
-        return [
-            _written(source, hypotheses, self._n_best, self._as_json)
-            for source, hypotheses in zip(sources, results, strict=True)
-        ]
+        return [_written(line, hypotheses, self._n_best, self._as_json) for line, hypotheses in pairs]
 
     def tell(self) -> None:
         """Log what was noticed."""
@@ -130,15 +126,15 @@ def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
         raise UsageError(f"--n-best {n_best} is more than the beam size of {options.beam_size}", help)
 
 
-def _written(source: str | None, hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
-    """The translation of a line, or what follows a prompt, as text or as one line of JSON."""
+def _written(line: str, hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
+    """The translation of a line as text or as one line of JSON."""
     from mtx.decoding.suspicious import suspicion
 
     if n_best == 1 and not as_json:
         return hypotheses[0].text
     values = [
         {"text": hypothesis.text, "score": hypothesis.score}
-        | ({"suspicion": found} if source is not None and (found := suspicion(source, hypothesis.text)) else {})
+        | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
         for hypothesis in hypotheses[:n_best]
     ]
     return json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False)

@@ -86,7 +86,7 @@ def sampling_options(
 def load_translator(
     model: str, engine: str = Engine.torch, precision: str | None = None, *, device: str = "auto",
     devices: str | None = None, threads: int | None = None, split_sentences: bool | None = False,
-    batch_tokens: int | None = None, glossary: Path | None = None, takes_language_models: bool = False, **options: Any,
+    batch_tokens: int | None = None, glossary: Path | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
@@ -94,7 +94,6 @@ def load_translator(
         devices: a number, or all; None means one.
         split_sentences: see `TorchTranslator.load`; scores are those of whole lines.
         glossary: a file with terms that the translations use.
-        takes_language_models: whether the caller can use a model that goes on with lines instead of translating them.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
     from mtx.data.glossary import Glossary
@@ -118,11 +117,6 @@ def load_translator(
             "split_sentences": split_sentences, **options,
         }  # fmt: skip
         translator = _torch_translator(model, device, devices, settings)
-    if translator.is_language_model and not takes_language_models:
-        raise UsageError(
-            f"{model}: is a language model, and this needs one that translates",
-            "mtx translate goes on with lines, mtx logprob scores them, mtx evaluate RUN measures the perplexity",
-        )
     translator.use_glossary(terms)
     return translator
 

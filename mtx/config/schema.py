@@ -105,11 +105,7 @@ TrainItem = Annotated[
 class DataConfig(Section):
     """The text and where it comes from."""
 
-    src: Language | None = Field(
-        "src",
-        description="source language; the ending of local file names; null: a language model of the target side alone, "
-        "with model.architecture=decoder, which is also meant where data.tgt is given without it",
-    )
+    src: Language = Field("src", description="source language; the ending of local file names")
     tgt: Language = Field("tgt", description="target language")
     dir: PathText | None = Field(None, description="directory of local names; null: the current directory")
     hub: HubConfig | None = Field(None, description="dataset on the hub, used if data.dir is null")
@@ -140,11 +136,6 @@ class DataConfig(Section):
         description="learn to use a glossary (mtx translate --glossary); auto: from words of the training text that "
         "translate each other; a file of source term TAB target term: from its terms in the text too; null: no terms",
     )
-    inline_tags: bool = Field(
-        False,
-        description="learn where the tags inside the sentences of documents go, from artificial ones in a fifth of the "
-        "pairs, so that fewer are misplaced; false: the model's attention tells",
-    )
     max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
         256, description="longest sentence in tokens, </s> included"
     )
@@ -157,25 +148,13 @@ class DataConfig(Section):
 
     @property
     def direction(self) -> str:
-        """The languages in short, such as en-de; of a language model de."""
-        return self.tgt if self.src is None else f"{self.src}-{self.tgt}"
+        """The languages in short, such as en-de."""
+        return f"{self.src}-{self.tgt}"
 
     @property
     def languages(self) -> tuple[str, str]:
-        """What a model reads and what it writes; a language model reads the beginning of what it writes."""
-        return self.src or self.tgt, self.tgt
-
-    @model_validator(mode="after")
-    def _check_one_side(self) -> "DataConfig":
-        pairs = {
-            "generator": self.generator, "hub": self.hub is not None and self.dir is None, "columns": self.columns,
-            "terms": self.terms, "inline_tags": self.inline_tags, "duplicates": self.duplicates == "newest",
-        }  # fmt: skip
-        if self.src is None and (needless := [name for name, is_given in pairs.items() if is_given]):
-            raise ValueError(f"data.src is null: a language model has no pairs, and data.{needless[0]} is about pairs")
-        if self.src is None and any(isinstance(text, TrainText) and text.tag is not None for text in self.train):
-            raise ValueError("data.train: a tag marks a source, and a language model (data.src is null) has none")
-        return self
+        """What a model reads and what it writes."""
+        return self.src, self.tgt
 
     @model_validator(mode="after")
     def _check_languages(self) -> "DataConfig":
@@ -460,16 +439,6 @@ class Config(Section):
     training: TrainingConfig = Field(default_factory=lambda: TrainingConfig.model_validate({}))
     decoding: DecodingConfig = Field(default_factory=lambda: DecodingConfig.model_validate({}))
 
-    @model_validator(mode="before")
-    @classmethod
-    def _learn_one_side(cls, values: Any) -> Any:
-        """A decoder alone whose text has a target language and no source language is a language model of the target."""
-        model, data = (values.get(name) for name in ("model", "data")) if isinstance(values, Mapping) else (None, None)
-        if not (isinstance(model, Mapping) and isinstance(data, Mapping)):
-            return values
-        is_one_sided = model.get("architecture") == "decoder" and "tgt" in data and "src" not in data
-        return {**values, "data": {**data, "src": None}} if is_one_sided else values
-
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
         data, training = self.data, self.training
@@ -494,21 +463,12 @@ class Config(Section):
         return self
 
     def _check_architecture(self) -> None:
-        training, architecture, is_one_sided = self.training, self.model.architecture, self.data.src is None
+        training, architecture = self.training, self.model.architecture
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
                 raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
-        if is_one_sided and architecture != "decoder":
-            raise ValueError(
-                f"data.src is null: {architecture} needs a source, only model.architecture=decoder does not"
-            )
-        if training.source_loss and (architecture != "decoder" or is_one_sided):
-            raise ValueError("training.source_loss: only model.architecture=decoder with a source can learn it")
-        for name in ("copies", "typing_errors"):
-            if is_one_sided and getattr(training, name):
-                raise ValueError(f"training.{name}: is about sources, and a language model has none")
-        if is_one_sided and training.choose_by in ("bleu", "chrf"):
-            raise ValueError(f"training.choose_by {training.choose_by}: a language model has only the nll")
+        if training.source_loss and architecture != "decoder":
+            raise ValueError(f"training.source_loss: only model.architecture=decoder can learn it, not {architecture}")
 
 
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:

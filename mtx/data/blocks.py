@@ -82,14 +82,13 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
             tgt.append(cleaned[1])
     text = text_batch(lines, src, tgt, corpus)
     num_read = len(pairs.src) + sum(group.count for group in pairs.left_out.values())
-    return CleanBlock(corpus, num_read, text, pair_hashes(src, tgt), text_hashes(limits.keys(src, tgt)), dropped)
+    return CleanBlock(corpus, num_read, text, pair_hashes(src, tgt), text_hashes(src), dropped)
 
 
 def source_hashes(block: PairBlock, limits: Limits) -> tuple[int, NDArray[np.uint64]]:
     """The number of pairs in the block, and the source hashes of those that pass every filter."""
     cleaned = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-    pairs = [pair for pair in cleaned if not isinstance(pair, str)]
-    return len(block.src), text_hashes(limits.keys([src for src, _ in pairs], [tgt for _, tgt in pairs]))
+    return len(block.src), text_hashes([pair[0] for pair in cleaned if not isinstance(pair, str)])
 
 
 @dataclass(frozen=True)

@@ -37,24 +37,15 @@ _VISIBLE = re.compile(
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits for a training pair: `max_tokens` pieces a side, and `max_length_ratio` (see `clean_pair`).
-
-    Attributes:
-        is_one_sided: whether pairs have no source, as those of a language model.
-    """
+    """Limits for a training pair: `max_tokens` pieces a side, and `max_length_ratio` (see `clean_pair`)."""
 
     max_tokens: int
     max_length_ratio: float
-    is_one_sided: bool = False
 
     @classmethod
     def of(cls, data: DataConfig) -> "Limits":
         """The limits of a configuration."""
-        return cls(data.max_tokens, data.max_length_ratio, data.src is None)
-
-    def keys(self, src: list[str], tgt: list[str]) -> list[str]:
-        """The texts that decide which pairs are held out: the sources, or else the targets."""
-        return tgt if self.is_one_sided else src
+        return cls(data.max_tokens, data.max_length_ratio)
 
 
 def clean_text(text: str) -> str:
@@ -73,18 +64,16 @@ def clean_pair(src: str, tgt: str, limits: Limits) -> tuple[str, str] | str:
     empty: a side has no visible character. not UTF-8: a side has bytes that are not UTF-8, which the readers escape.
     control characters: a side has a control, another lone surrogate or U+FFFD. too long: a side has too many characters
     for `max_tokens` pieces of the largest size. identical: both sides are equal. length ratio: (longer + 10) /
-    (shorter + 10) in UTF-8 bytes exceeds `max_length_ratio`. A pair without a source is judged by its target alone.
+    (shorter + 10) in UTF-8 bytes exceeds `max_length_ratio`.
     """
     src, tgt = clean_text(src), clean_text(tgt)
-    if not (_VISIBLE.search(tgt) and (limits.is_one_sided or _VISIBLE.search(src))):
+    if not (_VISIBLE.search(src) and _VISIBLE.search(tgt)):
         return EMPTY
     if _is_damaged(src) or _is_damaged(tgt):
         return CONTROL if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
     max_chars = MAX_PIECE_CHARS * limits.max_tokens
     if len(src) > max_chars or len(tgt) > max_chars:
         return TOO_LONG
-    if limits.is_one_sided:
-        return src, tgt
     if src == tgt:
         return IDENTICAL
     src_size, tgt_size = _num_bytes(src) + 10, _num_bytes(tgt) + 10

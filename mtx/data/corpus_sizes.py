@@ -45,17 +45,16 @@ class TextSize:
 
 
 def measure(data: DataConfig) -> TextSize:
-    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`; a line without a source counts twice.
+    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`.
 
     Raises:
         UsageError, DataError: if it cannot be read.
     """
     num_pairs = num_bytes = 0
-    times = 2 if data.src is None else 1
     for corpus in find_corpora(data).train:
         for block in corpus.blocks():
             num_pairs += len(block.src)
-            num_bytes += times * sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
+            num_bytes += sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
             if num_pairs >= _MOST_PAIRS:
                 return TextSize(num_pairs, num_bytes)
     return TextSize(num_pairs, num_bytes)
@@ -84,8 +83,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         text = measure(config.data)
         num_pairs, row, why = text.num_pairs, text.row, f"of the measured sizes the nearest to {text}"
         has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
-    uses_source = config.training.init_from is not None or not has_long_pairs  # without copies
-    if uses_source or config.data.src is None:
+    if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
         keys = [key for key in keys if key != "training.copies"]
     values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
     if tokens := values.get("training.batch_tokens"):

@@ -1,6 +1,6 @@
-"""Changes the text of some training pairs anew in each epoch: case, punctuation, typing errors, tags, terms.
+"""Changes the text of some training pairs anew in each epoch: case, punctuation, typing errors, terms.
 
-`mtx.data.text_changes`, `inline_tags` and `terms` say what a change is. What a place of an epoch's order holds is a
+`mtx.data.text_changes` and `terms` say what a change is. What a place of an epoch's order holds is a
 function of the seed, the epoch and the place, so that a run that goes on has the same text. No torch.
 Flow: token store -> `StoredText` or `TextChanger` -> perhaps `SubwordSampler` -> the batch sampler.
 """
@@ -13,8 +13,6 @@ import numpy as np
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.glossary import Glossary
-from mtx.data.inline_tags import SHARE as TAGS_SHARE
-from mtx.data.inline_tags import training_tags
 from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.terms import SHARE as TERMS_SHARE
@@ -30,7 +28,7 @@ def changed_every_epoch(
     """What gives each epoch its own text or pieces, as the configuration says; None if all epochs have the same.
 
     Args:
-        terms: what the model learns to use a glossary and to carry tags from.
+        terms: what the model learns to use a glossary from.
 
     Raises:
         UsageError: if subword sampling is wanted and the tokenizer is not BPE.
@@ -39,9 +37,7 @@ def changed_every_epoch(
     rates = change_rates(training)
     encode: Encode | None = None
     changes: list[tuple[Change, float]] = [(CHANGES[name], rate) for name, rate in rates.items()]
-    if terms is not None and config.data.inline_tags:
-        changes.append((partial(training_tags, terms), TAGS_SHARE))
-    if terms is not None and config.data.terms is not None:  # the last, because no change may touch its marks
+    if terms is not None:  # the last, because no change may touch its marks
         changes.append((partial(training_terms, terms), TERMS_SHARE))
     if any(rate for _, rate in changes):
         encode = TextChanger(text, tokenizer, config.seed, changes, longest)
@@ -69,8 +65,8 @@ class StoredText:
 class TextChanger:
     """Chunks in which some pairs have changed text; it is called by the batch sampler.
 
-    A pair that would have a longer side than `max_tokens`, lose the text of a side, or have the mark of a tag inside a
-    piece, stays as it is. A tag at the beginning of a source stays.
+    A pair that would have a longer side than `max_tokens`, or lose the text of a side, stays as it is. A tag at the
+    beginning of a source stays.
 
     Args:
         changes: in the order in which they are made, each with its probability for a pair.
@@ -97,14 +93,12 @@ class TextChanger:
         ]
         store = self._store
         src, tgt = store.src.sentences(pairs), store.tgt.sentences(pairs)
-        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1, has_inline=True)
-        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True, has_inline=True)
-        for place, texts_of, src_ids, tgt_ids in zip(places.tolist(), texts, new_src, new_tgt, strict=True):
-            is_exact = all(map(self._tokenizer.has_exact_marks, texts_of, (src_ids, tgt_ids)))
+        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1)
+        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True)
+        for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
             if src[place][0] in self._tags:
                 src_ids = [src[place][0], *src_ids]
-            has_text = len(tgt_ids) > 1 and (len(src_ids) > 1 or len(src[place]) == 1)  # a language model has no source
-            if has_text and is_exact and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+            if min(len(src_ids), len(tgt_ids)) > 1 and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
         return Chunk(pairs, Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype))
 

@@ -53,8 +53,8 @@ class PreparedData:
 
     Attributes:
         sha256: of the manifest, which holds the SHA-256 of every file, so it stands for all of the data.
-        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`) and to
-            carry tags (`inline_tags`); None without data.terms and data.inline_tags.
+        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`); None
+            without data.terms.
     """
 
     train: TokenStore
@@ -64,11 +64,6 @@ class PreparedData:
     report: dict[str, Any]
     sha256: str
     terms: Glossary | None = None
-
-    @property
-    def is_one_sided(self) -> bool:
-        """Whether it is the text of a language model, whose pairs have empty sources."""
-        return bool(self.report.get("is_one_sided"))
 
 
 @dataclass
@@ -151,7 +146,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data anew")
     corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
-    glossary, has_terms, has_inline = glossary_file(config.data), config.data.terms is not None, config.data.inline_tags
+    glossary, has_terms = glossary_file(config.data), config.data.terms is not None
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
@@ -159,11 +154,6 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         _refuse_missing_tags(tags, tokenizer, origin)
         if has_terms and not tokenizer.marks:
             raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-        if has_inline and not tokenizer.inline:
-            problem = f"data.inline_tags: the tokenizer of {origin} has no marks for tags"
-            raise UsageError(problem, "data.inline_tags=false")
-        if not has_inline and tokenizer.inline:
-            tokenizer = tokenizer.without_inline()
         if config.training.subword_sampling:
             _refuse_no_merges(tokenizer, origin)
     limits = Limits.of(config.data)
@@ -183,7 +173,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, sample, tags, workers)
         tokenizer.save(directory)
-        num_terms = _write_terms(sample, glossary, directory / TERMS, config) if has_terms or has_inline else None
+        num_terms = _write_terms(sample, glossary, directory / TERMS, config) if has_terms else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
         _check_weights(tallies)  # again, without the pairs that turned out too long
         disk.unlink(cleaned)
@@ -192,7 +182,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         share = multi_sentence_share(lines, config.data.languages[0])
         report = _report(tallies, sets, tokenizer, num_tokens, share)
         report |= {} if num_terms is None else {"terms": num_terms}
-        durable.write_json(directory / REPORT, report | ({"is_one_sided": True} if limits.is_one_sided else {}))
+        durable.write_json(directory / REPORT, report)
 
 
 def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
@@ -325,7 +315,7 @@ def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: W
     started = perf_counter()
     learn = partial(
         train_tokenizer, config=config.tokenizer, num_pairs=sample.num_cleaned, tags=tags,
-        has_marks=config.data.terms is not None, has_inline=config.data.inline_tags,
+        has_marks=config.data.terms is not None,
     )  # fmt: skip
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
@@ -337,11 +327,10 @@ def _write_terms(sample: Sample, glossary: Path | None, path: Path, config: Conf
     started = perf_counter()
     terms = find_terms(sample.pairs(), glossary)
     if not terms.terms:
-        keys = ["data.terms"] * (config.data.terms is not None) + ["data.inline_tags"] * config.data.inline_tags
-        problem = f"{' and '.join(keys)}: no words of the training text translate each other often enough"
+        problem = "data.terms: no words of the training text translate each other often enough"
         if config.training.init_from is None:
-            raise DataError(problem, " ".join(f"{key}={'null' if key == 'data.terms' else 'false'}" for key in keys))
-        log.warning("%s; the model learns nothing more of these", problem)
+            raise DataError(problem, "data.terms=null")
+        log.warning("%s; the model learns no more terms", problem)
         return None
     durable.write_text(path, "".join(terms.lines()))
     log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)

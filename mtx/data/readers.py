@@ -52,11 +52,6 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         first_line += len(src)
 
 
-def read_one_side(path: Path) -> Iterator[PairBlock]:
-    """The lines of a file as targets, with empty sources."""
-    return in_blocks(("", line) for line in read_lines(path, ESCAPE))
-
-
 def read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
     """The pairs of a file with TABs between its columns; `find_layout` says which columns count, and skips a header.
 

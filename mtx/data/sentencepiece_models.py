@@ -44,21 +44,11 @@ class Merges:
     begins_word: frozenset[int]
 
 
-def byte_piece(byte: int) -> str:
-    """The name of the piece of a byte."""
-    return f"{_BYTE}{byte:02X}>"
-
-
 def piece_bytes(piece: str) -> bytes:
     """The text of a piece in UTF-8, with a space before a word; nothing of `</s>`, and `?` of `<unk>`."""
-    if piece.startswith(_BYTE) and len(piece) == len(byte_piece(0)):
+    if piece.startswith(_BYTE) and len(piece) == len("<0xFF>"):
         return bytes([int(piece[3:5], 16)])
     return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(_SPACE, " ").encode()
-
-
-def num_bytes(text: str | bytes) -> int:
-    """The number of bytes of a text in UTF-8 without its white space, whose amount SentencePiece changes."""
-    return len(b"".join((text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text).split()))
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:

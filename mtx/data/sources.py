@@ -20,7 +20,7 @@ from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
 from mtx.data.newest import Newest
 from mtx.data.po import read_po
-from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_one_side, read_parquet, read_text, read_tsv
+from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.data.spool import Spool
 from mtx.data.tmx import read_tmx
 from mtx.data.xliff import read_xliff
@@ -127,8 +127,6 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
         DataError: if a text file is in UTF-16 or UTF-32, or its lines end in CR.
     """
     ending = FILE_ENDING.search(name)
-    if data.src is None:
-        return _find_lines(data, name, key)
     sides, missing = (None, "") if ending else _find_sides(data, name, key)
     if sides:
         _check_beginnings(sides)
@@ -148,24 +146,6 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
     if form != "parquet":
         _check_beginnings((path,))
     return partial(_READERS[form], path, data.languages, data.columns), (path,)
-
-
-def _find_lines(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
-    """See `_find`, for a language model: `name` is NAME.LANG of the target language, or any file of lines."""
-    directory = Path(data.dir or ".")
-    stems = [name, *(alias for alias in VALID_NAMES if key == "valid" and name in VALID_NAMES and alias != name)]
-    candidates = [Path(directory, f"{stem}.{data.tgt}{ending}") for stem in stems for ending in ("", ".gz")]
-    candidates += [path for path in (directory / name, Path(name)) if not stat.S_ISDIR(_mode(path) or 0)]
-    if (path := next((path for path in candidates if _is_file(path)), None)) is None:
-        raise UsageError(
-            f"data.{key}: {name!r} was not found: there is no {candidates[0]}[.gz] or {name}",
-            "a language model (data.src is null) learns from lines: NAME.LANG of data.dir, data.tgt, or any text file",
-        )
-    if FILE_ENDING.search(path.name) or _is_parquet(path) or bilingual_form(path) or "\t" in next(read_lines(path), ""):
-        help = "for pairs name data.src; or a column alone: cut -f2 FILE.tsv > FILE.txt"
-        raise UsageError(f"{path}: holds pairs; without data.src a language model learns from lines of text", help)
-    _check_beginnings((path,))
-    return partial(read_one_side, path), (path,)
 
 
 def _check_beginnings(files: tuple[Path, ...]) -> None:

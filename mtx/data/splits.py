@@ -80,7 +80,7 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
             left_out.update({reason: group.count for reason, group in block.left_out.items()})
             _refuse_not_utf8(corpus, block)
             eval_set.batches.append(text_batch(block.lines, block.src, block.tgt, 0))
-            hashes.append(text_hashes(map(clean_text, limits.keys(block.src, block.tgt))))
+            hashes.append(text_hashes(map(clean_text, block.src)))
             outcomes = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
             eval_set.would_drop.update(outcome for outcome in outcomes if isinstance(outcome, str))
         for reason, count in left_out.items():
@@ -117,8 +117,7 @@ def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[Ev
     for kind, eval_set in sets if num_sources else []:
         eval_set.is_held_out = True
         eval_set.src_hashes = largest[-size:] if eval_set.store == VALID_STORE else smallest[:size]
-        what = "sentences" if limits.is_one_sided else "source sentences"
-        log.info("no %s set is given: %s %s are held out of %s", kind, f"{size:,}", what, text)
+        log.info("no %s set is given: %s source sentences are held out of %s", kind, f"{size:,}", text)
     return [eval_set for _, eval_set in sets]
 
 

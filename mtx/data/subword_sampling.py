@@ -71,7 +71,6 @@ class _Cutter:
         self._merges, self._seed, self._rate = _with_symbols(tokenizer.models.merges(target)), seed, rate
         begins = self._merges.begins_word
         self._begins = np.array([token in begins for token in range(tokenizer.num_ids)]).tolist()
-        self._inline = frozenset(tokenizer.inline.values())  # marks of tags are words of their own
         self._cuts: dict[Word, list[Word | None]] = {}
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
@@ -79,7 +78,7 @@ class _Cutter:
         new: list[int] = []
         begins, first, number = self._begins, 0, 0
         for place in range(1, len(ids) + 1):
-            if place == len(ids) or begins[ids[place]] or not self._inline.isdisjoint(ids[place - 1 : place + 1]):
+            if place == len(ids) or begins[ids[place]]:
                 new += self._cut_word(tuple(ids[first:place]), draws[number])
                 first, number = place, number + 1
         return new

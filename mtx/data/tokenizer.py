@@ -6,18 +6,15 @@
 
 A tag marks the source sentences of one part of the training text (`tag` in data.train, such as BT for back-translated
 text); each tag takes one reserved symbol, from the first on. The marks around terms (`glossary`) take the last three,
-if the model learns them. The marks of tags inside sentences (`inline_tags`) take pieces for bytes that no text has.
-Published models with one SentencePiece model for each side have no reserved symbols (`sentencepiece_models`). Text
-never becomes a control id: `</s>` typed in a sentence is ordinary text. NFC is applied here and not inside
-SentencePiece, whose own rules rewrite m² to m2.
+if the model learns them. Published models with one SentencePiece model for each side have no reserved symbols
+(`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence is ordinary text. NFC is applied
+here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
-import functools
 import io
-import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -28,15 +25,11 @@ from mtx.config.schema import TokenizerConfig
 from mtx.config.value_types import TAG
 from mtx.data import sentencepiece_models
 from mtx.data.glossary import TERM_MARKS
-from mtx.data.inline_tags import BYTES, MARKS
 from mtx.data.sentencepiece_models import (
     PAD,
     JointModel,
     SplitModel,
-    byte_piece,
     check_vocabulary,
-    num_bytes,
-    piece_bytes,
     read_as_one,
     read_joint,
     read_split,
@@ -51,15 +44,12 @@ EOS_ID, UNK_ID = sentencepiece_models.EOS_ID, sentencepiece_models.UNK_ID
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
-Inline = tuple[int, str]  # the number of bytes of words before the mark of a tag, and the mark
-_Encode = Callable[[list[str], bool, int], list[list[int]]]  # texts, whether targets, threads
 
 # SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 _NO_TEXT = re.compile(r"!sentences_\.empty\(\)|all_chars_count\) > \(0\)")
 _MARK = re.compile(f"([{TERM_MARKS}])")
-_INLINE = re.compile(f"([{MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -78,14 +68,10 @@ class Tokenizer:
         pad_id: the id after all of these, equal to `num_ids`.
         tags: the reserved id of each tag.
         marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
-        inline: the id of each of `inline_tags.MARKS`; empty if the model does not learn tags inside sentences.
         models: the joint model, or the models of the two sides.
     """
 
-    def __init__(
-        self, models: JointModel | SplitModel, normalization: Form, tags: list[str], has_marks: bool = False,
-        has_inline: bool = False,
-    ):  # fmt: skip
+    def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str], has_marks: bool = False):
         self.models = models
         self.normalization: Form = normalization
         self.num_pieces = models.num_pieces
@@ -98,19 +84,15 @@ class Tokenizer:
         first_mark = self.num_ids - len(_MARK_NAMES)
         self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
         self._names = [*map(models.piece, range(self.num_pieces)), *(f"<{name}>" for name in reserved), PAD]
-        numbers = {name: token for token, name in enumerate(self._names)} if has_inline else {}
-        self.inline = {mark: numbers[byte_piece(byte)] for mark, byte in zip(MARKS, BYTES, strict=True) if has_inline}
-        self._inline_ids = frozenset(self.inline.values())
 
     def is_same(self, other: "Tokenizer") -> bool:
-        """Whether another tokenizer gives every text the same token ids; it may know other marks of tags."""
+        """Whether another tokenizer gives every text the same token ids."""
         own, others = ((t.models.files, t.normalization, t.tags, t.marks) for t in (self, other))
         return own == others
 
     def encode(
-        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False,
-        has_inline: bool = False,
-    ) -> list[list[int]]:  # fmt: skip
+        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
+    ) -> list[list[int]]:
         """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
 
         The characters of `TERM_MARKS` in a source become `marks`, if there are such.
@@ -119,89 +101,32 @@ class Tokenizer:
             num_threads: threads of SentencePiece; -1 is one per core, or one alone if the address space is limited,
                 because SentencePiece ends the process if it cannot start a thread.
             target: use the model of the target side. A joint model serves both sides.
-            has_inline: the characters of `inline_tags.MARKS` become `inline`. They change no other token, so that one
-                inside a piece goes before it.
         """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
         num_threads = 1 if free_address_space() is not None else num_threads
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        encode = self._encode_inline if has_inline and self.inline else self.models.encode
         if self.marks and not target:
-            return [[*start, *ids, EOS_ID] for ids in self._encode_marked(texts, encode, num_threads)]
-        encoded = encode(texts, target, num_threads)
-        return [[*start, *ids, EOS_ID] for ids in encoded]
+            return [[*start, *ids, EOS_ID] for ids in self._encode_marked(texts, num_threads)]
+        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
 
-    def _encode_marked(self, texts: list[str], encode: _Encode, num_threads: int) -> list[list[int]]:
+    def _encode_marked(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Token ids of sources, of which what stands before, between and after marks is encoded for itself."""
         parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
-        ids = iter(encode([part for split in parts for part in split[::2]], False, num_threads))
+        ids = iter(self.models.encode([part for split in parts for part in split[::2]], False, num_threads))
         return [
             [token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))]
             for split in parts
         ]
 
-    def _encode_inline(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
-        """Token ids of texts, among which the marks of tags inside sentences are put."""
-        split = [_INLINE.split(text) for text in texts]  # text, mark, text, ..., text
-        encoded = self.models.encode(["".join(parts[::2]) for parts in split], target, num_threads)
-        return [self._put_in(ids, parts) if len(parts) > 1 else ids for ids, parts in zip(encoded, split, strict=True)]
-
-    def _put_in(self, ids: list[int], parts: list[str]) -> list[int]:
-        """Token ids with the marks between parts of their text, each where as many bytes of words precede it."""
-        places = list(itertools.accumulate(num_bytes(part) for part in parts[:-1:2]))
-        marks = [(place, self.inline[mark]) for place, mark in zip(places, parts[1::2], strict=True)][::-1]
-        result, done = list[int](), 0
-        for token in ids:
-            end = done + self._sizes[self._names[token]]
-            while marks and marks[-1][0] < max(end, done + 1):
-                result.append(marks.pop()[1])
-            result.append(token)
-            done = end
-        return result + [token for _, token in reversed(marks)]
-
-    @functools.cached_property
-    def _sizes(self) -> dict[str, int]:
-        """The number of bytes of words in each piece."""
-        sizes = dict.fromkeys(self._names, 0)
-        return sizes | {name: num_bytes(piece_bytes(name)) for name in self._names[: self.num_pieces]}
-
-    @functools.cached_property
-    def _inline_names(self) -> dict[str, str]:
-        return {self._names[token]: mark for mark, token in self.inline.items()}
-
-    def inline_marks(self, pieces: Sequence[str]) -> tuple[list[Inline], int]:
-        """The marks of tags among the pieces of a sentence, and the number of bytes of its words."""
-        done, found = 0, list[Inline]()
-        for piece in pieces:
-            if mark := self._inline_names.get(piece):
-                found.append((done, mark))
-            else:
-                done += self._sizes[piece]
-        return found, done
-
-    def has_exact_marks(self, text: str, ids: list[int]) -> bool:
-        """Whether the marks of tags in a text stand between the same words among its token ids, and none was moved."""
-        if not self.inline or not _INLINE.search(text):
-            return True
-        parts = _INLINE.split(_MARK.sub("", normalize(text, self.normalization)))
-        places = itertools.accumulate(map(num_bytes, parts[::2]))
-        expected = list(zip(places, parts[1::2], strict=False)), num_bytes("".join(parts[::2]))
-        return self.inline_marks(self.pieces(ids)) == expected
-
-    def without_inline(self) -> "Tokenizer":
-        """This tokenizer for a model that does not learn tags inside sentences."""
-        return Tokenizer(self.models, self.normalization, list(self.tags), bool(self.marks))
-
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """The text of token ids, one line each, without `</s>`, reserved symbols, marks of tags and padding.
+        """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
         Pieces that stand for single bytes (for characters without a piece of their own) can form line breaks and other
         control characters; each becomes a space.
         """
-        marks = self._inline_ids
-        pieces = [[token for token in sentence if token < self.num_pieces and token not in marks] for sentence in ids]
+        pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
 
     def terms(self, ids: list[int]) -> list[str]:
@@ -254,30 +179,27 @@ class Tokenizer:
         description = read_json(json_path)
         form: Any = description.get("normalization")
         tags: Any = description.get("tags")
-        has_marks, has_inline = "marks" in description, description.get("inline_tags") is True
+        has_marks = "marks" in description
         are_tags = isinstance(tags, dict) and len(tags) <= most_tags(has_marks) and all(map(TAG.fullmatch, tags))
         if form not in get_args(Form) or not are_tags:
             raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
             models = read_joint(directory)
-        elif tags or has_marks or has_inline or form != "none":
+        elif tags or has_marks or form != "none":
             raise DamagedFileError(f"{json_path}: models of two sides go with normalization none, no tags and no marks")
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
-        if has_inline and byte_piece(BYTES[0]) not in models.described_pieces():
-            raise DamagedFileError(f"{json_path}: tags inside sentences need {file_names[0]} with pieces of bytes")
-        tokenizer = cls(models, form, list(tags), has_marks, has_inline)
+        tokenizer = cls(models, form, list(tags), has_marks)
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        inline = {"inline_tags": True} if self.inline else {}
         pieces = self.models.described_pieces()
-        return {"normalization": self.normalization, "tags": self.tags, **marks, **inline, "pieces": pieces}
+        return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": pieces}
 
 
 def most_tags(has_marks: bool) -> int:
@@ -315,9 +237,8 @@ def _files_of_mtx(directory: Path) -> list[Path]:
 
 
 def train_tokenizer(
-    sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False,
-    has_inline: bool = False,
-) -> Tokenizer:  # fmt: skip
+    sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
+) -> Tokenizer:
     """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
@@ -326,7 +247,6 @@ def train_tokenizer(
         num_pairs: the size of the corpus, which determines the number of pieces with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
         has_marks: whether the model learns terms, whose marks take three reserved symbols.
-        has_inline: whether it learns tags inside sentences.
 
     Raises:
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
@@ -340,7 +260,7 @@ def train_tokenizer(
     else:
         vocab_sizes = [config.vocab_size]
     model = _train(sentences, vocab_sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
-    return Tokenizer(JointModel(model), config.normalization, tags, has_marks, has_inline)
+    return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 
 
 def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normalization: Form) -> bytes:

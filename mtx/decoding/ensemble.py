@@ -37,8 +37,6 @@ def load_torch(model: str | Path, **options: Any) -> TorchTranslator:
     if len(members) == 1:
         return members[0]
     for path, member in zip(paths[1:], members[1:], strict=True):
-        if member.is_language_model != members[0].is_language_model:
-            raise UsageError(f"{paths[0]} and {path}: a translator and a language model cannot search together")
         if not member.tokenizer.is_same(members[0].tokenizer):
             help = f"train one with the tokenizer of the other: tokenizer.model={paths[0]}/model/tokenizer.model"
             raise UsageError(f"{paths[0]} and {path}: have different tokenizers, so they cannot search together", help)
@@ -54,16 +52,13 @@ class Ensemble(TorchTranslator):
 
     def __init__(self, members: Sequence[TorchTranslator]):
         first = members[0]
-        knows_tags = all(member.tokenizer.inline for member in members)
-        tokenizer = first.tokenizer if knows_tags else first.tokenizer.without_inline()
         super().__init__(
-            first.model, tokenizer, min(member.max_tokens for member in members), first.options,
+            first.model, first.tokenizer, min(member.max_tokens for member in members), first.options,
             precision=first.precision, threads=first.num_workers,
             batch_tokens=first.batch_tokens, src=first.src, tgt=first.tgt,
             splitter=first.splitter,
         )  # fmt: skip
         self.is_automatic, self.members = first.is_automatic, members
-        self.is_language_model = first.is_language_model
         positions = [member.num_tgt_positions for member in members if member.num_tgt_positions is not None]
         self.num_tgt_positions = min(positions, default=None)
 
@@ -71,10 +66,6 @@ class Ensemble(TorchTranslator):
         """See `TextTranslator.cross_attention`: the mean over the models."""
         by_member = [member.cross_attention(sources, targets) for member in self.members]
         return [np.mean(rows, axis=0, dtype=np.float32) for rows in zip(*by_member, strict=True)]
-
-    def _text_states(self, texts: Sequence[list[int]]) -> list[Tensor]:
-        by_member = [member._text_states(texts) for member in self.members]
-        return [torch.cat(states, -1) for states in zip(*by_member, strict=True)]
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
         """Not there: an ensemble only translates; raises UsageError."""

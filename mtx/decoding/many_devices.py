@@ -41,7 +41,6 @@ class ManyDevices(TextTranslator):
             tgt=own.tgt, splitter=own.splitter,
         )  # fmt: skip
         self.is_automatic, self.num_devices = own.is_automatic, len(devices)
-        self.is_language_model = own.is_language_model
         self._own, self._devices, self._num_seen = own, devices, 0
         self._load = (model, tuple(settings.items()))
         self._workers: list[Worker] = []

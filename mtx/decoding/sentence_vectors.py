@@ -19,10 +19,7 @@ from mtx.files.arrays import Floats
 
 @dataclass(frozen=True)
 class PieceVectors:
-    """The pieces of a line as the model reads them, and a vector for each, [S, D].
-
-    They include `</s>`, but not those of a language model, which writes it and never reads it.
-    """
+    """The pieces of a line as the model reads them, `</s>` included, and a vector for each, [S, D]."""
 
     pieces: list[str]
     vectors: Floats
@@ -53,7 +50,7 @@ class SentenceEncoder:
         names = self.translator.tokenizer.pieces
         return [
             PieceVectors(
-                [piece for part in parts for piece in names(part.ids[: self._num_vectors(part)])],
+                [piece for part in parts for piece in names(part.ids)],
                 np.concatenate([np.empty((0, self.size), np.float32), *islice(states, len(parts))]),
             )
             for parts in by_line
@@ -67,11 +64,8 @@ class SentenceEncoder:
         for mean, parts in zip(means, by_line, strict=True):
             for _ in parts:
                 mean += next(sums)
-            mean /= max(1, sum(map(self._num_vectors, parts)))
+            mean /= max(1, sum(len(part.ids) for part in parts))
         return means
-
-    def _num_vectors(self, part: Part) -> int:
-        return len(part.ids) - self.translator.is_language_model
 
 
 def _ids(by_line: Iterable[Sequence[Part]]) -> list[list[int]]:

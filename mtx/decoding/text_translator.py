@@ -69,10 +69,8 @@ class TextTranslator(ABC):
         is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
             logged, and a line with a prefix, which may be that of several sentences, stays whole.
         num_devices: how many devices search at once.
-        is_language_model: whether the model goes on with each line instead of translating it.
     """
 
-    is_language_model = False
     num_devices = 1
     _draws_by_line = True  # a sample depends on the seed, its line and its number alone
     is_automatic = False
@@ -104,16 +102,13 @@ class TextTranslator(ABC):
     def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
         """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
 
-        A language model leaves lines whole. A model without a record, of an earlier version or imported, counts as
-        trained on single sentences, which nearly all parallel text consists of.
+        A model without a record, of an earlier version or imported, counts as trained on single sentences, which
+        nearly all parallel text consists of.
         """
         if not isinstance(split_sentences, bool | None):
             raise TypeError(f"split_sentences={split_sentences!r}: expected True, False or None")
-        if split_sentences and self.is_language_model:
-            raise UsageError("a language model goes on with whole lines; leave sentences together")
         knows_single_ones = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
         is_split = knows_single_ones if split_sentences is None else split_sentences
-        is_split = is_split and not self.is_language_model
         self.splitter = sentence_splitter(self.src) if is_split else None
         self.is_automatic = split_sentences is None
 
@@ -163,7 +158,6 @@ class TextTranslator(ABC):
         `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and pieces of a sentence in capitals or
         in title case are those of the sentence as it is usually written.
         With a glossary, those that use more of its terms come first, whatever their scores.
-        Those of a language model begin with the line, also with an empty one.
 
         Args:
             prefixes: for each line the text that its translations must begin with.
@@ -174,21 +168,16 @@ class TextTranslator(ABC):
         Raises:
             TypeError: `lines` or `prefixes` is no list of str.
             ValueError: there are not as many prefixes as lines.
-            UsageError: there are prefixes for a language model.
             DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
         require_lines(lines, "hypotheses", prefixes)
-        if self.is_language_model:
-            if prefixes is not None:
-                raise UsageError("a language model begins with its lines, and takes no prefixes beside them")
-            lines, prefixes = [""] * len(lines), lines
         parts = self.split(lines, prefixes, first)
         prefix_ids = self._prefix_ids([len(line_parts) for line_parts in parts], prefixes, first, name)
         by_part = self.decode_parts([part for line_parts in parts for part in line_parts], prefix_ids, n_best)
         return self.join_parts(parts, by_part)
 
     def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
-        """Returns the parts of each line, of at most max_tokens; an empty line has none, with a language model one."""
+        """Returns the parts of each line, of at most max_tokens; an empty line has none."""
         texts = [clean_text(line) for line in lines]
         prefixes = prefixes or [""] * len(texts)
         stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes]
@@ -203,7 +192,7 @@ class TextTranslator(ABC):
             for sentence in line_sentences
         ]
         usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
-        ids = self.tokenizer.encode(usual, target=self.is_language_model)
+        ids = self.tokenizer.encode(usual)
         parts = ([Part(part, case) for part in self._cut(row)] for row, (_, case) in zip(ids, flat, strict=True))
         return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
 
@@ -240,8 +229,6 @@ class TextTranslator(ABC):
 
     def _cut(self, ids: list[int]) -> list[list[int]]:
         body, end, parts = ids[:-1], ids[-1:], list[list[int]]()
-        if not body and self.is_language_model:
-            return [end]
         while body:
             size = self._part_size(body)
             parts.append(body[:size] + end)

@@ -16,13 +16,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from mtx.config.limits import MAX_BATCH_TOKENS
 from mtx.data.cleaning import clean_text
-from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
 from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
@@ -109,9 +107,8 @@ class TorchTranslator(TextTranslator):
             loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
         translator = cls(
             loaded.model.to(place), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
-            threads=threads, batch_tokens=batch_tokens, src=str(info["src"] or info["tgt"]), tgt=str(info["tgt"]),
+            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]),
         )  # fmt: skip
-        translator.is_language_model = info["src"] is None
         translator.choose_splitter(split_sentences, info)
         return translator
 
@@ -151,11 +148,8 @@ class TorchTranslator(TextTranslator):
             TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
-            UsageError: there is a source for a language model.
         """
         require_lines(src, "log_probs", tgt)
-        if self.is_language_model and any(src):
-            raise UsageError("a language model scores lines without sources, which must be empty")
         src_ids, tgt_ids = self._ids(src, is_target=False), self._ids(tgt, is_target=True)
         check_lengths(src_ids, self.max_tokens, names[0], first)
         check_lengths(tgt_ids, self.num_tgt_positions, names[1], first)
@@ -173,13 +167,8 @@ class TorchTranslator(TextTranslator):
             TypeError: `src` or `tgt` is no list of str.
             ValueError: they have different numbers of lines.
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
-            UsageError: there is a translation for a language model, whose lines take its place.
         """
         require_lines(src, "attention_maps", tgt)
-        if self.is_language_model:
-            if tgt is not None:
-                raise UsageError("a language model has no translations, whose attention could be shown")
-            src, tgt = [""] * len(src), src
         src_ids = self._ids(src, is_target=False)
         if not src_ids:
             return []
@@ -193,32 +182,16 @@ class TorchTranslator(TextTranslator):
             return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
 
     def source_states(self, sources: Sequence[list[int]], is_summed: bool = False) -> list[npt.NDArray[np.float32]]:
-        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D].
-
-        A language model has no encoder, and its states no row for `</s>`, which it does not read.
-        """
+        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D]."""
         states: list[Any] = [None] * len(sources)
         with self._lock, self._evaluating(), torch.inference_mode():
             if self._engine is None:
                 self._engine = self._new_engine()
-            of_batch = self._text_states if self.is_language_model else self._engine.source_states
             for rows in similar_batches(sources, sources, self.batch_tokens):
-                found = of_batch([sources[row] for row in rows])
+                found = self._engine.source_states([sources[row] for row in rows])
                 for row, state in zip(rows, found, strict=True):
                     states[row] = (state.float().sum(0) if is_summed else state.float()).cpu().numpy()
         return states
-
-    def _text_states(self, texts: Sequence[list[int]]) -> list[Tensor]:
-        """The states of a language model after each piece of some texts, which end in `</s>`."""
-        batch = to_device(
-            pack_sentences([[EOS_ID]] * len(texts), texts, self.model.pad_id), self.model.embedding.device
-        )
-        self.model.prepare_positions(batch.max_tokens)
-        with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            states = self.model.decode(batch, self.model.encode(batch))
-        return [
-            state[1:] for state in torch.split(states, [len(text) for text in texts])
-        ]  # the first has read no piece
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `TextTranslator.cross_attention`."""
@@ -252,8 +225,7 @@ class TorchTranslator(TextTranslator):
         """Returns a request for each sentence, longest first, or for each of its samples."""
         requests = []
         for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            read = [*source, *prefix] if self.is_language_model else source
-            limit = min(self.options.limit(read, prefix), self.num_tgt_positions or sys.maxsize)
+            limit = min(self.options.limit(source, prefix), self.num_tgt_positions or sys.maxsize)
             requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
         return sorted(requests, key=lambda request: -_num_read(request))
 

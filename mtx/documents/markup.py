@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mtx.data.inline_tags import END_SIGNS
-
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
+_END_SIGNS = re.compile(r"[,.;:!?…]+(?!\S)")  # punctuation behind a word, unlike that of .txt or .50
 # An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
 ADDRESS = (
     r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
@@ -93,7 +92,7 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             added = _SPACES.sub(" ", part)
             last = parts[number - 1] if number else ""
             is_after_word = isinstance(last, Tag) and last.kind == "alone" and not last.is_break
-            if is_after_word and text.endswith(" ") and END_SIGNS.match(added):  # as it is written without the tag
+            if is_after_word and text.endswith(" ") and _END_SIGNS.match(added):  # as it is written without the tag
                 text = text[:-1]
                 for index in range(len(tags) - 1, -1, -1):
                     if tags[index].at <= len(text):

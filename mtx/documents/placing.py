@@ -51,13 +51,13 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
         return [tgt]
     units = _units(tgt, links) or in_proportion(src, tgt)
     is_large = len(tags) * len(units) > _MOST_WORK
-    return written(tgt, _in_order(tags, src, tgt) if is_large else _place(_tree(tags), units, src, tgt))
+    return _written(tgt, _in_order(tags, src, tgt) if is_large else _place(_tree(tags), units, src, tgt))
 
 
-def written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
+def _written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: skip_space(tgt, item[0])):
+    for at, group in groupby(placed, key=lambda item: _skip_space(tgt, item[0])):
         here = list(group)
         result += [
             tgt[end:at].rstrip(),
@@ -67,7 +67,7 @@ def written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     return [part for part in [*result, tgt[end:]] if part != ""]
 
 
-def skip_space(text: str, at: int) -> int:
+def _skip_space(text: str, at: int) -> int:
     """The character that follows in a text, behind white space."""
     match = _SPACES.match(text, at)
     return match.end() if match else at
@@ -122,7 +122,7 @@ def _in_order(tags: Sequence[Placed], src: str, tgt: str) -> list[tuple[int, Pla
     """The tags in the order of the source, in proportion: for a segment with so many that more would take too long."""
     starts = [link.start for link in in_proportion(src, tgt)]
     result = list[tuple[int, Placed]]()
-    for number, at in _nested(tags, partners_of(tags)):
+    for number, at in _nested(tags, _partners_of(tags)):
         word = bisect_left(starts, at * len(tgt) / max(1, len(src)))
         result.append((starts[word] if word < len(starts) else len(tgt), tags[number]))
     return result
@@ -167,7 +167,7 @@ def _is_ideograph(character: str) -> bool:
 
 def _tree(tags: Sequence[Placed]) -> _Node:
     """The pairs of tags with what they enclose; a tag without a partner stands alone."""
-    partners = partners_of(tags)
+    partners = _partners_of(tags)
     root = _Node(())
     stack = [root]
     for number, at in _nested(tags, partners):
@@ -184,7 +184,7 @@ def _tree(tags: Sequence[Placed]) -> _Node:
     return root
 
 
-def partners_of(tags: Sequence[Placed]) -> dict[int, int]:
+def _partners_of(tags: Sequence[Placed]) -> dict[int, int]:
     """The other tag of each one that has one, both by their numbers."""
     partners, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tag for placed in tags):
@@ -194,11 +194,6 @@ def partners_of(tags: Sequence[Placed]) -> dict[int, int]:
             partner = open_tags[tag.pair].pop()
             partners[number], partners[partner] = partner, number
     return partners
-
-
-def is_nested(tags: Sequence[Placed], partners: dict[int, int]) -> bool:
-    """Whether no pair of tags overlaps another; `partners` is of `partners_of`."""
-    return [number for number, _ in _nested(tags, partners)] == list(range(len(tags)))
 
 
 def _nested(tags: Sequence[Placed], partners: dict[int, int]) -> list[tuple[int, int]]:

@@ -1,7 +1,5 @@
-"""Translates segments with tags inside: bare, with the tags put back.
+"""Translates segments with tags inside: bare, with the tags put back where the cross attention says (`placing`).
 
-A model that learned it says where they go, in a translation with marks (`carrying`); else the cross attention does, as
-in models that did not (`placing`).
 Also tells which words of a translation come from which of its source, by the same links.
 """
 
@@ -11,13 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mtx.data.cleaning import clean_text
 from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import piece_bytes
-from mtx.decoding.text_translator import Attention, Part, TextTranslator
-from mtx.documents.carrying import Carrying, plan
-from mtx.documents.markup import Marked, Placed, bare
-from mtx.documents.placing import Link, in_proportion, put_back, written
+from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.documents.markup import Marked, bare
+from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 # A word, such as don't or 3.5; an ideograph or kana; white space; or another character
@@ -35,7 +31,6 @@ class _Sentence:
 
     Attributes:
         pieces: those of the translation as the model wrote it.
-        placed: its tags, each with its character of the translation; None if they have to be put back.
     """
 
     text: str
@@ -43,7 +38,6 @@ class _Sentence:
     translation: str = ""
     tgt_start: int = 0
     pieces: Sequence[str] = ()
-    placed: list[tuple[int, Placed]] | None = None
 
 
 def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -> list[Marked]:
@@ -54,55 +48,14 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     found_for = translator.hypotheses([s.text for s in flat], n_best=1)
     for sentence, hypotheses in zip(flat, found_for, strict=True):
         sentence.translation, sentence.pieces = _NO_XML.sub(" ", hypotheses[0].text), hypotheses[0].pieces
-    if translator.tokenizer.inline:
-        _carry(translator, [(tags, some) for (_, tags), some in zip(texts, sentences, strict=True) if tags])
-    is_carried = [all(sentence.placed is not None for sentence in some) for some in sentences]
-    needed = zip(sentences, texts, is_carried, strict=True)
-    aligned = [s for some, (_, tags), is_done in needed if tags and not is_done for s in some]
+    aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
     links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}
     results = []
-    for segment, (text, tags), some, is_done in zip(segments, texts, sentences, is_carried, strict=True):
+    for segment, (text, tags), some in zip(segments, texts, sentences, strict=True):
         translation = _join(some)
-        if text and tags and is_done:
-            placed = [(s.tgt_start + at, tag) for s in some for at, tag in s.placed or ()]
-            results.append(written(translation, placed))
-            continue
         found = [_moved(link, s) for s in some for link in links.get(id(s), [])]
         results.append(put_back(tags, text, translation, found) if text else list(segment))
     return results
-
-
-def _carry(translator: TextTranslator, segments: Sequence[tuple[Sequence[Placed], Sequence[_Sentence]]]) -> None:
-    """Place the tags of some segments as the model does that translates their sentences with marks."""
-    asked = list[tuple[_Sentence, Carrying, Part]]()
-    for tags, sentences in segments:
-        planned = plan(tags, [(sentence.src_start, sentence.text) for sentence in sentences]) or []
-        for sentence, carrying in zip(sentences, planned, strict=False):
-            if not carrying.marks:
-                sentence.placed = carrying.placed(sentence.translation)
-            elif (part := _marked_part(translator, sentence.text, carrying)) is not None:
-                asked.append((sentence, carrying, part))
-    found_for = translator.decode_parts([part for *_, part in asked])
-    for (sentence, carrying, _), hypotheses in zip(asked, found_for, strict=True):
-        for hypothesis in hypotheses:
-            marks = translator.tokenizer.inline_marks(hypothesis.pieces)
-            sentence.placed = carrying.placed(sentence.translation, _NO_XML.sub(" ", hypothesis.text), marks)
-            if sentence.placed is not None:
-                break
-
-
-def _marked_part(translator: TextTranslator, sentence: str, carrying: Carrying) -> Part | None:
-    """A sentence with marks, as it is translated; None if it is too long, or a tag stands inside a piece."""
-    tokenizer, (text, case) = translator.tokenizer, translator.usual_case(sentence)
-    if len(text) != len(sentence) or clean_text(text) != text:
-        return None
-    marked = carrying.marked(text)
-    [ids] = tokenizer.encode([marked], has_inline=True)
-    if not tokenizer.has_exact_marks(marked, ids):
-        return None
-    if translator.glossary is not None:
-        [ids] = tokenizer.encode([translator.glossary.annotate(marked)], has_inline=True)
-    return Part(ids, case) if len(ids) <= translator.max_tokens else None
 
 
 @dataclass(frozen=True)

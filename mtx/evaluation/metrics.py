@@ -70,28 +70,6 @@ class Scores:
         return cls(bleu, chrf, ter)
 
 
-@dataclass(frozen=True)
-class Perplexity:
-    """What a language model scores on a test set: the exponential of its nll per token, `</s>` included.
-
-    Only models with the same tokenizer can be compared by it.
-    """
-
-    score: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"perplexity": {"score": self.score, "signature": "per token, </s> included"}}
-
-    def lines(self, name: str) -> list[str]:
-        """The score line that `train` and `evaluate` print."""
-        return [f"{name} perplexity {self.score:.2f}  per token, </s> included"]
-
-
-def stored(value: dict[str, Any]) -> Scores | Perplexity:
-    """The scores of `as_dict`."""
-    return Perplexity(float(value["perplexity"]["score"])) if "perplexity" in value else Scores.from_dict(value)
-
-
 def words(text: str, tokenizer: str) -> list[str]:
     """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
     return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)

@@ -153,7 +153,6 @@ class Translator(TextTranslator):
             src=engine.src, tgt=engine.tgt, splitter=engine.splitter,
         )  # fmt: skip
         self.is_automatic, self.engine, self._load_torch = engine.is_automatic, engine, load_torch
-        self.is_language_model = engine.is_language_model
 
     @classmethod
     def load(

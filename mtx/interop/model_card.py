@@ -15,15 +15,15 @@ from mtx.interop.licences import Licences
 from mtx.interop.marian_card import language_codes
 from mtx.model.architecture import in_words
 
-_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER", "perplexity": "perplexity"}
+_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 
 _CARD = """\
 ---
 {metadata}---
 
-# {title}
+# {src} to {tgt}
 
-{kind} that {does}, trained with mtx.
+{kind} that translates {src} to {tgt}, trained with mtx.
 
 ## How to use it
 
@@ -37,7 +37,8 @@ echo "…" | mtx translate DIR
 
 {scores}
 
-{search}Nobody has looked for bias or harm in what it puts out.
+Scored in fp32 with beam size {m.beam_size} and length penalty {m.length_penalty}. Text unlike the training text will be
+translated less well. Nobody has looked for bias or harm in what it puts out.
 
 ## What it was trained on
 
@@ -56,9 +57,6 @@ That is {src_tokens:,} source and {tgt_tokens:,} target tokens.
 {weights}{init}"""
 
 
-_SEARCH = """\
-Scored in fp32 with beam size {m.beam_size} and length penalty {m.length_penalty}. Text unlike the training text will be
-translated less well. """
 _EXPORTS = """ `mtx export DIR --to
 ctranslate2` and `--to huggingface` make of it what other programs load."""
 
@@ -75,15 +73,12 @@ def run_card(
         run: the entry `run` of scores.json.
         steps: number of updates. elapsed: duration of training, in words.
     """
-    init, model, src, tgt = run.get("init_from"), config.model, config.data.src, shown(config.data.tgt)
+    init, model = run.get("init_from"), config.model
     kind, sizes = in_words(model)
     return _CARD.format(
         metadata=yaml.safe_dump(_metadata(config, scores), sort_keys=False, allow_unicode=True),
-        title=f"A language model of {tgt}" if src is None else f"{shown(src)} to {tgt}",
-        kind=kind,
-        does=f"goes on with text in {tgt}" if src is None else f"translates {shown(src)} to {tgt}",
+        src=shown(config.data.src), tgt=shown(config.data.tgt), kind=kind, m=config.decoding,
         exports=_EXPORTS if model.architecture == "transformer" else "", sizes=sizes,
-        search="" if src is None else _SEARCH.format(m=config.decoding),
         scores="\n".join(_score_lines(scores)) or "It was not scored.",
         data="\n".join(_data_lines(config, report)), kept=report["kept"], read=report["read"],
         held_out=report["held_out"], src_tokens=report["src_tokens"], tgt_tokens=report["tgt_tokens"],
@@ -102,7 +97,7 @@ def shown(name: str) -> str:
 
 
 def _metadata(config: Config, scores: Mapping[str, Any]) -> dict[str, Any]:
-    codes, task = language_codes(*config.data.languages), "translation" if config.data.src else "text-generation"
+    codes, task = language_codes(*config.data.languages), "translation"
     results = [
         {
             "task": {"type": task},

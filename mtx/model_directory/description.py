@@ -9,7 +9,6 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from pydantic import ValidationError
@@ -33,11 +32,8 @@ from mtx.run.system_memory import total_bytes
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
 _WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
-_INFO: dict[str, tuple[type, ...]] = {
-    "src": (str, NoneType), "tgt": (str,), "max_tokens": (int,), "beam_size": (int,), "length_penalty": (float,),
-}  # fmt: skip
-# Models of earlier versions and of others have no record of these.
-_OPTIONAL: dict[str, tuple[type, ...]] = {"multi_sentence_share": (float,)}
+_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
+_OPTIONAL = {"multi_sentence_share": float}  # models of earlier versions and of others have no record of it
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,7 @@ class ModelDescription:
     """A model directory without its weights.
 
     Attributes:
-        info: src (None for a language model), tgt, max_tokens, the run's beam_size and length_penalty, and perhaps
-            multi_sentence_share.
+        info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share.
     """
 
     config: ModelConfig
@@ -81,8 +76,6 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
             f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
         )
     _check_info(path, info)
-    if info["src"] is None and config.architecture != "decoder":
-        raise DamagedFileError(f"{path}: src is null, and only a decoder alone needs none")
     limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, max_weight_bytes(config, tokenizer.num_ids))}
     durable.verify(directory, (*needed, *small), limits=limits)
     return ModelDescription(config, tokenizer, info)
@@ -136,10 +129,10 @@ def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_info(path: Path, info: Mapping[str, Any]) -> None:
     kinds = _INFO | {key: kind for key, kind in _OPTIONAL.items() if key in info}
-    if wrong := [key for key, possible in kinds.items() if type(info.get(key, ...)) not in possible]:
+    if wrong := [key for key, kind in kinds.items() if type(info.get(key)) is not kind]:
         raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
     is_in_range = {
-        "src": info["src"] is None or LANGUAGE.fullmatch(info["src"]),
+        "src": LANGUAGE.fullmatch(info["src"]),
         "tgt": LANGUAGE.fullmatch(info["tgt"]),
         "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
         "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,

@@ -31,9 +31,7 @@ from mtx.report.svg_chart import NUM_COLOURS
 from mtx.report.test_set_results import TestSetResults, test_set_results
 from mtx.report.training_history import progress
 from mtx.report.usability import usability
-from mtx.run.contents import stored_scores
 from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
-from mtx.run.layout import RunLayout
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
@@ -60,7 +58,7 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
     runs = [read_run(root) for root in roots]
     names, first = _short_names(runs), runs[0]
     results = test_set_results(roots, names)
-    languages = dict.fromkeys(_languages(run.config.data) for run in runs)
+    languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
     curves, metric = (
         list(learning_curves(runs, names)),
         DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
@@ -86,10 +84,6 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
         machine=machine[0], machine_differ=range(machine[1]),
         attention_data=viewer_data(_sample_maps(first, translator) if translator else []),
     )  # fmt: skip
-
-
-def _languages(data: DataConfig) -> str:
-    return f"a language model of {data.tgt}" if data.src is None else f"{data.src} to {data.tgt}"
 
 
 def _short_names(runs: Sequence[RunSummary]) -> list[str]:
@@ -119,7 +113,7 @@ def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str
         "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
         "gains": list(_gain_rows(run)), "advice": [f"{each.text}: {each.help}" for each in advice(run.gains)],
         "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
-        "src": run.config.data.languages[0], "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
+        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
     }  # fmt: skip
 
 
@@ -141,12 +135,6 @@ def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) 
         outdated = "" if run.is_finished else "of the model when training ended before"
         yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
                "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
-    if run.config.data.src is None and run.is_finished:
-        tests = stored_scores(RunLayout(Path(run.name)))
-        for name, scores in ((name, scores) for name, scores in tests.items() if "perplexity" in scores):
-            value = f"{float(scores['perplexity']['score']):.2f}"
-            yield {"score": value, "metric": "perplexity", "on": "on", "name": name, "about": "per token"}
-        return
     key = next(key for key, name in DECIDING_METRICS.items() if name == metric)
     best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
     if not results and best:

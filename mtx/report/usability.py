@@ -58,7 +58,7 @@ class Usability:
 
 
 def usability(run: RunSummary) -> Usability | None:
-    """What to think of the model of a run, by its first test set; None before it is scored, and of a language model.
+    """What to think of the model of a run, by its first test set; None before it is scored.
 
     Raises:
         DamagedFileError: if a file of the run does not hold what mtx writes into it.
@@ -68,8 +68,6 @@ def usability(run: RunSummary) -> Usability | None:
     if not scores:
         return None
     name, score = next(iter(scores.items()))
-    if "perplexity" in score:  # what is a good one depends on the tokenizer
-        return None
     traits, is_short = _traits(paths.evaluation / name, run.config)
     metric, value = ("chrF2", score["chrf"]["score"]) if is_short else ("BLEU", score["bleu"]["score"])
     limits = _SYNTHETIC_LIMITS if run.config.data.generator and metric == "BLEU" else _LIMITS[metric]

@@ -174,22 +174,17 @@ def stored_scores(paths: RunLayout) -> dict[str, Any]:
     """The scores of a run's model by test set, as in `scores.json`; empty before the model is scored.
 
     Raises:
-        DamagedFileError: if a test set has no BLEU or no chrF2, or of a language model no perplexity.
+        DamagedFileError: if a test set has no BLEU or no chrF2.
     """
     stored = durable.read_json(paths.model / SCORES) if (paths.model / SCORES).exists() else {}
     scores = {name: value for name, value in stored.items() if name not in ("run", "format")}
     try:
-        needed = [(value, metric) for value in scores.values() for metric in _metrics_of(value)]
-        numbers = [float(value[metric]["score"]) for value, metric in needed]
+        numbers = [float(value[metric]["score"]) for value in scores.values() for metric in ("bleu", "chrf")]
     except (KeyError, TypeError, ValueError):
         numbers = [math.nan]
     if not all(map(math.isfinite, numbers)):
         raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores")
     return scores
-
-
-def _metrics_of(scores: Any) -> tuple[str, ...]:
-    return ("perplexity",) if "perplexity" in scores else ("bleu", "chrf")
 
 
 def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:

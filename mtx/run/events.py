@@ -55,8 +55,7 @@ def _is_event(value: Any) -> bool:
     """Whether a line holds an event in which what is computed with is a number; the rest is only shown."""
     if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
         return False
-    score = ["bleu"] if value.get("decides") != "nll" else []  # a language model has none
-    needed = {"validation": ["step", *score], "cooldown": ["first", "last"]}.get(value["event"], [])
+    needed = {"validation": ("step", "bleu"), "cooldown": ("first", "last")}.get(value["event"], ())
     present = [
         key
         for key in ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last")

@@ -75,7 +75,7 @@ class Status:
         best_bleu, best_step: of the best validation so far.
         best_metric, best_score: the metric that decides which validation is the best, and its score.
         left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
-        scores: of each test set BLEU, or the perplexity of a language model.
+        scores: of each test set BLEU.
         reason: why it is not running; None if unknown.
     """
 
@@ -92,7 +92,6 @@ class Status:
     left_s: float | None
     scores: dict[str, float]
     reason: str | None
-    test_metric: str = "BLEU"
 
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
@@ -106,7 +105,7 @@ class Status:
             f"best:      {best}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
-            *(f"test:      {name} {self.test_metric} {score:.2f}" for name, score in self.scores.items()),
+            *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
 
     def progress(self) -> str:
@@ -153,10 +152,7 @@ def read_status(root: Path) -> Status:
     key = recorded_metric(validations)
     nothing = {key: None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: quality(event, key), default=nothing)
-    tests = stored_scores(paths)
-    is_one_sided = all("perplexity" in value for value in tests.values()) and bool(tests)
-    metric = "perplexity" if is_one_sided else "bleu"
-    scores = {name: float(value[metric]["score"]) for name, value in tests.items() if metric in value}
+    scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
     epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)
     max_steps = training.max_steps
@@ -166,5 +162,4 @@ def read_status(root: Path) -> Status:
         str(root), state.name, step, max_steps, training.max_epochs, epochs, best.get("bleu"), best["step"],
         DECIDING_METRICS[key], best[key],
         None if state.name == "finished" else left, scores, state.reason or None,
-        "perplexity" if is_one_sided else "BLEU",
     )  # fmt: skip

@@ -17,8 +17,6 @@ class Pair:
     """
 
     def __init__(self, translator: TextTranslator):
-        if translator.is_language_model:
-            raise UsageError(f"the model of {translator.tgt} is a language model, which translates nothing")
         self.src, self.tgt = translator.src, translator.tgt
         self.split, self.parts, self.join = translator.split, translator.decode_parts, translator.join_parts
         self.best = partial(translator.decode_parts, n_best=1)

@@ -35,7 +35,6 @@ _FREE = (
     "data.src",
     "data.tgt",
     "data.terms",
-    "data.inline_tags",
     "decoding.beam_size",
     "decoding.length_penalty",
 )  # inherited only if no recipe, file or command line sets them
@@ -59,14 +58,8 @@ def inherit(resolved: Resolved) -> Resolved:
     _check_overrides(resolved, values, name)
     resolved = _merged(resolved, values)
     data, (src, tgt) = resolved.config.data, (values["data.src"], values["data.tgt"])
-    if (data.src is None) != (src is None):
-        is_other = "translates" if data.src is None else "is a language model"
-        raise UsageError(
-            f"training.init_from {name}: {is_other}, and this run does not; both have data.src, or neither"
-        )
     if (data.src, data.tgt) != (src, tgt):
-        what = f"is a language model of {tgt}" if src is None else f"translates {src}-{tgt}"
-        logger.warning("%s %s, this run %s", name, what, data.direction)
+        logger.warning("%s translates %s-%s, this run %s", name, src, tgt, data.direction)
     return resolved
 
 
@@ -93,7 +86,6 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.normalization": model.tokenizer.normalization,
         "data.src": model.info["src"], "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
-        "data.inline_tags": bool(model.tokenizer.inline),
         "decoding.beam_size": model.info["beam_size"], "decoding.length_penalty": model.info["length_penalty"],
     }  # fmt: skip
 

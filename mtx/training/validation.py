@@ -54,7 +54,6 @@ class Validation:
 
     Attributes:
         nll: unsmoothed, per target token, `</s>` included.
-        bleu: None for a language model, which translates nothing.
         chrf: None unless it decides.
         metric: what decides, see `deciding_metric`.
         samples: the same few sentences each time.
@@ -62,7 +61,7 @@ class Validation:
     """
 
     nll: float
-    bleu: float | None
+    bleu: float
     chrf: float | None
     seconds: float
     hypotheses: list[str]
@@ -93,8 +92,6 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
 
     It follows from the settings and the validation text alone, so that a continued run decides as before.
     """
-    if data.is_one_sided:
-        return "nll"
     if config.training.choose_by != "auto":
         return config.training.choose_by
     return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt) else "bleu"
@@ -112,8 +109,6 @@ def validate_part(
         What JSON can hold: the nll summed over this rank's batches, their target tokens, and translations.
     """
     nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
-    if data.is_one_sided:
-        return {"nll": nll, "tokens": num_tokens, "hypotheses": []}
     translator = TorchTranslator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
     sources, rows = data.valid.src_texts(), deal(data.valid.src.lengths.tolist(), size)[number]
     return {"nll": nll, "tokens": num_tokens, "hypotheses": translator.translate([sources[row] for row in rows])}
@@ -129,8 +124,6 @@ def validation_of(
         started: when, on the monotonic clock.
     """
     nll = sum(part["nll"] for part in parts) / max(1, sum(part["tokens"] for part in parts))
-    if data.is_one_sided:
-        return Validation(nll, None, None, time.monotonic() - started, [], [], metric=metric)
     rows = deal(data.valid.src.lengths.tolist(), len(parts))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(collect([part["hypotheses"] for part in parts], rows), form)
@@ -162,13 +155,6 @@ def summed_nll(
         total += float(batch_nll(model, batch))
         num_tokens += batch.num_tgt_tokens
     return total, num_tokens
-
-
-def perplexity(model: TranslationModel, store: TokenStore, pad_id: int, max_tokens: int) -> float:
-    """That of a set whose sentences have at most `max_tokens`, per target token and without smoothing."""
-    model.prepare_positions(max_tokens)
-    nll, num_tokens = summed_nll(model, store, pad_id)
-    return math.exp(min(nll / max(1, num_tokens), 700.0))
 
 
 @torch.no_grad()

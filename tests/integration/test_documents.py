@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mtx.commands.options import resolve
 from mtx.decoding.torch_engine import TorchTranslator
 from tests.integration.commands import mtx, pairs
 
@@ -57,45 +56,6 @@ def test_every_tag_comes_out_once_and_the_text_is_that_without_tags(trained: Pat
     assert without == document.read_text(encoding="utf-8")
     printed = mtx("translate", trained, out, "--engine", engine)
     assert printed.stdout == out.read_bytes() and b"0 segments translated" in printed.stderr
-
-
-def test_a_model_that_learned_tags_carries_them(settings: list[str], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    result = mtx("train", *settings, "data.inline_tags=true", "training.max_steps=600", f"run_dir={run}")
-    assert result.returncode == 0, result.stderr.decode()
-    rng, texts = random.Random(1), [src for src, _ in pairs(range(100, 160))]
-    document, out = tmp_path / "a.xlf", tmp_path / "out.xlf"
-    sources = [with_tags(text, rng) for text in texts]
-    document.write_text(xliff(sources), encoding="utf-8")
-    pytest.importorskip("ctranslate2")
-    written = list[str]()
-    for engine in ("torch", "ctranslate2"):
-        result = mtx("translate", run, document, "-o", out, "--engine", engine)
-        assert result.returncode == 0, result.stderr.decode()
-        written.append(out.read_text(encoding="utf-8"))
-    assert written[0] == written[1]
-    raw = re.findall(r"<target[^>]*>(.*?)</target>", written[0])
-    assert [sorted(CODE.findall(target)) for target in raw] == [sorted(CODE.findall(source)) for source in sources]
-    right = [with_german(source) for source in sources]
-    carried = sum(target == expected for target, expected in zip(raw, right, strict=True))
-    assert carried > 25, carried
-    keep = [key for key in settings if key.startswith("data.")]
-    adapted = resolve([*keep, f"training.init_from={run}", f"run_dir={tmp_path / 'adapted'}"])
-    assert adapted.config.data.inline_tags and adapted.config.data.terms is None, "it would forget them"
-
-
-def test_a_model_without_marks_is_no_start_for_tags(
-    settings: list[str], trained: Path, tmp_path: Path, refused: Any
-) -> None:
-    keep = [key for key in settings if key.startswith("data.")]
-    options = [*keep, "data.inline_tags=true", f"training.init_from={trained}", f"run_dir={tmp_path / 'run'}"]
-    refused(2, ["data.inline_tags: the tokenizer of training.init_from has no marks for tags"], "train", *options)
-
-
-def with_german(source: str) -> str:
-    """The translation of a sentence of digits, with its tags at the same words."""
-    german = dict(zip(*zip(*pairs(range(10)), strict=True), strict=True))
-    return re.sub(r"(?<![</])\b[a-z]+\b(?![^<]*>)", lambda match: german[match[0]], source)
 
 
 def test_options_that_are_for_lines_are_refused(trained: Path, tmp_path: Path, refused: Any) -> None:

@@ -192,7 +192,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "training.batch_tokens": st.integers(4096, MAX_BATCH_TOKENS), "training.warmup_steps": MANY,
     "training.cooldown": st.floats(0, 0.9), "training.subword_sampling": SHARE,
     "training.consistency": st.floats(0, 100), "training.copies": st.floats(0, 1),
-    "training.source_loss": st.booleans(), "data.inline_tags": st.booleans(),
+    "training.source_loss": st.booleans(),
     "training.upper_case": st.floats(0, 1), "training.title_case": st.floats(0, 1),
     "training.no_end_punctuation": st.floats(0, 1), "training.typing_errors": st.floats(0, 1),
     "data.terms": st.just("auto") | TEXT, "data.duplicates": st.sampled_from(["auto", "newest", "all"]),

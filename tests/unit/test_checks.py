@@ -48,9 +48,7 @@ def held(pairs: int, leaked: int = 0, **would_drop: int) -> dict[str, Any]:
 def prepared(train: TokenStore, held_out: TokenStore, **report: Any) -> Any:
     """Prepared data with a clean report, but for what is told otherwise."""
     clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "valid": held(500), "tests": {}}
-    return SimpleNamespace(
-        train=train, valid=held_out, tests={}, tokenizer=TOKENIZER, report={**clean, **report}, is_one_sided=False
-    )
+    return SimpleNamespace(train=train, valid=held_out, tests={}, tokenizer=TOKENIZER, report={**clean, **report})
 
 
 @pytest.fixture

@@ -32,10 +32,9 @@ from tests.unit.config.helpers import problems, write
         ("data.max_tokens=5000", "data.max_tokens: expected at most 4096, got 5000"),
         ("data.max_length_ratio=1", "data.max_length_ratio: expected more than 1, got 1"),
         ("data.tgt=", "data.tgt: expected 1 to 100 characters without /, got ''"),
-        ("data.src=null", "data.src is null: transformer needs a source, only model.architecture=decoder does not"),
         (
             "training.source_loss=true",
-            "training.source_loss: only model.architecture=decoder with a source can learn it",
+            "training.source_loss: only model.architecture=decoder can learn it, not transformer",
         ),
         ("model.dropout=1", "model.dropout: expected less than 1, got 1"),
         ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),

@@ -142,14 +142,3 @@ def test_seen_hashes_stays_within_its_memory() -> None:
     assert sum(level.nbytes for level in seen._levels) == 8 * len(seen)
     assert peak < 16 * len(seen) + 64 * block
     assert len(seen._levels) <= 8
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [("\u200b", "empty"), ("a\x00b", "control characters"), ("a" * 161, "too long"), ("a" * 99, None)],
-)
-def test_without_a_source_the_target_alone_is_judged(line: str, reason: str | None) -> None:
-    limits = Limits(max_tokens=10, max_length_ratio=4.0, is_one_sided=True)
-    assert clean_pair("", line, limits) == (reason or ("", line))
-    assert limits.keys([""], [line]) == [line]
-    assert LIMITS.keys(["a"], [line]) == ["a"]

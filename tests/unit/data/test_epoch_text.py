@@ -58,13 +58,6 @@ def ids_of(chunk: Chunk) -> list[tuple[list[int], list[int]]]:
     return list(zip(chunk.src.sentences(count), chunk.tgt.sentences(count), strict=True))
 
 
-def test_lines_without_a_source_change_too(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    store = write_store(tokenizer, tmp_path, [None] * NUM_PAIRS, [""] * NUM_PAIRS, TGT)
-    changed = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS))
-    assert [src_ids for src_ids, _ in changed] == [[EOS_ID]] * NUM_PAIRS
-    assert tokenizer.decode([tgt_ids for _, tgt_ids in changed]) == [line.upper() for line in TGT]
-
-
 def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_others(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
@@ -130,46 +123,6 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
     assert 0.12 < found / (20 * NUM_PAIRS) < 0.2  # those in capital letters have none of these terms
     config = config_of("data.terms=auto")
     assert new_sampler(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).encoded is not None
-
-
-@pytest.mark.parametrize("cut", [(), ("training.subword_sampling=0.3",)])
-def test_a_share_of_the_pairs_has_tags(tmp_path: Path, cut: tuple[str, ...]) -> None:
-    config = TokenizerConfig.model_validate({"vocab_size": 340})
-    tagged = train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG], has_marks=True, has_inline=True)
-    store = write_store(tagged, tmp_path, [TAG] * NUM_PAIRS, SRC, TGT)
-    config = config_of("data.inline_tags=true", "data.terms=auto", *cut)
-    encode = changed_every_epoch(config, store, tagged, Glossary({"dog": "Hund", "house": "Haus", "number": "Nummer"}))
-    assert encode is not None
-    inline, terms, found, both = set(tagged.inline.values()), set(tagged.marks.values()), 0, 0
-    for epoch in range(20):
-        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
-            src_marks, tgt_marks = ([token for token in ids if token in inline] for ids in (src_ids, tgt_ids))
-            assert sorted(src_marks) == sorted(tgt_marks) and len({*src_marks}) == len(src_marks)
-            found += bool(src_marks)
-            both += bool(src_marks) and bool(terms & {*src_ids})
-    assert 0.15 < found / (20 * NUM_PAIRS) < 0.22 and both
-
-
-@pytest.mark.parametrize("form", ["nfc", "nmt_nfkc"])
-def test_a_mark_that_would_be_moved_is_left_out(tmp_path: Path, form: str) -> None:
-    """Pieces of scripts without spaces hold several words; nmt_nfkc changes the length of the text before a mark."""
-    src, tgt = ["我，a dog sees the house."] * NUM_PAIRS, ["ein Hund的树sieht das Haus."] * NUM_PAIRS
-    config = TokenizerConfig.model_validate({"vocab_size": 320, "normalization": form})
-    tagged = train_tokenizer([*src, *tgt], config, 2 * NUM_PAIRS, [], has_inline=True)
-    store = write_store(tagged, tmp_path, [None] * NUM_PAIRS, src, tgt)
-    lexicon = Glossary({"dog": "的", "house": "Haus", "sees": "sieht"})
-    encode = changed_every_epoch(config_of("data.inline_tags=true"), store, tagged, lexicon)
-    inline, found = set(tagged.inline.values()), 0
-    assert encode is not None
-    for epoch in range(10):
-        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
-            places = [
-                {mark: size for size, mark in tagged.inline_marks(tagged.pieces(ids))[0]} for ids in (src_ids, tgt_ids)
-            ]
-            found += bool(inline & {*src_ids})
-            assert places[0].keys() == places[1].keys()
-            assert not {32, 31} & {*places[1].values()}
-    assert found == 0 if form == "nmt_nfkc" else found > 30
 
 
 def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:

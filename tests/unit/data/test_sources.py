@@ -42,27 +42,6 @@ def test_names_are_looked_up_in_the_current_folder(tmp_path: Path, monkeypatch: 
     assert corpora.tests == {}
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_without_a_source_a_name_is_one_file_of_lines(tmp_path: Path, ending: str) -> None:
-    write_sides(tmp_path, "train", PAIRS, ending)
-    write(tmp_path / f"lines.txt{ending}", "eins\nzwei\n")
-    corpora = find(tmp_path, src=None, train=("train", f"lines.txt{ending}"), valid="train")
-    assert pairs_of(corpora.train[0]) == pairs_of(corpora.valid) == [("", target) for _, target in PAIRS]
-    assert pairs_of(corpora.train[1]) == [("", "eins"), ("", "zwei")]
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.tsv", "a\tb\n"), ("a.tmx", "<tmx/>"), ("a.jsonl", "{}"), ("a", "<tmx/>"), ("a.txt", "a\tb\n")],
-)
-def test_without_a_source_pairs_are_refused(tmp_path: Path, name: str, text: str) -> None:
-    write(tmp_path / name, text)
-    with pytest.raises(UsageError, match="holds pairs; without data.src a language model learns from lines"):
-        find(tmp_path, src=None, train=(name,))
-    with pytest.raises(UsageError, match=r"data.train: 'b' was not found: there is no .*b\.de\[\.gz\] or b$"):
-        find(tmp_path, src=None, train=("b",))
-
-
 @pytest.mark.parametrize("configured", ["val", "validation", "valid", "dev"])
 @pytest.mark.parametrize("existing", ["val", "validation", "valid", "dev"])
 def test_valid_has_other_names(tmp_path: Path, configured: str, existing: str) -> None:

@@ -9,9 +9,8 @@ import sentencepiece
 from mtx.config.schema import TokenizerConfig
 from mtx.data import sampler as module
 from mtx.data.epoch_text import StoredText
-from mtx.data.inline_tags import CLOSING, OPENING
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.subword_sampling import SubwordSampler, _Cutter
+from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 
@@ -115,18 +114,3 @@ def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: Token
     texts = store.tgt_texts() * 30
     theirs = processor.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1)
     assert ours == pytest.approx((sum(map(len, theirs)) + len(texts)) / 30, rel=0.03)
-
-
-def test_a_word_between_marks_of_tags_is_cut_too() -> None:
-    lines = [*texts(1), *texts(2)]
-    config = TokenizerConfig.model_validate({"vocab_size": 330})
-    tagged = train_tokenizer(lines, config, NUM_PAIRS, [], has_inline=True)
-    first, second, *_ = lines[0].split() + lines[1].split()
-    [ids] = tagged.encode([f"{first} {OPENING[0]}{second}{CLOSING[0]} {first}"], has_inline=True)
-    cutter, cuts = _Cutter(tagged, 7, 0.5, False), set[tuple[str, ...]]()
-    for draw in range(32):
-        pieces = tagged.pieces(cutter.cut(ids, [draw] * len(ids)))
-        start, end = (pieces.index(tagged.pieces([tagged.inline[mark]])[0]) for mark in (OPENING[0], CLOSING[0]))
-        assert "".join(pieces[start + 1 : end]) == f"▁{second}"
-        cuts.add(tuple(pieces[start + 1 : end]))
-    assert len(cuts) > 3

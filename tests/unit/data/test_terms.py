@@ -177,3 +177,17 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "few.tsv").write_text("".join(f"a{n} b{n}\tc{n} d{n}\n" for n in range(40)))
     with pytest.raises(DataError, match=r"data\.terms: no words of the training text translate each other"):
         prepared(tmp_path, "data.terms=auto", f"data.train={tmp_path / 'few.tsv'}")
+
+
+def test_an_adapted_model_goes_on_where_little_text_teaches_no_terms(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = prepared(tmp_path, "data.terms=auto").tokenizer
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "few.tsv").write_text("".join(f"a{n} b{n}\tc{n} d{n}\n" for n in range(40)))
+    keys = ["data.terms=auto", "training.init_from=model", "data.src=en", "data.tgt=de"]
+    config = settings.resolve(None, [f"data.train={tmp_path / 'few.tsv'}", *keys]).config
+    with caplog.at_level("WARNING", logger="mtx"):
+        prepare(config, tmp_path / "data", tokenizer=tokenizer)
+    data = load_prepared(tmp_path / "data")
+    assert data.terms is None and data.tokenizer.marks and "the model learns no more terms" in caplog.text

@@ -58,16 +58,6 @@ def test_a_model_with_itself_is_the_model(models: Path) -> None:
         assert [h.score for h in own] == pytest.approx([h.score for h in both], abs=1e-4)
 
 
-def test_tags_are_shown_to_models_that_all_know_them(models: Path, tmp_path: Path) -> None:
-    lively_bundle(small_tokenizer(has_inline=True), tmp_path / "tags")
-    names = [
-        f"{tmp_path}/tags+{tmp_path}/tags",
-        f"{tmp_path}/tags+{models}/model-1",
-        f"{models}/model-1+{tmp_path}/tags",
-    ]
-    assert [bool(load_torch(name, threads=1).tokenizer.inline) for name in names] == [True, False, False]
-
-
 def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     name = f"{models}/model-1+{models}/model-2"

@@ -39,7 +39,7 @@ FIXED: dict[str, Any] = {
     "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.subword_sampling": 0.2, "training.consistency": 3.0,
     "training.copies": 0.5, "training.source_loss": True, "training.upper_case": 0.1, "training.title_case": 0.1,
     "training.no_end_punctuation": 0.1, "training.typing_errors": 0.1, "training.choose_by": "nll",
-    "data.duplicates": "newest", "data.terms": "auto", "data.inline_tags": True, "training.deterministic": True,
+    "data.duplicates": "newest", "data.terms": "auto", "training.deterministic": True,
 }  # fmt: skip
 MAY_CHANGE: dict[str, Any] = {
     "run_dir": "moved", "sizes": "corpus", "device": "cpu", "data.dir": "elsewhere",
