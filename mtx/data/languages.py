@@ -1,7 +1,6 @@
-"""What mtx knows about languages: their codes and scripts (by langcodes), names, and most frequent words.
+"""What mtx knows about languages: their codes and scripts (by langcodes), and names.
 
-The names tell a header from a pair (`columns`), the words and scripts tell which language a text is in
-(`language_guess`). A language that is not in the table is judged by nothing, or by its script alone.
+The names tell a header from a pair (`columns`), and a message calls languages by them.
 """
 
 from functools import lru_cache
@@ -12,60 +11,57 @@ from langcodes.tag_parser import LanguageTagError
 
 
 class Known(NamedTuple):
-    """A language: its name in English and its own name, its word for English, and its most frequent words."""
+    """A language: its name in English and its own name, and its word for English."""
 
     name: str
     own_name: str
     english: str
-    words: str = ""  # none where words are not separated by spaces, or carry their particles: the script decides
 
 
 KNOWN = {
-    "af": Known("Afrikaans", "Afrikaans", "Engels", "die van en in is het nie dat om te vir wat met sy 'n"),
-    "ar": Known("Arabic", "العربية", "الإنجليزية", "في من على أن إلى لا ما هذا التي عن مع هذه كان و الذي"),
-    "bg": Known("Bulgarian", "български", "английски", "и на да в се за от е не че са с по като това"),
-    "ca": Known("Catalan", "català", "anglès", "de la i que el a en un per amb una les del és els"),
-    "cs": Known("Czech", "čeština", "angličtina", "a v na se je že to s do z i o pro k ale"),
-    "da": Known("Danish", "dansk", "engelsk", "og i at det en er på af for til der med den ikke som"),
-    "de": Known("German", "Deutsch", "Englisch", "der die und das in ein eine ist mit nicht zu den auf von im"),
-    "el": Known("Greek", "ελληνικά", "αγγλικά", "και το να του η της με για την ο τα είναι από στο που"),
-    "en": Known("English", "English", "English", "the of to and a in is that for it on with was are as"),
-    "es": Known("Spanish", "español", "inglés", "de la que el en y los se un una las por con es para"),
-    "et": Known("Estonian", "eesti", "inglise", "ja on ei et see ka oli kui aga mis ta ning või oma kes"),
-    "fa": Known("Persian", "فارسی", "انگلیسی", "و در به از که این را با است برای آن یک هم تا می"),
-    "fi": Known("Finnish", "suomi", "englanti", "ja on ei se että oli hän mutta ovat kun niin myös joka kuin tai"),
-    "fr": Known("French", "français", "anglais", "de la le et les des un une est en du dans que à pour"),
-    "he": Known("Hebrew", "עברית", "אנגלית", "של את על לא הוא זה אני כל עם היא כי גם אם מה יש"),
-    "hi": Known("Hindi", "हिन्दी", "अंग्रेज़ी", "के में है की और से का को पर ने यह कि हैं एक भी"),
-    "hr": Known("Croatian", "hrvatski", "engleski", "i u je se na da za su od što и у је се на да за су од што"),
-    "hu": Known("Hungarian", "magyar", "angol", "a az és hogy nem is egy ez van azt meg de csak volt mint"),
-    "id": Known("Indonesian", "Bahasa Indonesia", "Bahasa Inggris",
-                "yang dan di dengan untuk dari ini itu tidak dalam pada ke ada"),
-    "it": Known("Italian", "italiano", "inglese", "di che il la e un una in per è del non con sono della"),
+    "af": Known("Afrikaans", "Afrikaans", "Engels"),
+    "ar": Known("Arabic", "العربية", "الإنجليزية"),
+    "bg": Known("Bulgarian", "български", "английски"),
+    "ca": Known("Catalan", "català", "anglès"),
+    "cs": Known("Czech", "čeština", "angličtina"),
+    "da": Known("Danish", "dansk", "engelsk"),
+    "de": Known("German", "Deutsch", "Englisch"),
+    "el": Known("Greek", "ελληνικά", "αγγλικά"),
+    "en": Known("English", "English", "English"),
+    "es": Known("Spanish", "español", "inglés"),
+    "et": Known("Estonian", "eesti", "inglise"),
+    "fa": Known("Persian", "فارسی", "انگلیسی"),
+    "fi": Known("Finnish", "suomi", "englanti"),
+    "fr": Known("French", "français", "anglais"),
+    "he": Known("Hebrew", "עברית", "אנגלית"),
+    "hi": Known("Hindi", "हिन्दी", "अंग्रेज़ी"),
+    "hr": Known("Croatian", "hrvatski", "engleski"),
+    "hu": Known("Hungarian", "magyar", "angol"),
+    "id": Known("Indonesian", "Bahasa Indonesia", "Bahasa Inggris"),
+    "it": Known("Italian", "italiano", "inglese"),
     "ja": Known("Japanese", "日本語", "英語"),
     "ko": Known("Korean", "한국어", "영어"),
-    "lt": Known("Lithuanian", "lietuvių", "anglų", "ir kad yra į su iš tai kaip o bet ne buvo jis ar už"),
-    "lv": Known("Latvian", "latviešu", "angļu", "un ir ka no uz ar par tas kas bet arī kā bija lai vai"),
-    "nb": Known("Norwegian", "norsk", "engelsk", "og i det er på en som av for til at med har den ikke"),
-    "nl": Known("Dutch", "Nederlands", "Engels", "de het een van en in is dat op te met zijn voor niet aan"),
-    "pl": Known("Polish", "polski", "angielski", "i w na nie z się do to jest że o jak po co od"),
-    "pt": Known("Portuguese", "português", "inglês", "de que o a e do da em um uma para com os não se"),
-    "ro": Known("Romanian", "română", "engleză", "de și în a la cu pe o un din că nu este care se"),
-    "ru": Known("Russian", "русский", "английский", "и в не на что я с он по как это но к из у"),
-    "sk": Known("Slovak", "slovenčina", "angličtina", "a v na sa je že to s do z aj o pre k ale"),
-    "sl": Known("Slovenian", "slovenščina", "angleščina", "in je v na se da za so ne pa z tudi po ki s"),
-    "sv": Known("Swedish", "svenska", "engelska", "och att i en som det är på av för den med till ett inte"),
-    "sw": Known("Swahili", "Kiswahili", "Kiingereza", "na ya wa kwa ni katika la za kuwa hii cha yake au si hiyo"),
+    "lt": Known("Lithuanian", "lietuvių", "anglų"),
+    "lv": Known("Latvian", "latviešu", "angļu"),
+    "nb": Known("Norwegian", "norsk", "engelsk"),
+    "nl": Known("Dutch", "Nederlands", "Engels"),
+    "pl": Known("Polish", "polski", "angielski"),
+    "pt": Known("Portuguese", "português", "inglês"),
+    "ro": Known("Romanian", "română", "engleză"),
+    "ru": Known("Russian", "русский", "английский"),
+    "sk": Known("Slovak", "slovenčina", "angličtina"),
+    "sl": Known("Slovenian", "slovenščina", "angleščina"),
+    "sv": Known("Swedish", "svenska", "engelska"),
+    "sw": Known("Swahili", "Kiswahili", "Kiingereza"),
     "th": Known("Thai", "ไทย", "อังกฤษ"),
-    "tl": Known("Filipino", "Tagalog", "Ingles", "ang ng sa na mga at ay si ako ito hindi ni para kung niya"),
-    "tr": Known("Turkish", "Türkçe", "İngilizce", "ve bir bu da de için ile çok ne o gibi daha olarak en değil"),
-    "uk": Known("Ukrainian", "українська", "англійська", "і в не на що з у я та до як це за від й"),
-    "ur": Known("Urdu", "اردو", "انگریزی", "کے میں کی ہے اور سے کا کو اس نے پر کہ ہیں یہ تھا"),
-    "vi": Known("Vietnamese", "Tiếng Việt", "Tiếng Anh",
-                "và của là có không cho trong được một người các những với này đã"),
+    "tl": Known("Filipino", "Tagalog", "Ingles"),
+    "tr": Known("Turkish", "Türkçe", "İngilizce"),
+    "uk": Known("Ukrainian", "українська", "англійська"),
+    "ur": Known("Urdu", "اردو", "انگریزی"),
+    "vi": Known("Vietnamese", "Tiếng Việt", "Tiếng Anh"),
     "zh": Known("Chinese", "中文", "英文"),
-}  # fmt: skip
-# Languages that share an entry: their frequent words are the same, or nearly.
+}
+# Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
 
 
