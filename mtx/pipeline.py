@@ -22,7 +22,6 @@ from mtx.config.fixed import differences
 from mtx.config.schema import Config
 from mtx.data import corpus_sizes, preprocess, source_record
 from mtx.data.preprocess import PreparedData
-from mtx.data.text_changes import CHANGES
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
@@ -384,27 +383,13 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
         return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config, protocol)
 
 
-# Keys that earlier versions did not have. Their defaults do not count, so that a finished run stays finished.
-_LATER_KEYS = (
-    ("data", "columns"), ("data", "duplicates"), ("data", "terms"), ("training", "max_epochs"),
-    ("training", "cooldown"), ("training", "choose_by"), ("training", "subword_sampling"), ("training", "consistency"),
-    ("training", "copies"), ("training", "source_loss"), *(("training", name) for name in CHANGES),
-    ("model", "architecture"), ("model", "cell"), ("model", "score"),
-)  # fmt: skip
-
-
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
         "run_dir": True, "sizes": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
         "tokenizer": {"model"}, "training": {"init_from", "tensorboard", "compile", "shard"},
     }  # fmt: skip
-    values = config.model_dump(mode="json", exclude=exclude)
-    values["decoding"]["batch_tokens"] = values["decoding"]["batch_tokens"] or 4096  # the default of earlier versions
-    for section, name in _LATER_KEYS:
-        part = getattr(config, section)
-        if getattr(part, name) == type(part).model_fields[name].get_default():
-            del values[section][name]
+    values = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 
 

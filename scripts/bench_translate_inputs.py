@@ -21,7 +21,6 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
 from mtx.files.text_files import read_lines
-from mtx.interop.export import precision_of
 from mtx.interop.export_cache import cached_export, require_model_directory
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
@@ -129,7 +128,7 @@ def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports
     for system in systems:
         try:
             if "ctranslate2" in system:
-                cached_export(model, precision_of(system.rpartition("-")[2]))
+                cached_export(model, system.rpartition("-")[2])
             elif system == "transformers":
                 export_huggingface(storage.load(model), exports.huggingface)
         except MtxError as error:

@@ -137,12 +137,11 @@ def _ctranslate2(job: "Job") -> Translate:
     import ctranslate2
     import sentencepiece
 
-    from mtx.interop.export import precision_of
     from mtx.interop.export_cache import cached_export
     from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
     precision, setting = job.system.rpartition("-")[2], job.setting
-    path = cached_export(Path(job.model), precision_of(precision))
+    path = cached_export(Path(job.model), precision)
     names = [TOKENIZER_MODEL] * 2 if (path / TOKENIZER_MODEL).is_file() else [TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL]
     src, tgt = (sentencepiece.SentencePieceProcessor(model_file=str(path / name)) for name in names)
     is_nfc = json.loads((path / TOKENIZER_JSON).read_text(encoding="utf-8"))["normalization"] == "nfc"

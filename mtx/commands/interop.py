@@ -34,7 +34,7 @@ def export(
     check_address_space()
     from mtx.interop import export as exchange
 
-    path, precision = Path(model), exchange.precision_of(precision or ("int8" if to == "argos" else "fp32"))
+    path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
     if can_print(directory):

@@ -227,7 +227,6 @@ _DECODER_PRESETS = {
     for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
 }
 _OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
-_NOT_OF_TRANSFORMERS = {"architecture", "cell", "score"}  # earlier versions of mtx know no such keys
 
 
 class ModelConfig(Section):
@@ -276,8 +275,7 @@ class ModelConfig(Section):
 
     def stored(self) -> dict[str, Any]:
         """The values that a model directory stores; the licence, which may change, is in its scores.json."""
-        others = _NOT_OF_TRANSFORMERS if self.architecture == "transformer" else set()
-        return self.model_dump(exclude={"licence", *others})
+        return self.model_dump(exclude={"licence"})
 
     @model_validator(mode="after")
     def _check_together(self) -> "ModelConfig":

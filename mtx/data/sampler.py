@@ -137,22 +137,23 @@ class BatchSampler:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
         encode: encodes a chunk of an epoch anew (`mtx.data.epoch_text`); None takes the pieces of the store.
-        ratio: source tokens per target token of an epoch; None: that of the pairs, each once.
         longest: the most source tokens of a sentence; None: that of these pairs.
 
     Attributes:
-        ratio: source tokens per target token.
+        ratio: source tokens per target token of an epoch.
         tokens_per_sentence: mean number of target tokens of the pairs of an epoch.
     """
 
     def __init__(
         self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int,
-        encode: Encode | None = None, ratio: float | None = None, longest: int | None = None,
+        encode: Encode | None = None, longest: int | None = None,
     ):  # fmt: skip
         assert len(src_lengths) > 0
         self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
         self._weights, self._seed = weights, seed
-        self.ratio = ratio or src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
+        self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
+        if weights is not None:
+            self.ratio = float(np.average(src_lengths, weights=weights) / np.average(tgt_lengths, weights=weights))
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
         self._tgt_budget = batch_tokens
         self._src_budget = src_budget(batch_tokens, self.ratio, longest or int(src_lengths.max()))

@@ -102,8 +102,8 @@ class TextTranslator(ABC):
     def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
         """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
 
-        A model without a record, of an earlier version or imported, counts as trained on single sentences, which
-        nearly all parallel text consists of.
+        A model without a record, which was imported, counts as trained on single sentences, which nearly all parallel
+        text consists of.
         """
         if not isinstance(split_sentences, bool | None):
             raise TypeError(f"split_sentences={split_sentences!r}: expected True, False or None")

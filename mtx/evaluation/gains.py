@@ -94,8 +94,6 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
     own = held_out or list(tests)[:1]
     gains = []
     for name in tests:
-        if not (paths.before / name).is_dir():
-            continue  # an earlier version has begun the run
         try:
             before, after = (_lines(path / name, HYPOTHESIS_TEXT) for path in (paths.before, paths.evaluation))
         except DamagedFileError as error:

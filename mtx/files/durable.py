@@ -29,7 +29,7 @@ from mtx.files.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1  # of every file of mtx; versions of mtx with another number refuse it
+FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
@@ -130,8 +130,15 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object that `write_json` wrote. Raises DamagedFileError if it is damaged or of another format."""
+    """Read a JSON object that `write_json` wrote.
+
+    Raises:
+        UsageError: if an earlier version of mtx wrote it.
+        DamagedFileError: if it is damaged or of another format.
+    """
     value = read_untrusted_json(path)
+    if isinstance(value, dict) and value.get("format") == 1:
+        raise UsageError(f"{path}: made by an earlier version of mtx", "train again, or use commit 2bb7301")
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         version = reprlib.repr(value.get("format")) if isinstance(value, dict) else None
         raise DamagedFileError(f"{path}: format {version}, this version of mtx reads format {FORMAT}")

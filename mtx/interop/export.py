@@ -32,7 +32,6 @@ from mtx.run.layout import CARD, EXPORT_CONFIG, SCORES, RunLayout
 logger = logging.getLogger(__name__)
 
 _NUM_LINES = 200
-_EARLIER_NAMES = {"float32": "fp32", "float16": "fp16"}  # of precisions, until version 0.2
 
 
 @dataclass(frozen=True)
@@ -140,11 +139,6 @@ def _note(comparison: Comparison, directory: Path) -> None:
     described = {**durable.read_json(directory / EXPORT_CONFIG), "comparison": comparison.line()}
     durable.write_json(directory / EXPORT_CONFIG, described)
     durable.write_manifest(directory, (EXPORT_CONFIG,))
-
-
-def precision_of(name: str) -> str:
-    """The precision of this name, which may be that of an earlier version."""
-    return _EARLIER_NAMES.get(name, name)
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:

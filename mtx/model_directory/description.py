@@ -33,7 +33,7 @@ MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's s
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
 _WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
 _INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
-_OPTIONAL = {"multi_sentence_share": float}  # models of earlier versions and of others have no record of it
+_OPTIONAL = {"multi_sentence_share": float}  # imported models have no record of it
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,10 @@ def read_run(paths: RunLayout) -> ModelDescription:
         raise UsageError(
             f"{paths.root}: this run has no model yet", f"to go on with it: {mtx_command('train', paths.root)}"
         )
-    report = paths.data / REPORT
-    files = (*Tokenizer.file_names_in(paths.data), *([REPORT] if report.is_file() else []))
+    report, files = paths.data / REPORT, (*Tokenizer.file_names_in(paths.data), REPORT)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)
-    info = info_of(config, durable.read_json(report) if report.is_file() else {})
+    info = info_of(config, durable.read_json(report))
     _check_info(report, info)
     return ModelDescription(config.model, Tokenizer.load(paths.data), info)
 
@@ -117,7 +116,7 @@ def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
     """The languages and search settings that a model directory stores, and which lines the model was trained on.
 
     Args:
-        report: the report.json of the run's data; that of an earlier version does not count sentences.
+        report: the report.json of the run's data.
     """
     data, decoding = config.data, config.decoding
     return {

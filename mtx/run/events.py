@@ -19,13 +19,9 @@ DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
 def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
-    """The key of the metric that decided which of these validation events is the best, by the last of them.
-
-    Events of earlier versions do not name it; they have chrF2 only where it decided.
-    """
-    last = (validations or [{}])[-1]
-    named = last.get("decides")
-    return named if isinstance(named, str) and named in DECIDING_METRICS else "chrf" if "chrf" in last else "bleu"
+    """The key of the metric that decided which of these validation events is the best, by the last of them."""
+    named = validations[-1].get("decides") if validations else None
+    return named if isinstance(named, str) and named in DECIDING_METRICS else "bleu"
 
 
 def quality(validation: Mapping[str, Any], metric: str) -> float:

@@ -23,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
-_LATER = ("init_sha256", "data_sha256", "settings", "cooldown")  # of a state, since some version
-
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
@@ -66,7 +64,6 @@ class State:
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> "State":
         """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
-        value = {**dict.fromkeys(_LATER), **value}  # older runs do not have them
         fields: dict[str, Any] = {name: value[name] for name in cls.__dataclass_fields__}
         best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
         cooldown = None if fields["cooldown"] is None else Cooldown(**fields["cooldown"])

@@ -80,11 +80,6 @@ _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.jso
     "switched_off": lambda value: _is_text_by_name(value) and value.keys() <= PARTS.keys(),
     "checked_on": lambda value: value is None or _is_text_by_name(value),
 }
-_LATER: dict[str, Any] = {
-    "graph": False,
-    "switched_off": {},
-    "checked_on": None,
-}  # which earlier versions did not write
 
 
 @dataclass(frozen=True)
@@ -278,13 +273,12 @@ def read_runtime(path: Path) -> RuntimeChoices:
         DamagedFileError: if one is missing or impossible, or if they were changed after mtx wrote them.
     """
     stored, help = durable.read_json(path), "put back what mtx wrote; another run_dir=DIR starts anew"
-    stored_values = {name: value for name, value in stored.items() if name in _POSSIBLE}
-    values: dict[str, Any] = {**_LATER, **stored_values}
+    values: dict[str, Any] = {name: value for name, value in stored.items() if name in _POSSIBLE}
     for name, is_possible in _POSSIBLE.items():
         if not is_possible(values.get(name)):
             text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values.get(name))}"
             raise DamagedFileError(f"{path}: {text}", help)
-    if stored.get(_SEAL, _seal(stored_values)) != _seal(stored_values):  # earlier versions wrote no seal
+    if stored.get(_SEAL) != _seal(values):
         raise DamagedFileError(f"{path}: was changed after mtx wrote it", help)
     return RuntimeChoices(**values)
 
@@ -331,11 +325,8 @@ def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: G
     training, encode = config.training, changed_every_epoch(config, text, tokenizer, terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     src, tgt = text.src.lengths, text.tgt.lengths
-    ratio = None  # with weights alone, runs of earlier versions go on with the steps that they have
-    if training.copies:
-        ratio = float(np.average(src, weights=weights) / np.average(tgt, weights=weights))
     longest = config.data.max_tokens if encode else None
-    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, ratio, longest)
+    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:

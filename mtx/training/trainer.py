@@ -136,12 +136,11 @@ class Trainer:
     def _restore(self, model: TranslationModel, optimizer: torch.optim.Optimizer, initial: LoadedModel | None) -> None:
         if full_checkpoint_steps(self.paths):
             self.state = checkpoint.load_newest(self.paths, model, optimizer)
-            if self.state.data_sha256 not in (None, self.data.sha256):
+            if self.state.data_sha256 != self.data.sha256:
                 raise DamagedFileError(
                     f"{self.paths.data}: is not the data that step {self.state.step} of this run was trained on",
                     "put back what was there; another run_dir=DIR starts anew",
                 )
-            self.state = replace(self.state, settings=fixed_settings(self.config))  # older runs do not have them
             logger.info("going on from step %d", self.state.step)
             return
         assert (initial is None) == (self.config.training.init_from is None)

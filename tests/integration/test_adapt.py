@@ -107,18 +107,6 @@ def test_a_model_that_forgets_is_told(adaptation: list[str], tmp_path: Path) -> 
     assert "mix more general text" in (run / "report.html").read_text(encoding="utf-8").partition("What has this")[2]
 
 
-def test_a_run_of_an_earlier_version_goes_on(adaptation: list[str], tmp_path: Path) -> None:
-    """It has a checkpoint and no scores before its training, which nobody can make any more."""
-    run = tmp_path / "run"
-    assert mtx("train", *adaptation, f"run_dir={run}", "training.max_steps=4").returncode == 0
-    shutil.rmtree(run / "before")
-    result = mtx("train", run, "training.max_steps=8")
-    assert result.returncode == 0 and len(result.stdout.splitlines()) == 2, result.stderr.decode()
-    assert stored(run)["run"]["gains"] == []
-    assert mtx("report", run).returncode == 0
-    assert "What has this training changed?" not in (run / "report.html").read_text(encoding="utf-8")
-
-
 def test_scores_that_a_stranger_wrote(adaptation: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert mtx("train", *adaptation, f"run_dir={run}", "training.max_steps=1").returncode == 0

@@ -55,5 +55,5 @@ def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     refused(2, ["mono", "is a text that is read"], "back-translate", trained, mono, "-o", mono)
     refused(2, ["nothing", "is no file"], "back-translate", trained, tmp_path / "nothing", "-o", tmp_path / "out")
     refused(2, ["-o", "no directory"], "back-translate", trained, mono, "-o", tmp_path / "no" / "out")
-    (tmp_path / "out.part").write_text('{"format": 1}\n')
+    (tmp_path / "out.part").write_text('{"format": 2}\n')
     refused(2, ["out.part: was begun with another"], "back-translate", trained, mono, "-o", tmp_path / "out")

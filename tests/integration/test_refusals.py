@@ -276,7 +276,7 @@ def test_a_seed_of_sacrebleu_that_is_none(here: Path, monkeypatch: pytest.Monkey
     "status.json", "data/train.arrow", "evaluation/test/hyp.txt",
 ])  # fmt: skip
 def test_an_output_never_replaces_what_mtx_reads_again(refused: Refused, tmp_path: Path, name: str) -> None:
-    run = Path(shutil.copytree(Path(__file__).parents[1] / "compat" / "format-1" / "finished", tmp_path / "run"))
+    run = Path(shutil.copytree(Path(__file__).parents[1] / "compat" / "format-2" / "run", tmp_path / "run"))
     text = run / "evaluation" / "test" / "src.txt"
     before = tree(run)
     words = [name.rpartition("/")[2], "is a file that mtx keeps there"]

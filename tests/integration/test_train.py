@@ -43,7 +43,7 @@ def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:
     for path in trained.rglob("*.json"):
         if path.name in ("config.json", "shared_vocabulary.json") and path.parent.name == "ctranslate2-fp32":
             continue  # as CTranslate2 writes them
-        assert json.loads(path.read_text(encoding="utf-8"))["format"] == 1, path
+        assert json.loads(path.read_text(encoding="utf-8"))["format"] == 2, path
     assert "precision: auto" in (trained / "config.yaml").read_text()
 
 

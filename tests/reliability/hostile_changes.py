@@ -195,4 +195,4 @@ def huge(name: str, size: int = 10 << 40) -> Change:
 
 def braces(size: int) -> Change:
     """So many bytes of JSON that take the most memory."""
-    return manifest(lambda values: b'{"format": 1, "files": [' + b"{}," * (size // 3) + b"{}]}")
+    return manifest(lambda values: b'{"format": 2, "files": [' + b"{}," * (size // 3) + b"{}]}")

@@ -79,7 +79,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "nothing in it": (put(MODEL_CONFIG, b""), "not JSON"),
     "a list": (put(MODEL_CONFIG, b"[]"), "format None"),
     "a million lists": (put(MODEL_CONFIG, b"[" * MEGABYTE), "nested too deeply"),
-    "20 MB": (put(MODEL_CONFIG, b'{"format": 1}' + b" " * 20 * MEGABYTE), "expected at most"),
+    "20 MB": (put(MODEL_CONFIG, b'{"format": 2}' + b" " * 20 * MEGABYTE), "expected at most"),
     "a key twice": (model_text('"d_model": 16, "d_model": 16'), "stands twice"),
     "d_model of 10^9": (config(d_model=10**9), "d_model"),
     "d_model of 10^18": (config(d_model=10**18), "d_model"),
@@ -109,7 +109,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a penalty of 1e308": (config(length_penalty=1e308), "length_penalty is out of range"),
     "a penalty that is no number": (text(MODEL_CONFIG, '"length_penalty": 0.6', '"length_penalty": NaN'), "length_pen"),
     "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "outputs"),
-    "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "this version of mtx reads format 1"),
+    "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "this version of mtx reads format 2"),
 }  # fmt: skip
 
 TOKENIZERS: dict[str, tuple[Change, str]] = {

@@ -56,7 +56,7 @@ def test_what_status_quotes(run_copy: Path) -> None:
     scores.pop("format")
     durable.write_json(run_copy / "model" / "scores.json", scores)
     state = durable.read_json(run_copy / "status.json")
-    durable.write_json(run_copy / "status.json", {**state, "state": "stopped", "reason": HOSTILE, "format": 1})
+    durable.write_json(run_copy / "status.json", {**state, "state": "stopped", "reason": HOSTILE, "format": 2})
     (run_copy / "metrics.jsonl").write_text("".join(
         line for line in (run_copy / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
         if '"end"' not in line and '"finished"' not in line

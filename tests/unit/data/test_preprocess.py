@@ -423,4 +423,3 @@ def test_the_share_of_training_lines_with_several_sentences_is_recorded(
     data = run(tmp_path, "tokenizer.vocab_size=320")
     assert data.report["multi_sentence_share"] == share
     assert info_of(make_config(tmp_path), data.report)["multi_sentence_share"] == share
-    assert "multi_sentence_share" not in info_of(make_config(tmp_path), {})

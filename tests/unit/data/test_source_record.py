@@ -54,7 +54,7 @@ def test_a_missing_file_and_a_missing_record_say_nothing(tmp_path: Path, data: D
     assert changed_files(tmp_path / "nothing", data) == []
 
 
-@pytest.mark.parametrize("text", ["{", '{"format": 1}', '{"format": 1, "files": [3]}', '{"format": 1, "files": 3}'])
+@pytest.mark.parametrize("text", ["{", '{"format": 2}', '{"format": 2, "files": [3]}', '{"format": 2, "files": 3}'])
 def test_a_damaged_record_counts_as_one_that_differs(data: DataConfig, record: Path, text: str) -> None:
     record.write_text(text)
     assert changed_files(record, data) == [record]

@@ -120,7 +120,7 @@ def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "key, value",
-    [("pieces", {"a": 3}), ("tags", {"BT": 3}), ("tags", []), ("normalization", ["nfc"]), ("format", 2)],
+    [("pieces", {"a": 3}), ("tags", {"BT": 3}), ("tags", []), ("normalization", ["nfc"]), ("format", 3)],
 )
 def test_a_description_that_does_not_fit_is_refused(
     tokenizer: Tokenizer, tmp_path: Path, key: str, value: object
@@ -265,7 +265,7 @@ NUMBERED = {piece: number for number, piece in enumerate(PIECES)}
         ("pieces", {**NUMBERED, "x": 12}), ("pieces", {**NUMBERED, "x": "3"}), ("pieces", {**NUMBERED, "x": True}),
         ("pieces", {**NUMBERED, "</s>": 1, "<unk>": 0}), ("pieces", {**NUMBERED, "<pad>": 3, "x": 11}),
         ("pieces", {piece: number for piece, number in NUMBERED.items() if piece != "x"}),
-        ("tags", {"BT": 11}), ("normalization", "nfc"), ("format", 2),
+        ("tags", {"BT": 11}), ("normalization", "nfc"), ("format", 3),
     ],
 )  # fmt: skip
 def test_a_vocabulary_that_does_not_fit_is_refused(split: Tokenizer, tmp_path: Path, key: str, value: object) -> None:

@@ -158,7 +158,7 @@ def test_a_manifest_cannot_point_outside(directory: Path, name: str) -> None:
         durable.verify(directory)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 2}', "\ufeff{}", "\x00", "[" * 200_000])
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 3}', "\ufeff{}", "\x00", "[" * 200_000])
 def test_json_of_another_format_is_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text, encoding="utf-8")
     with pytest.raises(DamagedFileError, match="x.json"):
@@ -171,7 +171,7 @@ def test_json_files_carry_the_format_and_unescaped_text(tmp_path: Path) -> None:
     assert (
         json.loads((tmp_path / "x.json").read_bytes())
         == durable.read_json(tmp_path / "x.json")
-        == {"format": 1, "name": "é"}
+        == {"format": 2, "name": "é"}
     )
 
 

@@ -25,7 +25,7 @@ from tests.unit.interop import peers
 
 transformers = pytest.importorskip("transformers")
 
-RUN = Path(__file__).parents[2] / "compat" / "format-1" / "finished"
+RUN = Path(__file__).parents[2] / "compat" / "format-2" / "run"
 LANGUAGE = ">>deu<<"
 TEXTS = [
     "", "abc fed", "  ab  cd ", f"{LANGUAGE} abc", f"{LANGUAGE}abc", "Grüße ab", "\U0001f600 ab", "漢字ab", "m² ½",

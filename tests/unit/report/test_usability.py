@@ -22,7 +22,7 @@ def _judged(
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
     scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
     (root / "model").mkdir(parents=True)
-    (root / "model" / "scores.json").write_text(json.dumps({"format": 1, "test": scores}))
+    (root / "model" / "scores.json").write_text(json.dumps({"format": 2, "test": scores}))
     texts = {
         "src": [f"A man {n} reads {n} trees ." for n in range(50)],
         "hyp": hypotheses or _GOOD,

@@ -152,7 +152,7 @@ def test_a_start_that_was_killed_at_any_moment_leaves_a_run(tmp_path: Path, left
     texts = {
         "run.lock": "",
         "config.yaml": settings.dump(Config()),
-        "status.json": '{"format": 1, "state": "running", "stage": "preparing", "pid": 1}',
+        "status.json": '{"format": 2, "state": "running", "stage": "preparing", "pid": 1}',
     }
     for name in left:
         (tmp_path / name).write_text(texts[name])

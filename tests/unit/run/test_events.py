@@ -17,7 +17,6 @@ VALIDATION = {"event": "validation", "step": 5, "bleu": 20.0, "nll": 2.0}
     "event, metric",
     [
         ({}, "bleu"),
-        ({"chrf": 40.0}, "chrf"),  # of an earlier version
         ({"chrf": 40.0, "decides": "bleu"}, "bleu"),
         ({"decides": "nll"}, "nll"),
         ({"decides": []}, "bleu"),

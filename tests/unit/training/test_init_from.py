@@ -19,7 +19,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.interop.limits import export_note
 from mtx.model_directory import storage
-from mtx.run.layout import WEIGHTS, RunLayout
+from mtx.run.layout import REPORT, WEIGHTS, RunLayout
 from mtx.training import init_from
 from mtx.training.checkpoint import State
 from mtx.training.init_from import inherit
@@ -138,6 +138,7 @@ def begin(run: RunLayout, config: Config, tokenizer: Tokenizer) -> None:
     """The files by which a run counts as begun."""
     with durable.new_directory(run.data) as data:
         tokenizer.save(data)
+        durable.write_json(data / REPORT, {})
     durable.write_text(run.config, settings.dump(config))
 
 
@@ -213,10 +214,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
             init_from.check_tokenizer(config, loaded.tokenizer, other)
 
 
-def test_the_state_of_an_older_checkpoint_has_no_initial_model() -> None:
-    old = State(30, best_bleu=1.0).as_dict()
-    assert old.pop("init_sha256") is None
-    assert State.from_dict(old).init_sha256 is None
+def test_the_state_of_a_checkpoint_keeps_the_initial_model() -> None:
     new = State(30, best_bleu=1.0, init_sha256="ab")
     assert State.from_dict(new.as_dict()) == new
 

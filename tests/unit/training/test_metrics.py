@@ -95,10 +95,14 @@ def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:
 
 
 def test_status_names_the_metric_that_decided(run: Path) -> None:
-    """Events of an earlier version of mtx, without chrF2, are no part of the choice."""
+    """A validation without a figure by that metric is no part of the choice."""
     figures = [(20, 3.0, None), (40, 0.0, 61.5), (60, 2.0, 60.0)]
     values: list[dict[str, Any]] = [{"event": "validation", "step": step, "bleu": bleu} for step, bleu, _ in figures]
-    _write(run, values[0], *(value | {"chrf": chrf} for value, (*_, chrf) in zip(values[1:], figures[1:], strict=True)))
+    _write(
+        run,
+        values[0],
+        *(value | {"chrf": chrf, "decides": "chrf"} for value, (*_, chrf) in zip(values[1:], figures[1:], strict=True)),
+    )
     status = read_status(run)
     assert (status.best_metric, status.best_score, status.best_bleu, status.best_step) == ("chrF2", 61.5, 0.0, 40)
     assert "best:      61.50 at step 40 (validation chrF2)" in status.lines()
@@ -111,14 +115,14 @@ def test_status_of_a_running_run_does_not_disturb_it(run: Path) -> None:
 
 
 def test_finished_means_scored_and_ended(run: Path) -> None:
-    scores = {"format": 1, "t": {"bleu": {"score": 30.0, "signature": ""}, "chrf": {"score": 60.0}}, "run": {}}
+    scores = {"format": 2, "t": {"bleu": {"score": 30.0, "signature": ""}, "chrf": {"score": 60.0}}, "run": {}}
     (run / "model").mkdir()
     (run / "model" / "scores.json").write_text(json.dumps(scores) + "\n")
     _write(run, {"event": "end", "step": 100, "reason": "max_steps"})
     assert read_status(run).state == "finished" and read_status(run).scores == {"t": 30.0}
     _write(run, {"event": "end", "step": 100}, {"event": "start", "step": 100})
     assert read_status(run).state == "stopped"
-    (run / "model" / "scores.json").write_text('{"format": 1, "t": 3}' + "\n")
+    (run / "model" / "scores.json").write_text('{"format": 2, "t": 3}' + "\n")
     with pytest.raises(DamagedFileError, match=r"scores\.json"):
         read_status(run)
 
