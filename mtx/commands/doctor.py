@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.help import NOT_YET
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
 from mtx.files.shell import install_command
@@ -53,7 +52,6 @@ def doctor(
         f"disk:     {disk['free_gb']} GB free for {disk['path']}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
         *_fast_path_lines(facts["fast_path"]),
-        f"not yet:  {NOT_YET}",
     ]
     print_lines(lines)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-NOT_YET = "Windows without WSL (planned: docs/planned.md)"
+_RUNS_ON = "Linux, macOS, and Windows in WSL; docs/planned.md lists what mtx does not do"
 
 # The groups of `mtx --help` in their order, and for each command what its help shows as an example.
 EXAMPLES: dict[str, dict[str, list[str]]] = {
@@ -76,9 +76,9 @@ class Group(TyperGroup):
                 formatter.write_dl([(name, _first_sentence(self.commands[name].help or "")) for name in names])
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write what mtx does not do."""
-        with formatter.section("Not there yet"):
-            formatter.write_text(NOT_YET)
+        """Write on which systems mtx runs."""
+        with formatter.section("Runs on"):
+            formatter.write_text(_RUNS_ON)
 
 
 def _first_sentence(text: str) -> str:

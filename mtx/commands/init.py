@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.options import are_bilingual, open_output, require_stdout, resolve, run_dir_for
+from mtx.commands.options import is_text, open_output, require_stdout, resolve, run_dir_for
 from mtx.errors import UsageError
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
@@ -68,7 +68,7 @@ def _arguments(words: list[str], output: Path) -> list[str]:
     keys = {override.partition("=")[0] for override in overrides}
     name = names[0] if output == Path(_OUTPUT) else output.stem
     more = [] if "run_dir" in keys else [f"run_dir={run_dir_for(name)}"]
-    if are_bilingual(names):
+    if all(map(is_text, names)):
         return [*names, *overrides, *more]
     if not {"data.src", "data.tgt"} <= keys:
         text = f"{names[0]}: which languages it has is not known"

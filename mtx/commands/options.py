@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -77,16 +77,13 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = [argument for argument in words if settings.is_override(argument)]
     names = [argument for argument in words if argument not in overrides]
     _require_quotes(words, overrides)
-    if names and are_bilingual(names):
+    if names and all(map(is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
         if name in key_names() or name == "=":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name) and not (len(names) > 1 and are_bilingual([name])):
-            what = "is a text file, expected a configuration" if settings.exists(Path(name)) else "no such file"
-            raise UsageError(
-                f"{name}: {what}", mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
-            )
+        if FILE_ENDING.search(name) and not settings.exists(Path(name)):
+            raise UsageError(f"{name}: no such file")
     for override, value in itertools.pairwise(words):
         if override.endswith("=") and override in overrides and value in names:
             raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
@@ -113,35 +110,51 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     return resolved
 
 
-def are_bilingual(names: Sequence[str]) -> bool:
-    """Whether all arguments that stand for a configuration are translation memories or bilingual files instead."""
-    return all(map(_is_bilingual, names))
-
-
-def _is_bilingual(name: str) -> bool:
-    """Whether the argument that stands for a configuration is a translation memory or a bilingual file instead."""
+def is_text(name: str) -> bool:
+    """Whether the argument that stands for a configuration is a file of pairs instead."""
     from mtx.config.settings import exists, recipe_names
-    from mtx.files.text_files import bilingual_form
+    from mtx.config.value_types import FILE_ENDING
+    from mtx.files.text_files import bilingual_form, read_lines
 
     path = Path(name)
-    return name not in recipe_names() and exists(path) and path.is_file() and bilingual_form(path) is not None
+    if name in recipe_names() or not exists(path) or not path.is_file():
+        return False
+    if FILE_ENDING.search(name) or bilingual_form(path) is not None:
+        return True
+    return path.suffix not in (".yaml", ".yml") and "\t" in next(read_lines(path), "")
 
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
-    """The settings with which `own-text` trains on such files: the files, and their languages if none are given."""
-    from mtx.data.sources import two_languages
-
-    given = {override.partition("=")[0] for override in overrides}
+    """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
+    given = dict(override.split("=", 1) for override in overrides)
     if "data.train" in given:
         raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
-    settings = [f"data.train={','.join(files)}"]
-    if not given & {"data.src", "data.tgt"}:
-        src, tgt = two_languages(Path(files[0]))
-        settings += [f"data.src={src}", f"data.tgt={tgt}"]
+    settings = [f"data.train={','.join(files)}", *_languages_of(files[0], given)]
     if "run_dir" not in given:
         settings.append(f"run_dir={run_dir_for(files[0])}")
     logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
     return settings
+
+
+def _languages_of(file: str, given: dict[str, str]) -> list[str]:
+    """The settings data.src and data.tgt by what a file says, without those that are given."""
+    from mtx.data.bilingual import match_rank
+    from mtx.data.file_languages import find_languages
+
+    if {"data.src", "data.tgt"} <= given.keys():
+        return []
+    columns = given.get("data.columns", "")
+    found = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
+    languages = {"data.src": found.src, "data.tgt": found.tgt}
+    other = {"data.src": found.tgt, "data.tgt": found.src}
+    if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
+        languages = other
+    src, tgt = (given.get(key, language) for key, language in languages.items())
+    logger.info(
+        "%s: %s to %s, as %s says; data.src=%s data.tgt=%s is the other direction", file, src, tgt, found.told_by,
+        tgt, src,
+    )  # fmt: skip
+    return [f"{key}={language}" for key, language in languages.items() if key not in given]
 
 
 def run_dir_for(file: str) -> str:

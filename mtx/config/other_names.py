@@ -7,7 +7,7 @@ The one table of such names. `messages` looks a wrong key up here, without its s
 _NAMES_OF = {
     "run_dir": "output output_dir out_dir outdir save_dir save_to model_dir checkpoint_dir exp_dir log_dir run_name",
     "seed": "random_seed rng_seed manual_seed",
-    "device": "gpu gpus gpu_id cuda use_cuda use_gpu accelerator devices",
+    "device": "gpu gpu_id cuda use_cuda use_gpu accelerator",
     "precision": "fp16 bf16 fp32 amp mixed_precision half dtype",
     "data.src": "source source_lang source_language src_lang",
     "data.tgt": "target trg target_lang target_language tgt_lang trg_lang",
@@ -80,6 +80,7 @@ _NOT_THERE = {
     "log_every log_interval log_steps logging_steps report_every": "there is no such setting: metrics.jsonl in the run "
     "has every step",
     "resume resume_from continue": "there is no such setting: the command that started a run continues it",
-    "distributed ddp world_size num_gpus nodes": "mtx trains on one device; device=cuda:1 names one",
+    "devices gpus num_gpus distributed ddp world_size nodes": "the option --devices N of mtx train trains on N devices "
+    "of a machine, torchrun on several machines (docs/clusters.md); device=cuda:1 names one device",
 }  # fmt: skip
 NOT_THERE = {name: text for names, text in _NOT_THERE.items() for name in names.split()}

@@ -20,6 +20,7 @@ from langcodes.tag_parser import LanguageTagError
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.languages import code_of, tag_of
 from mtx.errors import DataError, UsageError
+from mtx.files.shell import mtx_command
 from mtx.files.text_files import printable
 from mtx.files.xml_stream import XmlHandler, read_xml
 
@@ -116,7 +117,9 @@ def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
         codes = dict.fromkeys(present)
     if len(codes) != 2 or UNKNOWN in codes:
         listed = _listed(present)
-        raise DataError(f"{path}: which languages? It has {listed}", "data.src=CODE data.tgt=CODE says which two")
+        src, tgt = ([printable(name) for name in codes if name] + ["en", "de"])[:2]
+        command = mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}")
+        raise DataError(f"{path}: which languages are meant? It has {listed}", command)
     src, tgt = codes
     return src, tgt
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.data.languages import key_of, languages_named
+from mtx.data.languages import KNOWN, code_of, key_of, languages_named
 from mtx.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], c
             f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(first_row, languages)
         )
     if has_header:
-        sides = zip(languages, (src, tgt), strict=True)
-        _tell(path, ", ".join(f"{side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
+        sides = zip(("source", "target"), (src, tgt), strict=True)
+        _tell(path, ", ".join(f"the {side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
     return Layout(src, tgt, max(len(first_row), 2), has_header)
 
 
@@ -89,6 +89,15 @@ def _header_sides(row: list[str], languages: tuple[str, str]) -> tuple[int, int]
     (src, *other_src), (tgt, *other_tgt) = (columns or [-1] for columns in named)
     is_clear = not other_src and not other_tgt and -1 < src != tgt > -1
     return (src, tgt) if is_clear else None
+
+
+def language_of_column(name: str) -> str | None:
+    """The code of the language that a column is named by, as its code or its name; None for other words."""
+    bare = _bare(name)
+    if len(named := languages_named(bare)) == 1:
+        return next(iter(named))
+    code = bare.replace("_", "-")
+    return code_of(code) if _CODE.fullmatch(bare) and key_of(code) in KNOWN else None
 
 
 def _bare(cell: str) -> str:

@@ -63,6 +63,13 @@ class Profile:
         return best if is_other and best != key_of(language) else None
 
 
+def language_of(texts: Iterable[str]) -> str | None:
+    """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
+    profile = Profile.of(texts)
+    (best, language), (second, _) = sorted(((profile.likeness(key) or 0.0, key) for key in KNOWN), reverse=True)[:2]
+    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
+
+
 def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> bool:
     """Whether the source text looks like the target language and the target text like the source language.
 

@@ -134,17 +134,18 @@ class SplitModel:
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`, by the model of the source or target side."""
-        tokens = [[] if target else self._language_token(text) for text in texts]
-        texts = [text.partition("<<")[2] if token else text for token, text in zip(tokens, texts, strict=True)]
+        tokens = ["" if target else self.language_token(text) for text in texts]
+        texts = [text.removeprefix(token) for token, text in zip(tokens, texts, strict=True)]
         processor, ids = self._tgt_processor if target else self._src_processor, self._ids
         pieces = _encoded(processor, texts, num_threads, out_type=str)
-        sentences = zip(tokens, pieces, strict=True)
-        return [token + [ids.get(piece, UNK_ID) for piece in pieces] for token, pieces in sentences]
+        starts = ([self._languages[token]] if token else [] for token in tokens)
+        sentences = zip(starts, pieces, strict=True)
+        return [start + [ids.get(piece, UNK_ID) for piece in pieces] for start, pieces in sentences]
 
-    def _language_token(self, text: str) -> list[int]:
-        """The id of the language token at the start of the text, in a list that is empty if there is none."""
-        language = self._languages.get(text[: text.find("<<") + 2]) if text.startswith(">>") else None
-        return [] if language is None else [language]
+    def language_token(self, text: str) -> str:
+        """The language token at the start of a source; empty if there is none."""
+        token = text[: text.find("<<") + 2]
+        return token if token in self._languages else ""
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`, by the model of the target side.

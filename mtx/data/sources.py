@@ -13,7 +13,6 @@ from typing import NoReturn
 
 from mtx.config.schema import DataConfig, TrainText
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
-from mtx.data import bilingual
 from mtx.data.bilingual import Reader, read_bilingual
 from mtx.data.cleaning import Limits
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
@@ -74,13 +73,23 @@ def find_corpora(data: DataConfig) -> Corpora:
     return corpora
 
 
-def two_languages(path: Path) -> tuple[str, str]:
-    """The codes of the two languages that a translation memory or a bilingual file has.
+def form_of(path: Path, languages: tuple[str | None, ...] = ()) -> str:
+    """The form of a file of pairs: what it holds, whatever its name ends in, or else the ending, or its first line.
+
+    Args:
+        languages: data.src and data.tgt, if they are known, by which half of a pair of files is recognised.
 
     Raises:
-        DataError: if it has fewer or more, or is damaged.
+        UsageError: if there is no such file, or it holds something else.
     """
-    return bilingual.two_languages(path, BILINGUAL[bilingual_form(path) or ""])
+    if not _is_parquet(path) and (held := bilingual_form(path)):
+        return held
+    ending = FILE_ENDING.search(path.name)
+    form = ending[1].lower() if ending else _form_of_lines(path, languages)
+    if form not in _READERS:
+        help = "the name of a table ends in .tsv, .csv or .jsonl"
+        raise UsageError(f"{path}: its name ends in .{form}, but it does not begin as such a file", help)
+    return form
 
 
 def for_training(data: DataConfig, corpora: Sequence[Corpus], directory: Path) -> tuple[list[Corpus], list[Path]]:
@@ -136,13 +145,9 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path) or 0)]
     path = next((path for path in candidates if _is_file(path)), None)
     path = path or _refuse(key, name, missing or " or ".join(map(str, candidates)))
-    held = None if _is_parquet(path) else bilingual_form(path)  # what it holds, whatever its name ends in
-    if held:
-        return partial(read_bilingual, path, data.languages, reader=BILINGUAL[held]), (path,)
-    form = ending[1].lower() if ending else _form_of(path, data)
-    if form not in _READERS:
-        help = "the name of a table ends in .tsv, .csv or .jsonl"
-        raise UsageError(f"{path}: its name ends in .{form}, but it does not begin as such a file", help)
+    form = form_of(path, data.languages)
+    if form in BILINGUAL:
+        return partial(read_bilingual, path, data.languages, reader=BILINGUAL[form]), (path,)
     if form != "parquet":
         _check_beginnings((path,))
     return partial(_READERS[form], path, data.languages, data.columns), (path,)
@@ -153,7 +158,7 @@ def _check_beginnings(files: tuple[Path, ...]) -> None:
         next(read_lines(file), None)
 
 
-def _form_of(path: Path, data: DataConfig) -> str:
+def _form_of_lines(path: Path, languages: tuple[str | None, ...]) -> str:
     """The form of a text file with another ending, such as the .txt that spreadsheets write: by its first line."""
     line = next(read_lines(path), "")
     if "\t" in line or not line:
@@ -166,9 +171,9 @@ def _form_of(path: Path, data: DataConfig) -> str:
     )
     if line.startswith("["):
         help = "JSON is read with one object a line (.jsonl)"
-    elif base.suffix in (f".{data.src}", f".{data.tgt}"):
-        stem = base.with_suffix("")
-        help = f"two files are named by their common part: {stem} for {stem}.{data.src} and {stem}.{data.tgt}"
+    elif base.suffix in {f".{language}" for language in languages}:
+        names = " and ".join(f"{base.with_suffix('')}.{language}" for language in languages)
+        help = f"two files are named by their common part: {base.with_suffix('')} for {names}"
     raise UsageError(f"{path}: its first line is no pair: it has no TAB", help)
 
 

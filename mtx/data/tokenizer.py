@@ -129,6 +129,10 @@ class Tokenizer:
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
 
+    def language_token(self, text: str) -> str:
+        """The token at the start of a source that names the language to translate into; empty if there is none."""
+        return self.models.language_token(text) if isinstance(self.models, SplitModel) else ""
+
     def terms(self, ids: list[int]) -> list[str]:
         """The translations that stand beside the terms of a source."""
         if not self.marks:

@@ -177,8 +177,13 @@ class TextTranslator(ABC):
         return self.join_parts(parts, by_part)
 
     def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
-        """Returns the parts of each line, of at most max_tokens; an empty line has none."""
-        texts = [clean_text(line) for line in lines]
+        """Returns the parts of each line, of at most max_tokens; an empty line has none.
+
+        The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
+        """
+        whole = [clean_text(line) for line in lines]
+        languages = [self.tokenizer.language_token(text) for text in whole]
+        texts = [text.removeprefix(language) for text, language in zip(whole, languages, strict=True)]
         prefixes = prefixes or [""] * len(texts)
         stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes]
         sentences = [
@@ -192,8 +197,11 @@ class TextTranslator(ABC):
             for sentence in line_sentences
         ]
         usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
-        ids = self.tokenizer.encode(usual)
-        parts = ([Part(part, case) for part in self._cut(row)] for row, (_, case) in zip(ids, flat, strict=True))
+        starts = [language for language, some in zip(languages, sentences, strict=True) for _ in some]
+        sources = [language + text for language, text in zip(starts, usual, strict=True)]
+        ids = self.tokenizer.encode(sources)
+        rows = zip(ids, starts, flat, strict=True)
+        parts = ([Part(part, case) for part in self._cut(row, bool(start))] for row, start, (_, case) in rows)
         return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
 
     def usual_case(self, sentence: str) -> tuple[str, Case | None]:
@@ -227,17 +235,18 @@ class TextTranslator(ABC):
             return [replace(h, score=h.score / len(parts)) for h in joined] if is_mean else joined
         return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
 
-    def _cut(self, ids: list[int]) -> list[list[int]]:
-        body, end, parts = ids[:-1], ids[-1:], list[list[int]]()
+    def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
+        start = ids[:1] if has_language else []
+        body, end, parts = ids[len(start) : -1], ids[-1:], list[list[int]]()
         while body:
-            size = self._part_size(body)
-            parts.append(body[:size] + end)
+            size = self._part_size(body, self.max_tokens - 1 - len(start))
+            parts.append(start + body[:size] + end)
             body = body[size:]
         return parts
 
-    def _part_size(self, body: list[int]) -> int:
+    def _part_size(self, body: list[int], most: int) -> int:
         """As many ids as fit, without the beginning of a term that would be cut."""
-        size = min(len(body), self.max_tokens - 1)
+        size = min(len(body), most)
         if size == len(body) or not self.tokenizer.marks:
             return size
         first, *_, last = self.tokenizer.marks.values()

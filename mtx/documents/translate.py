@@ -30,11 +30,13 @@ class _Sentence:
     """A sentence of a segment: where it begins in the segment's bare text, and in that of the translation.
 
     Attributes:
+        language: the language token of its segment (`>>fra<<`), if it stands before an earlier sentence.
         pieces: those of the translation as the model wrote it.
     """
 
     text: str
     src_start: int
+    language: str = ""
     translation: str = ""
     tgt_start: int = 0
     pieces: Sequence[str] = ()
@@ -45,7 +47,7 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     texts = [bare(segment) for segment in segments]
     sentences = [_sentences(translator, text) for text, _ in texts]
     flat = [sentence for some in sentences for sentence in some]
-    found_for = translator.hypotheses([s.text for s in flat], n_best=1)
+    found_for = translator.hypotheses([s.language + s.text for s in flat], n_best=1)
     for sentence, hypotheses in zip(flat, found_for, strict=True):
         sentence.translation, sentence.pieces = _NO_XML.sub(" ", hypotheses[0].text), hypotheses[0].pieces
     aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
@@ -107,10 +109,11 @@ def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
 
 
 def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:
-    sentences, start = [], 0
+    sentences, start = list[_Sentence](), 0
+    language = translator.tokenizer.language_token(text)
     for sentence in translator.splitter(text) if translator.splitter and text else [text] if text else []:
         start = max(start, text.find(sentence, start))
-        sentences.append(_Sentence(sentence, start))
+        sentences.append(_Sentence(sentence, start, language if sentences else ""))
         start += len(sentence)
     return sentences
 

@@ -120,7 +120,7 @@ def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> 
     assert f"warning: {told}\n  help: {help}\n" in exchanged
     right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
     assert right.returncode == 0 and b"the sides are" not in right.stderr
-    assert b"its first line is a header and is left out; en is column 3, 'target'" in right.stderr
+    assert b"its first line is a header and is left out; the source is column 3, 'target'" in right.stderr
     assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
 
 

@@ -22,7 +22,7 @@ def test_a_table_whose_name_yaml_could_misread(tmp_path: Path) -> None:
     name = "mein Text: ä #1.tsv"
     write_tsv(tmp_path / name)
     refused = mtx(tmp_path, "init", name)
-    assert refused.returncode == 2 and b"which languages it has is not known" in refused.stderr
+    assert refused.returncode == 2 and b"which languages are in it?" in refused.stderr
     assert not (tmp_path / "mtx.yaml").exists()
     done = mtx(tmp_path, "init", name, "data.src=en", "data.tgt=de")
     assert done.returncode == 0, done.stderr.decode()

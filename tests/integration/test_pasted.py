@@ -77,7 +77,7 @@ def test_a_text_instead_of_a_configuration_and_a_wrong_option(here: Path, corpus
     shutil.copy(corpus, here / "my text.tsv")
     refused = run([*MTX, "prepare", "my text.tsv"], here)
     [train] = printed(refused.stderr)
-    assert train.endswith(" train own-text 'data.train=my text.tsv' data.src=en data.tgt=de")
+    assert train.endswith(" train './my text.tsv' data.src=en data.tgt=de")
     assert paste(train.replace(" train ", " config ", 1), here).count("my text.tsv") == 1
     [help] = printed(run([*MTX, "status", "--no-such"], here).stderr)
     assert "Usage: mtx status" in paste(help, here)

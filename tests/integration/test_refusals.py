@@ -44,10 +44,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["data.train=nothing.tsv"], ["data.train", "nothing.tsv"]),
         (["data.train=train", "data.dir=nowhere"], ["data.dir", "nowhere"]),
         ([], ["nothing to train on"]),
-        *(
-            ([name], [name, f"mtx train own-text data.train={name} data.src=en data.tgt=de"])
-            for name in ("digits.tsv", "digits.tsv.gz", "missing.jsonl")
-        ),
+        *(([name], [f"{name}: no such file"]) for name in ("digits.tsv.gz", "missing.jsonl")),
+        (["digits.tsv"], ["digits.tsv: which languages", "mtx train ./digits.tsv data.src=en data.tgt=de"]),
         (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
         (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "device=cpu"]),
         (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
@@ -219,6 +217,8 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["other.tmx: no such file"], "train", "other.tmx")
     refused(2, ["other.tmx: no such file"], "init", "other.tmx", "-o", "memory.tmx")
     (here / "pairs").write_text("a dog\tein Hund\n")
+    refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
+    (here / "pairs").write_text("a dog\n")
     refused(2, ["pairs: is no configuration", "data.train=pairs"], "train", "pairs")
     (here / "pairs").unlink()
     refused(1, ["memory.tmx:1: is not XML"], "prepare", "own-text", "data.train=memory.tmx")

@@ -48,19 +48,19 @@ def test_the_command_line_is_there_without_the_libraries_of_a_configuration() ->
         assert done.stdout.endswith("\nset()\n") and "Usage: mtx" in done.stdout
 
 
-def test_the_help_has_groups_with_whole_summaries_and_says_what_mtx_does_not_do(
+def test_the_help_has_groups_with_whole_summaries_and_says_where_mtx_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.run(["--help"]) == 0
     text = capsys.readouterr().out
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     assert sorted(name for group in EXAMPLES.values() for name in group) == sorted(commands)
-    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == ["Options", *EXAMPLES, "Not there yet"]
+    assert re.findall(r"^(\w.*):$", text, re.MULTILINE) == ["Options", *EXAMPLES, "Runs on"]
     assert "..." not in text.partition("Options:")[2] and "\x1b" not in text
     words = " ".join(text.split())
     for name, command in commands.items():
         assert f"{name} {' '.join(command.help.split()).partition('. ')[0].rstrip('.')}" in words
-    assert "Windows without WSL" in words and "docs/planned.md" in words and (ROOT / "docs/planned.md").is_file()
+    assert "Windows in WSL" in words and "docs/planned.md" in words and (ROOT / "docs/planned.md").is_file()
 
 
 @pytest.mark.parametrize("name", [name for group in EXAMPLES.values() for name in group])

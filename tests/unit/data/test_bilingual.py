@@ -115,7 +115,7 @@ def test_the_two_languages_of_a_file(tags: list[str], languages: tuple[str, str]
     if languages:
         assert two_languages(FILE, lambda _: iter(text)) == languages
     else:
-        with pytest.raises(DataError, match="memory: which languages. It has "):
+        with pytest.raises(DataError, match="memory: which languages are meant. It has "):
             two_languages(FILE, lambda _: iter(text))
 
 

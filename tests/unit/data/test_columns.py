@@ -89,7 +89,7 @@ def test_a_header_is_left_out_and_gives_the_order(
     corpus = find(train=(str(path),)).train[0]
     assert pairs_of(corpus) == pairs_of(corpus) == [("a dog", "ein Hund"), ("a cat", "eine Katze")]
     told = [message for message in caplog.messages if "is a header and is left out" in message]
-    assert len(told) == 1 and f"en is column {2 if is_reversed else 1}, '{header.split('|')[0]}'" in told[0]
+    assert len(told) == 1 and f"the source is column {2 if is_reversed else 1}, '{header.split('|')[0]}'" in told[0]
 
 
 @pytest.mark.parametrize("row", ["yes|ja", "English|Englisch", "it|es", "no|nein", "the source|das Ziel", "|", "en|en"])

@@ -14,6 +14,7 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.sentence_splitter import joined_sentences
+from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
@@ -21,8 +22,10 @@ from mtx.decoding.continuous_batching import Request, RequestQueue
 from mtx.decoding.options import Candidate, Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis, best_combinations
 from mtx.decoding.torch_engine import TorchTranslator
+from mtx.documents.translate import translate_segments
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
+from tests.unit.data.test_tokenizer import PIECES, side_model
 
 MAX_TOKENS = 24
 NASTY = [
@@ -176,6 +179,25 @@ def test_sentences_of_a_line_are_translated_one_by_one(translator: TorchTranslat
     assert split.translate(["abc|de|fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
     ]  # fmt: skip
+
+
+def test_a_language_token_goes_before_each_sentence_and_each_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = SplitModel(side_model("ab"), side_model("xy"), {piece: i for i, piece in enumerate(PIECES)})
+    multilingual = Tokenizer(models, "none", [])
+    language = PIECES.index(">>fr<<")
+    split = TorchTranslator(
+        tiny_model(multilingual.num_ids, seed=4), multilingual, 8, SearchOptions(2),
+        splitter=lambda text: text.split("|"),
+    )  # fmt: skip
+    [parts] = split.split([">>fr<< ab|a|" + "ab" * 20])
+    assert len(parts) > 4 and all(part.ids[0] == language and len(part.ids) <= 8 for part in parts)
+    [plain] = split.split(["ab|a"])
+    assert [part.ids[1:] for part in parts[:2]] == [part.ids for part in plain]
+    assert split.translate([">>fr<<"]) == [""]
+    asked, decode = list[list[int]](), split.decode
+    monkeypatch.setattr(split, "decode", lambda sources, prefixes: asked.extend(sources) or decode(sources, prefixes))
+    translate_segments(split, [[">>fr<< ab|a"]])
+    assert asked == [part.ids for part in parts[:2]]
 
 
 @pytest.mark.parametrize("size", [1, 3, 10])

@@ -1,0 +1,50 @@
+"""`mtx train FILE` trains on any file of pairs with nothing else given."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import TINY, mtx
+from tests.unit.data.sentences import sentences
+
+SHORT = [word for word in TINY if not word.startswith(("data.", "training.max", "training.val"))]
+SHORT += ["training.max_steps=4", "training.validate_every=4"]
+PAIRS = list(zip(sentences("en"), sentences("de"), strict=True))
+FILES: dict[str, Callable[[str, str], str]] = {
+    "my.tsv": lambda src, tgt: f"{src}\t{tgt}\n",
+    "spreadsheet.csv": lambda src, tgt: f'7,"{src}","{tgt}"\n',
+    "corpus.jsonl": lambda src, tgt: json.dumps({"de": tgt, "en": src}) + "\n",
+    "messages.po": lambda src, tgt: f'\nmsgid "{src}"\nmsgstr "{tgt}"\n',
+}
+HEADERS = {"spreadsheet.csv": "Nr.,English (US),German\n", "messages.po": 'msgid ""\nmsgstr "Language: de\\n"\n'}
+
+
+@pytest.mark.parametrize("name, direction, told_by", [
+    ("my.tsv", "en to de", "text"), ("spreadsheet.csv", "en to de", "header"), ("corpus.jsonl", "de to en", "header"),
+    ("messages.po", "en to de", "text"),
+])  # fmt: skip
+def test_a_file_is_trained_on_by_its_name_alone(name: str, direction: str, told_by: str, tmp_path: Path) -> None:
+    file, run = tmp_path / name, tmp_path / "run"
+    file.write_text(HEADERS.get(name, "") + "".join(FILES[name](src, tgt) for src, tgt in PAIRS), encoding="utf-8")
+    done = mtx("train", file, *SHORT, f"run_dir={run}")
+    assert done.returncode == 0, done.stderr.decode()
+    src, tgt = direction.split(" to ")
+    said = f"{file}: {direction}, as its {told_by} says; data.src={tgt} data.tgt={src} is the other direction"
+    assert said.encode() in done.stderr
+    assert (run / "model" / "model.safetensors").is_file()
+    again = mtx("train", file, *SHORT, f"run_dir={run}")
+    assert again.returncode == 0 and again.stdout == done.stdout
+
+
+def test_one_language_may_be_given(tmp_path: Path) -> None:
+    file = tmp_path / "my.tsv"
+    file.write_text("English\tGerman\na\tb\n")
+    for given, expected in {
+        "data.src=de": "de to en",
+        "data.tgt=en": "de to en",
+        "data.tgt=de-AT": "en to de-AT",
+    }.items():
+        shown = mtx("config", file, given)
+        assert f"{file}: {expected}, as its header says".encode() in shown.stderr, shown.stderr

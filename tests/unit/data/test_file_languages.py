@@ -1,0 +1,97 @@
+"""The languages of a file are those that its header names, else those that its text is clearly in."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mtx.data.file_languages import find_languages
+from mtx.data.language_guess import language_of
+from mtx.errors import DataError, MtxError, UsageError
+from tests.unit.data.sentences import sentences
+
+PAIRS = list(zip(sentences("en"), sentences("de"), strict=True))
+COLUMNS = "".join(f"{number},{src},{tgt}\n" for number, (src, tgt) in enumerate(PAIRS))
+TSV = "".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS)
+SAME = "".join(f"{src}\t{src}\n" for src, _ in PAIRS)
+PO = "".join(f'\nmsgid "{src}"\nmsgstr "{tgt}"\n' for src, tgt in PAIRS)
+XLIFF = '<xliff version="1.2"><file source-language="de-CH" target-language="it"><body>{}</body></file></xliff>'
+UNIT = '<trans-unit id="1"><source>ja</source><target>sì</target></trans-unit>'
+
+
+def objects(src: str, tgt: str) -> str:
+    return "".join(json.dumps({"id": 1, src: pair[0], tgt: pair[1]}) + "\n" for pair in PAIRS)
+
+
+@pytest.mark.parametrize(
+    "name, text, found",
+    [
+        ("t.tsv", TSV, "en de text"), ("t.txt", TSV, "en de text"), ("t", TSV, "en de text"),
+        ("t.tsv", "German\tEnglish (US)\n", "de en header"), ("t.tsv", "fr-FR\tpt_BR\n", "fr pt header"),
+        ("t.csv", f"no,source,target\n{COLUMNS}", "en de text"), ("t.csv", "ID;en;de\n1;a;b\n", "en de header"),
+        ("t.jsonl", objects("nb", "fi"), "nb fi header"), ("t.jsonl", objects("src", "tgt"), "en de text"),
+        ("t.jsonl", objects("English", "Deutsch"), "English Deutsch header"),
+        ("t.jsonl", '{"translation": {"de": "ja", "en": "yes"}}\n', "de en header"),
+        ("t.po", 'msgid ""\nmsgstr "Language: sv\\n"\n' + PO, "en sv text"), ("t.po", PO, "en de text"),
+        ("t.po", 'msgid ""\nmsgstr "X-Source-Language: fr\\nLanguage: sv\\n"\n' + PO, "fr sv header"),
+        ("t.xlf", XLIFF.format(UNIT), "de it header"),
+    ],
+)  # fmt: skip
+def test_what_a_file_says_of_its_languages(name: str, text: str, found: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    languages = find_languages(path)
+    assert (
+        f"{languages.src} {languages.tgt} its {found.split()[-1]}"
+        == f"{' '.join(found.split()[:2])} {languages.told_by}"
+    )
+
+
+def test_columns_that_are_chosen_count(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"number,one,German\n{COLUMNS}", encoding="utf-8")
+    for columns, expected in ((("2", "3"), "en de"), (("German", "one"), "de en")):
+        found = find_languages(path, columns)
+        assert f"{found.src} {found.tgt}" == expected
+    with pytest.raises(DataError, match="which are src and tgt"):
+        find_languages(path)
+
+
+def test_the_columns_of_parquet(tmp_path: Path) -> None:
+    path, side = tmp_path / "t.parquet", pa.array(["a"])
+    pq.write_table(pa.table({"id": side, "sv": side, "en": side}), path)
+    found = find_languages(path)
+    assert (found.src, found.tgt, found.told_by) == ("sv", "en", "its header")
+    path.write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
+        find_languages(path)
+
+
+@pytest.mark.parametrize("name, text", [
+    ("t.tsv", "a\tb\n"), ("t.tsv", ""), ("t.csv", "en,de,fr\na,b,c\n"),
+    ("t.tsv", SAME),
+    ("t.jsonl", '{"src": "a", "tgt": "b"}\n'), ("t.po", 'msgid "a"\nmsgstr "b"\n'),
+])  # fmt: skip
+def test_the_error_has_the_command_that_names_them(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UsageError, match="which languages") as error:
+        find_languages(path)
+    assert error.value.help is not None and error.value.help.endswith(f"train {path} data.src=en data.tgt=de")
+
+
+@pytest.mark.parametrize(
+    "name, text", [("t.jsonl", "[1]\n"), ("t.jsonl", "{\n"), ("t.tsv", "a\n"), ("t.po", "msgid 1\n")]
+)
+def test_a_damaged_file_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(MtxError):
+        find_languages(tmp_path / name)
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "de", "es", "ru", "ja", "zh"])
+def test_the_language_of_a_text(language: str) -> None:
+    assert language_of(sentences(language)) == language
+    assert language_of(sentences(language)[:10]) is None
