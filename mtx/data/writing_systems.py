@@ -16,7 +16,9 @@ _HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
 _SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\ua9e0-\ua9fe\uaa60-\uaa7f"
 _HAN_LETTER = re.compile(f"[{_HAN}]")
-WITHOUT_SPACES = f"{_HAN}{_KANA}{_SOUTH_EAST}"  # the inside of a character class: letters of scripts without spaces
+# The insides of character classes: ideographs with kana, and all letters of scripts without spaces.
+IDEOGRAPHS = f"{_HAN}{_KANA}"
+WITHOUT_SPACES = f"{IDEOGRAPHS}{_SOUTH_EAST}"
 _LETTER_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
 _CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
 

@@ -3,13 +3,12 @@
 import re
 from typing import Literal
 
+from mtx.data.writing_systems import WITHOUT_SPACES
+
 Suspicion = Literal["repetition", "copy"]
 
-# A letter of a script that puts no spaces between words (Thai, Lao, Burmese, Khmer, kana and ideographs), or a word
-_TOKEN = re.compile(
-    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-    r"|[^\W_](?:[^\W_]|[\u0300-\u036f])*"
-)
+# A letter of a script that puts no spaces between words, or a word
+_TOKEN = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 _STUTTER = re.compile(r"([^\W\d_]{1,10}?)\1{4}")
 _LONGEST_UNIT = 20  # tokens of what is repeated
 _FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5

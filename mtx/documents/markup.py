@@ -8,15 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from mtx.data.writing_systems import IDEOGRAPHS
+
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
 _END_SIGNS = re.compile(r"[,.;:!?…]+(?!\S)")  # punctuation behind a word, unlike that of .txt or .50
+_EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
 ADDRESS = (
     r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
-    r"(?:\([^\s()<>\"'\u2e80-\u9fff\uff00-\uffef]{0,200}\)|[^\s()<>\"'…—“”»\u2e80-\u9fff\uff00-\uffef]){1,2000}(?<![.,;:!?\]}’])"
+    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
 # The formats of C, Python, Ruby, Perl, Qt, JavaScript and the shell

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 
+from mtx.data.writing_systems import IDEOGRAPHS
 from mtx.documents.markup import Marked, Placed
 
 _SPACES = re.compile(r"\s+")
+_IDEOGRAPH = re.compile(f"[{IDEOGRAPHS}]")
 _OPENING, _CLOSING = tuple("([{«„“‘¿¡"), tuple(",.;:!?)]}»”’…%")
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
 _MOST_WORK = 1_000_000  # tags times words, which took a second
@@ -158,11 +160,7 @@ def _is_in_word(text: str, at: int) -> bool:
     before, after = text[at - 1], text[at]
     if before.isdigit() != after.isdigit():  # as in CO2, whose 2 may have a tag
         return False
-    return before.isalnum() and after.isalnum() and not (_is_ideograph(before) or _is_ideograph(after))
-
-
-def _is_ideograph(character: str) -> bool:
-    return "\u2e80" <= character < "\ua000" or "\uf900" <= character < "\ufb00" or character >= "\U00020000"
+    return before.isalnum() and after.isalnum() and not _IDEOGRAPH.search(before + after)
 
 
 def _tree(tags: Sequence[Placed]) -> _Node:

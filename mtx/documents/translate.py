@@ -11,17 +11,14 @@ import numpy as np
 
 from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import piece_bytes
+from mtx.data.writing_systems import IDEOGRAPHS
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 # A word, such as don't or 3.5; an ideograph or kana; white space; or another character
-_PARTS = re.compile(
-    r"[\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]|\s+"
-    r"|[^\W\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+(?:['’.-][^\W\u2e80-\u9fff]+)*|.",
-    re.DOTALL,
-)
+_PARTS = re.compile(rf"[{IDEOGRAPHS}]|\s+|[^\W{IDEOGRAPHS}]+(?:['’.-][^\W{IDEOGRAPHS}]+)*|.", re.DOTALL)
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 

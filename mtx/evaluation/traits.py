@@ -3,28 +3,22 @@
 They tell a model that has learned little from one that translates. Flow: sources, hypotheses, references -> `Traits`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtx.data.writing_systems import counts_words, tokenizer_of
-from mtx.evaluation.metrics import words
-
-_LOOP = re.compile(r"([^\W\d_]{1,8}?)\1{4}")  # letters five times in a row, as in "Tänzerzerzerzerzer"
+from mtx.decoding.suspicious import suspicion
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Numbers of hypotheses of one system; a trait that the reference has too does not count as a fault.
+    """Numbers of hypotheses of one system.
 
     Attributes:
         lines: number of hypotheses.
         exact: hypotheses that are equal to the reference.
-        empty: empty hypotheses.
-        repeating: hypotheses with a phrase three times in a row, of 1 to 4 words, or of 2 to 16 characters in a
-            language that writes no spaces; or with letters five times in a row.
-        copied: hypotheses of two words or more that are the source.
-        faulty: hypotheses with one of the last three.
+        empty: empty hypotheses of references with text.
+        repeating, copied: hypotheses that repeat themselves or copy the source, as `mtx translate` counts them.
+        faulty: hypotheses with one of the last three that are not exact.
         distinct: different hypotheses; far fewer than lines if the model does not look at its source.
         length_ratio: characters of all hypotheses, divided by those of all references.
     """
@@ -39,34 +33,19 @@ class Traits:
     length_ratio: float
 
     @classmethod
-    def of(
-        cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], tgt: str
-    ) -> "Traits":  # fmt: skip
+    def of(cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
         """The traits of hypotheses; the three lists have the same length.
 
         Args:
             sources: empty if they are not known; then nothing counts as copied.
         """
-        tokenizer = tokenizer_of(tgt, references)
-        sizes = range(1, 5) if counts_words(tokenizer) else range(2, 17)
-
-        def repeats(text: str) -> bool:
-            return bool(_LOOP.search(text)) or _repeats(words(text, tokenizer), sizes)
-
-        rows = list(zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True))
-        empty = [not hyp.strip() and bool(ref.strip()) for _, hyp, ref in rows]
-        copied = [hyp == src != ref and len(words(hyp, tokenizer)) > 1 for src, hyp, ref in rows]
-        repeating = [repeats(hyp) and not repeats(ref) for _, hyp, ref in rows]
+        sources = sources or [""] * len(hypotheses)
+        noted = [suspicion(src, hyp) for src, hyp in zip(sources, hypotheses, strict=True)]
+        exact = [hyp == ref for hyp, ref in zip(hypotheses, references, strict=True)]
+        empty = [not hyp.strip() and bool(ref.strip()) for hyp, ref in zip(hypotheses, references, strict=True)]
         return cls(
-            lines=len(rows), exact=sum(hyp == ref for _, hyp, ref in rows), empty=sum(empty), repeating=sum(repeating),
-            copied=sum(copied), faulty=sum(map(any, zip(empty, copied, repeating, strict=True))),
+            lines=len(hypotheses), exact=sum(exact), empty=sum(empty), repeating=noted.count("repetition"),
+            copied=noted.count("copy"),
+            faulty=sum(bool(n or e) and not x for n, e, x in zip(noted, empty, exact, strict=True)),
             distinct=len({*hypotheses}), length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
         )  # fmt: skip
-
-
-def _repeats(units: list[str], sizes: range) -> bool:
-    return any(
-        units[i : i + n] == units[i + n : i + 2 * n] == units[i + 2 * n : i + 3 * n]
-        for n in sizes
-        for i in range(len(units) - 3 * n + 1)
-    )

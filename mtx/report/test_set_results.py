@@ -85,7 +85,7 @@ def _results(test_set: TestSet, roots: Sequence[Path], names: Sequence[str], max
     systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
     return TestSetResults(
         name=test_set.name, comparison=compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names)),
-        traits=[Traits.of(test_set.sources, system.hypotheses, references, test_set.tgt) for system in systems],
+        traits=[Traits.of(test_set.sources, system.hypotheses, references) for system in systems],
         sentences=_sentences(test_set, [system.hypotheses for system in systems], references, max_bytes),
     )  # fmt: skip
 

@@ -100,7 +100,7 @@ def _traits(directory: Path, config: Config) -> tuple[Traits | None, bool]:
         return None, False  # the user removed them
     sources, hypotheses, references = (list(text_files.read_lines(path)) for path in paths)
     sources = normalize_lines(sources, config.tokenizer.normalization)  # as the others are
-    traits = Traits.of(sources, hypotheses, references, config.data.tgt)
+    traits = Traits.of(sources, hypotheses, references)
     return traits, too_short_for_bleu(references, config.data.tgt)
 
 
