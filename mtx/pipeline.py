@@ -378,8 +378,7 @@ def evaluate_tests(
 
 
 def _perplexities(translator: TextTranslator, data: PreparedData, config: Config) -> dict[str, Scores | Perplexity]:
-    if not isinstance(translator, TorchTranslator):
-        raise UsageError("--devices: the perplexity of a language model is measured on one", "leave it out")
+    assert isinstance(translator, TorchTranslator)  # the only engine that loads language models
     model, pad_id, longest = translator.model, data.tokenizer.pad_id, config.data.max_tokens
     return {name: Perplexity(perplexity(model, store, pad_id, longest)) for name, store in data.tests.items()}
 

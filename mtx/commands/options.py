@@ -51,7 +51,6 @@ GlossaryFile = Annotated[
     typer.Option("--glossary", help="Use these terms, one source TAB target a line; for models of data.terms."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Devices = Annotated[str | None, typer.Option(help="Use so many devices of this machine, a number or all.")]
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; the run's own by default.")]
 Alpha = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
@@ -59,6 +58,10 @@ Alpha = Annotated[
 BatchTokens = Annotated[
     int | None,
     typer.Option(min=1, help="Source tokens that are decoded together; by default 4096, on CUDA what memory allows."),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(metavar="K/N", help="Translate the K-th of N equal parts of the text, as one of N jobs."),
 ]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -69,14 +69,12 @@ class TextTranslator(ABC):
         is_checked: whether a search that needs more memory than is free is refused; see `mtx.decoding.memory_check`.
         is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
             logged, and a line with a prefix, which may be that of several sentences, stays whole.
-        num_devices: how many devices search at once.
         is_language_model: whether the model goes on with each line instead of translating it.
     """
 
     is_language_model = False
 
     is_checked = False
-    num_devices = 1
     _draws_by_line = True  # a sample depends on the seed, its line and its number alone
     is_automatic = False
 
