@@ -25,12 +25,11 @@ from mtx.commands.doctor import doctor
 from mtx.commands.encode import encode
 from mtx.commands.evaluate import evaluate
 from mtx.commands.help import Command, Group
-from mtx.commands.init import init
 from mtx.commands.interop import export, import_
 from mtx.commands.options import require_stdout
 from mtx.commands.report import report
 from mtx.commands.serve import serve
-from mtx.commands.train import config, download, prepare, status, train
+from mtx.commands.train import config, prepare, status, train
 from mtx.commands.translate import logprob, translate
 from mtx.errors import (
     STOPPING_SIGNALS,
@@ -53,8 +52,8 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, init, distil, prepare, download, translate, serve, evaluate, compare, logprob, encode, attention, report,
-    export, config, status, doctor,
+    train, distil, prepare, translate, serve, evaluate, compare, logprob, encode, attention, report, export, config,
+    status, doctor,
 ):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)

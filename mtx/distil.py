@@ -110,7 +110,7 @@ def translate_text(
         return [_nearest(hypotheses, reference) for hypotheses, reference in pairs]
 
     about = {**about, "search": repr(translator.options), "translator": type(translator).__name__}
-    kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
+    kept = ResumableRows.beside(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.held():
         work.run(progress)

@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,16 @@ def _picture_report(run: Path, directory: Path) -> None:
             page = browser.new_page(viewport={"width": 1180, "height": height})
             page.goto(f"{(run / 'report.html').resolve().as_uri()}#{part}")
             page.screenshot(path=str(directory / f"{name}.png"))
+        with tempfile.TemporaryDirectory() as temporary:
+            file = Path(temporary, "attention.html")
+            subprocess.run([sys.executable, "-m", "mtx", "attention", str(run), _SENTENCE, "-o", str(file)], check=True)
+            page = browser.new_page()
+            page.goto(file.as_uri())
+            page.get_by_role("button", name="layer 2 head 1").click()
+            with page.expect_download() as saved:
+                page.get_by_role("button", name="Save picture").click()
+            saved.value.save_as(directory / "attention.png")
         browser.close()
-    picture = ["-o", str(directory / "attention.png"), "--layer", "2", "--head", "1"]
-    subprocess.run([sys.executable, "-m", "mtx", "attention", str(run), _SENTENCE, *picture], check=True)
 
 
 def _picture_paper(directory: Path) -> None:

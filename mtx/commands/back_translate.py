@@ -2,7 +2,9 @@
 
 import logging
 import sys
+from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,12 +15,13 @@ from mtx.commands.options import (
     BatchTokens,
     Beam,
     Device,
-    Devices,
     Model,
+    Shard,
     checked_output,
     open_output,
     refuse_own_output,
 )
+from mtx.commands.translate_lines import shard_bounds
 from mtx.commands.translators import (
     Engine,
     Epsilon,
@@ -59,8 +62,8 @@ def back_translate(
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
-    devices: Devices = None,
     batch_tokens: BatchTokens = None,
+    shard: Shard = None,
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command goes on if stopped."""
     from tqdm import tqdm
@@ -74,36 +77,41 @@ def back_translate(
     sampling = sampling_options(temperature, top_k, top_p, epsilon, seed, 1, beam)
     if not mono.is_file():
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
+    start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = checked_output(output)
     for written in (output, part_of(output)):
         refuse_own_output(None, written, mono)
     translator = load_translator(
         model, engine, precision, device=device, threads=threads, beam_size=beam, length_penalty=length_penalty,
-        sampling=sampling, batch_tokens=batch_tokens, devices=devices,
+        sampling=sampling, batch_tokens=batch_tokens,
     )  # fmt: skip
     scorer: Any = None if forward is None else load_translator(forward, device=device, threads=threads)
     about = {
         "text": durable.sha256(mono), "search": repr(translator.options),
-        "engine": [engine, precision, device, translator.num_devices],
+        "engine": [engine, precision, device], "shard": [start, end],
         "models": [model_identity(m) for m in (model, forward) if m],
     }  # fmt: skip
-    kept = ResumableRows.beside(output, about, BLOCK_LINES * translator.num_devices)
-    work = SyntheticText(
-        partial(read_lines, mono), kept, partial(_translations, translator), scorer and partial(_scores, scorer)
-    )
-    num_lines = sum(1 for _ in read_lines(mono))
-    with kept.held(), tqdm(desc="translating", total=num_lines, unit=" lines", disable=None) as bar:
+    kept = ResumableRows.beside(output, about, BLOCK_LINES)
+    lines = partial(_lines, mono, start, end)
+    work = SyntheticText(lines, kept, partial(_translations, translator), scorer and partial(_scores, scorer))
+    with kept.held(), tqdm(desc="translating", total=end - start, unit=" lines", disable=None) as bar:
         if not translator.is_repeatable:
             kept.remove()
         work.run(bar.update)
         with open_output(output) as sink:
             counts = write_pairs(work, sink, drop_worst=scorer is not None)
         kept.remove()
-    logger.info("%s: %s", output, described(counts, num_lines))
+    logger.info("%s: %s", output, described(counts, end - start))
     logger.info(
         "train with them in a configuration, as the recipe back-translation does: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output,
     )  # fmt: skip
+
+
+def _lines(mono: Path, start: int, end: int) -> Iterator[str]:
+    from mtx.files.text_files import read_lines
+
+    return islice(read_lines(mono), start, end)
 
 
 def _translations(translator: "TextTranslator", lines: list[str], first: int) -> list[str]:

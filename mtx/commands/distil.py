@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.options import AsJson, BatchTokens, Device, Devices, resolve
+from mtx.commands.options import AsJson, BatchTokens, Device, resolve
 from mtx.commands.train import train_run
 from mtx.commands.translators import Engine, OneEngine, Threads, load_translator
 from mtx.errors import UsageError
@@ -36,7 +36,6 @@ def distil(
     engine: OneEngine = Engine.auto,
     threads: Threads = None,
     device: Device = "auto",
-    devices: Devices = None,
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
@@ -55,7 +54,7 @@ def distil(
         help = "data.train=FILE, and data.mono=FILE for more"
         raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
     options: dict[str, Any] = {"device": device, "threads": threads}
-    translator = load_translator(teacher, engine, devices=devices, batch_tokens=batch_tokens, **options)
+    translator = load_translator(teacher, engine, batch_tokens=batch_tokens, **options)
     paths.distilled.mkdir(parents=True, exist_ok=True)
     about = distillation.check_teacher(paths.distilled, teacher, mono, text)
     own = [*_own_text(teacher, translator, paths, text, others), *others]

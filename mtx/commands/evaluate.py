@@ -11,7 +11,6 @@ from mtx.commands.options import (
     BatchTokens,
     Beam,
     Device,
-    Devices,
     GlossaryFile,
     ProtocolName,
     Published,
@@ -46,7 +45,6 @@ def evaluate(
     beam: Beam = None,
     length_penalty: Alpha = None,
     device: Device = "auto",
-    devices: Devices = None,
     batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +70,7 @@ def evaluate(
 
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(
-        model, device=device, devices=devices, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
+        model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     scores = dict[str, Scores | GlossaryScores]()

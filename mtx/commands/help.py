@@ -15,17 +15,24 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
     "Train": {
         "train": [
             "mtx train demo",
+            "mtx train my.tsv",
             "mtx train own-text data.train=my.tsv data.src=en data.tgt=de --dry-run",
             "mtx train runs/mine",
         ],
-        "init": ["mtx init memory.tmx", "mtx init my.tsv data.src=en data.tgt=de -o mine.yaml"],
         "distil": [
             "mtx distil runs/mine data.mono=more.en",
             "mtx distil runs/mine+runs/second run_dir=runs/small model.preset=student-small",
         ],
-        "prepare": ["mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de"],
-        "download": ["mtx download multi30k-en-de"],
-        "config": ["mtx config", "mtx config demo", "mtx config training.learning_rate"],
+        "prepare": [
+            "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
+            "mtx prepare multi30k-en-de --download-only",
+        ],
+        "config": [
+            "mtx config",
+            "mtx config demo",
+            "mtx config training.learning_rate",
+            "mtx config memory.tmx > mtx.yaml",
+        ],
         "status": ["mtx status runs/mine"],
         "doctor": ["mtx doctor"],
     },
@@ -37,7 +44,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
         "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
-        "encode": ["mtx encode runs/mine input.txt -o vectors.npy", "mtx encode runs/mine input.txt --nearest 3"],
+        "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
     },
     "Judge": {
         "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],

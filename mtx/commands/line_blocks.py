@@ -19,7 +19,7 @@ _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answe
 
 
 def blocks(
-    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict", num_devices: int = 1,
+    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict",
     work: str = "translating",
 ) -> Iterator[list[str]]:  # fmt: skip
     """The lines of `source` in blocks that are translated together.
@@ -28,7 +28,6 @@ def blocks(
         file: its name; None for stdin.
         prompt: the prompt on a terminal.
         invalid: see `read_lines`.
-        num_devices: a block is so many times as large.
         work: what the progress bar calls the work.
     """
     from tqdm import tqdm
@@ -38,10 +37,9 @@ def blocks(
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
-    size = num_devices * BLOCK_LINES
     hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
     with tqdm(desc=work, unit=" lines", disable=hidden) as bar:
-        for block in in_blocks(lines, size) if is_whole else _as_they_come(lines, size):
+        for block in in_blocks(lines, BLOCK_LINES) if is_whole else _as_they_come(lines):
             yield block
             bar.update(len(block))
 
@@ -105,9 +103,9 @@ def in_blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         yield block
 
 
-def _as_they_come(lines: Iterator[str], size: int) -> Iterator[list[str]]:
+def _as_they_come(lines: Iterator[str]) -> Iterator[list[str]]:
     """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
-    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * size)
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * BLOCK_LINES)
 
     def read() -> None:
         try:
@@ -124,7 +122,7 @@ def _as_they_come(lines: Iterator[str], size: int) -> Iterator[list[str]]:
         item = ready.get()
         while isinstance(item, str):
             block.append(item)
-            if len(block) == size:
+            if len(block) == BLOCK_LINES:
                 break
             try:
                 item = ready.get(timeout=_PAUSE_S)

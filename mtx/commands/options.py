@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mtx")
 _PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
 _ADAPT = "adapt"  # the recipe that starts from a model
+_PLAN = "mtx.yaml"  # what a command takes that is given no text
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
@@ -50,7 +51,6 @@ GlossaryFile = Annotated[
     typer.Option("--glossary", help="Use these terms, one source TAB target a line; for models of data.terms."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Devices = Annotated[str | None, typer.Option(help="Use so many devices of this machine, a number or all.")]
 Beam = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")]
 Alpha = Annotated[
     float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
@@ -62,6 +62,10 @@ BatchTokens = Annotated[
         max=MAX_BATCH_TOKENS,
         help="Source tokens that are decoded together; by default 4096, on CUDA 32768; halved when memory runs out.",
     ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(metavar="K/N", help="Translate the K-th of N equal parts of the text, as one of N jobs."),
 ]
 Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publication computed it, beside sacreBLEU's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -77,7 +81,10 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = [argument for argument in words if settings.is_override(argument)]
     names = [argument for argument in words if argument not in overrides]
     _require_quotes(words, overrides)
-    if names and all(map(is_text, names)):
+    if not names and settings.exists(Path(_PLAN)) and not any(word.startswith("data.") for word in overrides):
+        names = [_PLAN]
+        logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
+    if names and all(map(_is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
         if name in key_names() or name == "=":
@@ -110,7 +117,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     return resolved
 
 
-def is_text(name: str) -> bool:
+def _is_text(name: str) -> bool:
     """Whether the argument that stands for a configuration is a file of pairs instead."""
     from mtx.config.settings import exists, recipe_names
     from mtx.config.value_types import FILE_ENDING
@@ -126,12 +133,14 @@ def is_text(name: str) -> bool:
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
     """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
+    from mtx.config.value_types import FILE_ENDING
+
     given = dict(override.split("=", 1) for override in overrides)
     if "data.train" in given:
         raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
     settings = [f"data.train={','.join(files)}", *_languages_of(files[0], given)]
     if "run_dir" not in given:
-        settings.append(f"run_dir={run_dir_for(files[0])}")
+        settings.append(f"run_dir=runs/{FILE_ENDING.sub('', Path(files[0]).name).removesuffix('.gz')}")
     logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
     return settings
 
@@ -155,13 +164,6 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
         tgt, src,
     )  # fmt: skip
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
-
-
-def run_dir_for(file: str) -> str:
-    """The run directory of a training on a file of text that does not name one: runs/ and the file's name."""
-    from mtx.config.value_types import FILE_ENDING
-
-    return f"runs/{FILE_ENDING.sub('', Path(file).name).removesuffix('.gz')}"
 
 
 def _require_quotes(words: list[str], overrides: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""`mtx train`, its first parts alone (prepare, download), and `mtx config` and `mtx status`, which only show."""
+"""`mtx train`, its first part alone (prepare), and `mtx config` and `mtx status`, which only show."""
 
 import logging
 import os
@@ -11,7 +11,7 @@ from mtx.commands.options import AsJson, Settings, can_print, print_scores, requ
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
-from mtx.run.layout import SCORES
+from mtx.run.layout import SCORES, RunLayout
 from mtx.run.system_memory import check_address_space
 from mtx.run.world import World, this_world
 
@@ -120,33 +120,33 @@ def _judge(root: Path) -> bool:
     return judgement.is_of_use
 
 
-def prepare(settings: Settings = None) -> None:
+def prepare(
+    settings: Settings = None,
+    download_only: Annotated[bool, typer.Option("--download-only", help="Only find or download the corpora.")] = False,
+) -> None:
     """The first part of train alone: text to token ids, with a report."""
     config = resolve(settings).config
     check_address_space()
+    if download_only:
+        from mtx.data.sources import find_corpora
+
+        names = [corpus.name for corpus in find_corpora(config.data).all()]
+        logger.info("all corpora are available: %s", ", ".join(names))
+        return
     from mtx import pipeline
 
     paths = pipeline.prepare_only(config)
     logger.info("prepared: %s", paths.data)
 
 
-def download(settings: Settings = None) -> None:
-    """The first part of prepare alone: find or download the corpora."""
-    data = resolve(settings).config.data
-    check_address_space()
-    from mtx.data.sources import find_corpora
-
-    names = [corpus.name for corpus in find_corpora(data).all()]
-    logger.info("all corpora are available: %s", ", ".join(names))
-
-
 def config(
     name: Annotated[
-        str | None, typer.Argument(metavar="[CONFIG | KEY]", help="Recipe, file, run directory or key.")
+        str | None,
+        typer.Argument(metavar="[KEY | SECTION | CONFIG]", help="Key or section, else recipe, file or run directory."),
     ] = None,
     settings: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...")] = None,
 ) -> None:
-    """List the recipes, print a resolved configuration with where each value comes from, or explain a key."""
+    """List the recipes, explain a key or a section, or print a configuration with where each value comes from."""
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
 
@@ -158,10 +158,17 @@ def config(
             cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             print_lines(["  ".join(cells).rstrip()])
         print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
-    elif name in key_names():
-        description, default = configuration.describe_key(name)
-        print_lines([f"{name}: {description}", f"default: {default}"])
-    else:
+        return
+    keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
+    path = Path(name)
+    is_here = configuration.exists(path) and path.is_file() or configuration.exists(RunLayout(path).config)
+    if is_here and (keys or name in configuration.recipe_names()):
+        what = "a recipe" if not keys else "a key" if keys == [name] else "a section"
+        raise UsageError(f"{name}: is {what}, and a file or a run here", f"{mtx_command('config', path)} shows that")
+    for key in keys:
+        description, default = configuration.describe_key(key)
+        print_lines([f"{key}: {description}", f"default: {default}"])
+    if not keys:
         print_lines(configuration.dump_with_origins(resolve([name, *(settings or [])])).split("\n"))
 
 

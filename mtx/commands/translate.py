@@ -15,10 +15,10 @@ from mtx.commands.options import (
     BatchTokens,
     Beam,
     Device,
-    Devices,
     GlossaryFile,
     Model,
     Output,
+    Shard,
     checked_output,
     open_input,
     open_output,
@@ -98,11 +98,8 @@ def translate(
     precision: OnePrecision = None,
     threads: Threads = None,
     device: Device = "auto",
-    devices: Devices = None,
     batch_tokens: BatchTokens = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="K/N", help="Translate the K-th of N equal parts of FILE, for arrays of jobs.")
-    ] = None,
+    shard: Shard = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew, where a killed command would go on.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_json: AsJson = False,
@@ -115,7 +112,7 @@ def translate(
     load = partial(
         load_translator, model, engine, precision, device=device, threads=threads, beam_size=beam,
         length_penalty=length_penalty, max_length=max_length, sampling=sampling, batch_tokens=batch_tokens,
-        split_sentences=split_sentences, devices=devices, glossary=glossary,
+        split_sentences=split_sentences, glossary=glossary,
     )  # fmt: skip
     if file is not None and file.is_dir():
         raise UsageError(f"{file}: is a directory, expected a file", "mtx translate MODEL FILE")
@@ -135,7 +132,7 @@ def translate(
     target = None if output is None else checked_output(output)
     is_file = target is not None and (target.is_file() or not target.exists())
     if file is not None and target is not None and is_file and all(text.is_file() for text in texts):
-        about = {"n_best": n_best, "json": as_json, "engine": [engine, precision, device, devices, split_sentences]}
+        about = {"n_best": n_best, "json": as_json, "engine": [engine, precision, device, split_sentences]}
         translate_file(work, file, target, shard, fresh, about, [prefix, glossary], model)
         return
     if shard is not None or fresh:
@@ -143,7 +140,7 @@ def translate(
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix, glossary)
         translator, number = work.translator, 1
-        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape", translator.num_devices)
+        lines = line_blocks.blocks(source, file, f"{translator.src}> ", "surrogateescape")
         for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
             for row in work.rows(block, prefixes, number):
                 sink.write(row.encode("utf-8") + b"\n")

@@ -80,11 +80,11 @@ def translate_file(
     prefix, _ = others
     for written in (output, part_of(output)):
         refuse_own_output(None, written, file, *others)
-    start, end = _bounds(shard, num_lines := sum(1 for _ in read_lines(file)))
+    start, end = shard_bounds(shard, num_lines := sum(1 for _ in read_lines(file)))
     if prefix is not None:
         line_blocks.require_as_many(prefix, num_lines)
     translator = work.translator
-    size = line_blocks.BLOCK_LINES * translator.num_devices
+    size = line_blocks.BLOCK_LINES
     about |= {
         "shard": [start, end], "search": repr(translator.options), "translator": type(translator).__name__,
         "texts": [durable.sha256(text) for text in (file, *others) if text],
@@ -108,7 +108,7 @@ def translate_file(
     work.tell()
 
 
-def _bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
+def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
     if shard is None:
         return 0, num_lines

@@ -85,13 +85,12 @@ def sampling_options(
 
 def load_translator(
     model: str, engine: str = Engine.torch, precision: str | None = None, *, device: str = "auto",
-    devices: str | None = None, threads: int | None = None, split_sentences: bool | None = False,
-    batch_tokens: int | None = None, glossary: Path | None = None, **options: Any,
+    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int | None = None,
+    glossary: Path | None = None, **options: Any,
 ) -> "TextTranslator":  # fmt: skip
     """Load a model for an engine; the libraries of the other engine are not imported.
 
     Args:
-        devices: a number, or all; None means one.
         split_sentences: see `TorchTranslator.load`; scores are those of whole lines.
         glossary: a file with terms that the translations use.
         options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
@@ -105,8 +104,7 @@ def load_translator(
     threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
     check_address_space()
-    asked = {"--devices": devices, "--batch-tokens": batch_tokens}
-    torch_options = [name for name, value in asked.items() if value is not None]
+    torch_options = [] if batch_tokens is None else ["--batch-tokens"]
     translator: TextTranslator | None = load_fast(
         model, str(engine), precision and str(precision), device, torch_options, threads=threads,
         split_sentences=split_sentences, **options,
@@ -116,22 +114,19 @@ def load_translator(
             "precision": str(precision or Precision.fp32), "threads": threads, "batch_tokens": batch_tokens,
             "split_sentences": split_sentences, **options,
         }  # fmt: skip
-        translator = _torch_translator(model, device, devices, settings)
+        translator = _torch_translator(model, device, settings)
     translator.use_glossary(terms)
     return translator
 
 
-def _torch_translator(model: str, device: str, devices: str | None, settings: dict[str, Any]) -> "TextTranslator":
+def _torch_translator(model: str, device: str, settings: dict[str, Any]) -> "TextTranslator":
     import torch
 
     from mtx.decoding.ensemble import load_torch
-    from mtx.decoding.many_devices import ManyDevices
-    from mtx.model.device import device_names, keep_freed_memory, num_threads
+    from mtx.model.device import keep_freed_memory, num_threads
 
-    names = [device] if devices is None else device_names(devices, device)
-    threads = settings["threads"] = max(1, (settings["threads"] or num_threads()) // len(names))
+    threads = settings["threads"] = settings["threads"] or num_threads()
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     keep_freed_memory()
-    own = load_torch(model, device=names[0], **settings)
-    return own if len(names) == 1 else ManyDevices(own, names, model, settings)
+    return load_torch(model, device=device, **settings)

@@ -5,10 +5,9 @@ both. One error reports all problems. `schema` defines the keys, `messages` word
 """
 
 import contextlib
-import functools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -161,16 +160,6 @@ def _lines_with_origins(tree: Mapping[str, Any], origins: Mapping[str, str], pre
             yield from _lines_with_origins(value, origins, f"{prefix}{name}.")
         else:
             yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {printable(origins[prefix + name])}"
-
-
-def part_as_yaml(config: Config, keys: Collection[str]) -> str:
-    """Some keys of a configuration as YAML."""
-    tree: dict[str, Any] = {}
-    for key, value in leaves(config.model_dump(mode="json")):
-        if key in keys:
-            *sections, name = key.split(".")
-            functools.reduce(lambda part, section: part.setdefault(section, {}), sections, tree)[name] = value
-    return _to_yaml(tree)
 
 
 def describe_key(key: str) -> tuple[str, str]:

@@ -61,8 +61,8 @@ def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
             is_by_key = form in ("jsonl", "parquet") and not columns  # there the names of the languages are the keys
             src, tgt = named.values() if is_by_key else named
             return FileLanguages(src, tgt, "its header")
-        sides = {"src": PLAIN_NAMES[0], "tgt": PLAIN_NAMES[1]}
-        sample = DataConfig.model_validate({"train": (str(path),), "columns": columns, **sides})
+        src, tgt = PLAIN_NAMES
+        sample = DataConfig.model_validate({"train": [str(path)], "src": src, "tgt": tgt, "columns": columns})
         block = next(find_corpora(sample).train[0].blocks(), None)
         texts = [block.src[:_SAMPLE], block.tgt[:_SAMPLE]] if block else [[], []]
     found = [name or language_of(some) for name, some in zip(names, texts, strict=True)]

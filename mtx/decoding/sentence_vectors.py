@@ -10,11 +10,13 @@ from functools import cached_property
 from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.text_translator import Part
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.files.arrays import Floats
+
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mtx.errors import DamagedFileError
 from mtx.files.resumable import ResumableRows
 from mtx.files.sizes import counted
 
-BLOCK_LINES = 1024  # for each device; what a killed process loses at most
+BLOCK_LINES = 1024  # what a killed process loses at most
 LIMITS = Limits(256, 4.0)  # those of training text
 WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
 

@@ -68,10 +68,8 @@ class TextTranslator(ABC):
         glossary: whose terms the translations use; see `use_glossary`.
         is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
             logged, and a line with a prefix, which may be that of several sentences, stays whole.
-        num_devices: how many devices search at once.
     """
 
-    num_devices = 1
     _draws_by_line = True  # a sample depends on the seed, its line and its number alone
     is_automatic = False
 

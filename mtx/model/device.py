@@ -77,22 +77,6 @@ def num_devices(text: str, device: str) -> int:
     return int(text)
 
 
-def device_names(text: str, device: str) -> list[str]:
-    """Returns the names of the devices that `--devices` asks for; a CPU counts as often as is asked.
-
-    Raises:
-        UsageError: see `num_devices`; or `device` is one device, which cannot be shared.
-    """
-    kind = find_device(device).type
-    number = num_devices(text, kind)
-    if number == 1:
-        return [device]
-    if ":" in device or kind == "mps" or os.name != "posix":
-        reason = f"device={device} is one device" if os.name == "posix" else "needs a POSIX system"
-        raise UsageError(f"--devices {text}: {reason}", "leave out --devices")
-    return [f"cuda:{i}" for i in range(number)] if kind == "cuda" else [kind] * number
-
-
 def unusable_gpu() -> str | None:
     """Returns why torch cannot use this machine's NVIDIA GPU; None if it can, or if there is no driver."""
     if torch.cuda.is_available() or not _NVIDIA.exists():

@@ -45,6 +45,7 @@
       part(name).addEventListener("change", () => change({ [name]: Number(part(name).value) }));
     }
     part("back").addEventListener("click", back);
+    part("save").addEventListener("click", save);
     part("map").addEventListener("keydown", moveCell);
     part("map").addEventListener("focus", () => state.row ?? point(0, 0));
     part("cells").addEventListener("pointermove", pointAt);
@@ -208,6 +209,23 @@
       const index = state.layer * heads + Math.min(state.head, heads - 1);
       change({ isLarge: false });
       part("overview").querySelectorAll("button")[index].focus();
+    }
+
+    // Draws the large map with its pieces on a canvas of its own, which is downloaded.
+    function save() {
+      const [, , rows, columns] = shape();
+      const [cell, margin] = [24, 150];
+      const canvas = create("canvas", { width: margin + columns * cell, height: margin + rows * cell });
+      const context = canvas.getContext("2d");
+      context.fillStyle = "white";
+      context.fillRect(0, 0, canvas.width, canvas.height);
+      Object.assign(context, { fillStyle: "black", font: "14px sans-serif", imageSmoothingEnabled: false });
+      context.drawImage(part("canvas"), margin, margin, columns * cell, rows * cell);
+      context.fillText(title(), 8, 18, canvas.width - 16);
+      tokens("rows").forEach((token, row) => context.fillText(token, 8, margin + row * cell + 17, margin - 16));
+      context.rotate(-Math.PI / 2);
+      tokens("columns").forEach((token, at) => context.fillText(token, 8 - margin, margin + at * cell + 17, margin - 40));
+      create("a", { href: canvas.toDataURL(), download: "attention.png" }).click();
     }
 
     function shape() {

@@ -19,9 +19,6 @@ TRAIN_STORE = "train.arrow"
 VALID_STORE = "valid.arrow"
 REPORT = "report.json"
 TERMS = "terms.tsv"  # with data.terms
-# In vectors/, which mtx encode --nearest makes
-TRAIN_VECTORS, VECTORS_MEAN, VECTORS_SCALING = "train.npy", "mean.npy", "scaling.npy"
-VECTORS_ORIGIN = "origin.json"
 # In evaluation/NAME
 SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
 # In an export to CTranslate2
@@ -68,7 +65,6 @@ class RunLayout:
     checkpoints = _entry("checkpoints")
     model = _entry("model")
     evaluation = _entry("evaluation")
-    vectors = _entry("vectors")  # of the training sources, in which mtx encode --nearest searches
     distilled = _entry("distilled")  # what a student learns from: its teacher's text and translations
     before = _entry("before")  # as evaluation/, by the model of training.init_from
 

@@ -143,6 +143,15 @@ def test_pointing_tells_the_weight(open_page: Open, path: Path) -> None:
     assert page.locator("script").count() == 3, "the page's own two and its data"
 
 
+def test_a_map_is_saved_as_a_picture(open_page: Open, path: Path) -> None:
+    page = open_page(path)
+    open_large(page, "layer 2 head 3")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save picture").click()
+    assert download.value.suggested_filename == "attention.png"
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
 def test_keys_move_the_cell_and_lead_back(open_page: Open, path: Path) -> None:
     page = open_page(path)
     page.locator(".attention-small").nth(1).focus()

@@ -48,12 +48,6 @@ def test_it_translates_and_is_looked_at(run: Path, architecture: str, tmp_path: 
     assert mtx("attention", run, "one two", "-o", page).returncode == 0
     content, has_more = page.read_text(encoding="utf-8"), architecture != "rnn"
     assert 'data-kind="cross"' in content and ('data-kind="encoder"' in content) == has_more
-    assert mtx("attention", run, "one two", "-o", tmp_path / "all.png").returncode == 0
-    error = mtx("attention", run, "one", "-o", tmp_path / "one.png", "--kind", "decoder", "--layer", 1, "--head", 1)
-    if has_more:
-        assert error.returncode == 0
-    else:
-        check_error(error.returncode, error.stderr.decode(), 2, "no such attention", "--kind cross")
     assert mtx("report", run, "-o", page).returncode == 0
 
 

@@ -1,4 +1,4 @@
-"""`mtx attention` writes a page or a picture; what a model that copies attends to is what it copies."""
+"""`mtx attention` writes a page; what a model that copies attends to is what it copies."""
 
 import random
 import string
@@ -11,8 +11,6 @@ import pytest
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.torch_engine import TorchTranslator
 from tests.integration.commands import mtx
-
-PNG = b"\x89PNG"
 
 
 def test_a_page_of_several_sentences(trained: Path, tmp_path: Path) -> None:
@@ -39,29 +37,12 @@ def test_without_a_name_the_page_lies_in_the_current_directory(trained: Path, tm
     assert (tmp_path / "attention.html").read_bytes().startswith(b"<!doctype html>")
 
 
-def test_pictures_and_no_warnings_of_glyphs(trained: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "a.png"
-    result = mtx("attention", trained, "one \u1e9e 漢 \U0001f600", "-o", picture)
-    assert (result.returncode, result.stderr.decode()) == (0, f"attention: {picture}\n")
-    overview = picture.read_bytes()
-    one = ("--kind", "decoder", "--layer", "1", "--head", "2")
-    result = mtx("attention", trained, "one \u1e9e 漢 \U0001f600", "-o", picture, *one)
-    assert (result.returncode, result.stderr.decode()) == (0, f"attention: {picture}\n")
-    assert overview.startswith(PNG) and picture.read_bytes().startswith(PNG) and overview != picture.read_bytes()
-
-
 def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[..., None]) -> None:
-    page, picture = tmp_path / "a.html", tmp_path / "a.png"
-    refused(2, ["x.pdf", ".html or .png"], "attention", trained, "one", "-o", tmp_path / "x.pdf")
+    page = tmp_path / "a.html"
+    refused(2, ["x.png", "ends in .html"], "attention", trained, "one", "-o", tmp_path / "x.png")
     refused(2, ["no directory"], "attention", trained, "one", "-o", tmp_path / "no" / "a.html")
     refused(2, ["sentence 2 is empty"], "attention", trained, "one", " \t", "-o", page)
     refused(2, ["1 --target for 2"], "attention", trained, "one", "two", "--target", "a", "-o", page)
-    refused(2, ["shows one sentence, got 2"], "attention", trained, "one", "two", "-o", picture)
-    refused(2, ["--layer and --head together"], "attention", trained, "one", "-o", picture, "--layer", "1")
-    refused(2, ["--layer and --head together"], "attention", trained, "one", "-o", picture, "--kind", "cross")
-    refused(2, ["--kind encoder --layer 1"], "attention", trained, "one", "-o", picture, "--kind", "encoder")
-    refused(2, [".png"], "attention", trained, "one", "-o", page, "--layer", "1", "--head", "1")
-    refused(2, ["layers 1 to 1"], "attention", trained, "one", "-o", picture, "--layer", "2", "--head", "1")
     refused(2, ["no such model"], "attention", tmp_path / "none", "one", "-o", page)
     refused(1, ["line 1 has", "the model takes 32"], "attention", trained, "one " * 60, "-o", page)
     refused(2, ["SENTENCE"], "attention", trained)

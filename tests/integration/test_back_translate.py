@@ -49,11 +49,22 @@ def test_a_forward_model_drops_the_least_probable(trained: Path, mono: Path, tmp
     assert result.returncode == 0 and b"improbable" in result.stderr, result.stderr.decode()
 
 
+def test_the_shards_make_up_the_whole(trained: Path, mono: Path, tmp_path: Path) -> None:
+    few, outputs = tmp_path / "few.en", [tmp_path / f"{name}.tsv" for name in ("whole", "1", "2")]
+    few.write_text("".join(mono.read_text(encoding="utf-8").splitlines(keepends=True)[:101]), encoding="utf-8")
+    for out, shard in zip(outputs, ([], ["--shard", "1/2"], ["--shard", "2/2"]), strict=True):
+        result = mtx("back-translate", trained, few, "-o", out, "--beam", 1, *shard)
+        assert result.returncode == 0, result.stderr.decode()
+    whole, first, second = (out.read_bytes() for out in outputs)
+    assert first and second and first + second == whole
+
+
 def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     mono = tmp_path / "mono"
     mono.write_text("one\n")
     refused(2, ["mono", "is a text that is read"], "back-translate", trained, mono, "-o", mono)
     refused(2, ["nothing", "is no file"], "back-translate", trained, tmp_path / "nothing", "-o", tmp_path / "out")
+    refused(2, ["--shard 3/2: expected K/N"], "back-translate", trained, mono, "-o", tmp_path / "out", "--shard", "3/2")
     refused(2, ["-o", "no directory"], "back-translate", trained, mono, "-o", tmp_path / "no" / "out")
     (tmp_path / "out.part").write_text('{"format": 2}\n')
     refused(2, ["out.part: was begun with another"], "back-translate", trained, mono, "-o", tmp_path / "out")

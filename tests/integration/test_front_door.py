@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx import cli
 from tests.integration.commands import TINY, mtx
 from tests.unit.data.sentences import sentences
 
@@ -48,3 +49,34 @@ def test_one_language_may_be_given(tmp_path: Path) -> None:
     }.items():
         shown = mtx("config", file, given)
         assert f"{file}: {expected}, as its header says".encode() in shown.stderr, shown.stderr
+
+
+def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:
+    name = "mein Text: ä #1.tsv"  # which YAML could misread
+    (tmp_path / name).write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
+    plan = mtx("config", name, cwd=tmp_path)
+    assert plan.returncode == 0, plan.stderr.decode()
+    assert b"d_model: 128" in plan.stdout and b"# for about" in plan.stdout
+    (tmp_path / "mtx.yaml").write_bytes(plan.stdout)
+    trained = mtx("train", *SHORT, cwd=tmp_path)
+    assert trained.returncode == 0, trained.stderr.decode()
+    assert b"taking mtx.yaml of this folder" in trained.stderr
+    assert (tmp_path / "runs" / "mein Text: ä #1" / "model").is_dir()
+
+
+def test_what_config_takes_its_argument_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["config", "tokenizer"]) == 0
+    shown = capfd.readouterr().out
+    assert "tokenizer.model: " in shown and "tokenizer.vocab_size: " in shown and "seed" not in shown
+    (tmp_path / "data").mkdir()  # neither a file nor a run
+    assert cli.run(["config", "data"]) == 0 and "data.src: " in capfd.readouterr().out
+    (tmp_path / "data" / "config.yaml").write_text("seed: 5\n")
+    for name, what in (("data", "a section"), ("seed", "a key"), ("demo", "a recipe")):
+        (tmp_path / name).exists() or (tmp_path / name).write_text("seed: 5\n")
+        assert cli.run(["config", name]) == 2
+        err = capfd.readouterr().err
+        assert f"error: {name}: is {what}, and a file or a run here" in err and f"config ./{name} shows that" in err
+        assert cli.run(["config", f"./{name}"]) == 0 and "seed: 5 " in capfd.readouterr().out

@@ -215,7 +215,6 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["expected one of them", "data.train=memory.tmx,OTHER"], "train", "memory.tmx", "data.train=a.tsv")
     refused(2, ["expected one CONFIG, got memory.tmx and demo"], "train", "memory.tmx", "demo")
     refused(2, ["other.tmx: no such file"], "train", "other.tmx")
-    refused(2, ["other.tmx: no such file"], "init", "other.tmx", "-o", "memory.tmx")
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")

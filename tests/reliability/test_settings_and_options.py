@@ -72,8 +72,8 @@ _COMMANDS: dict[str, list[str]] = {
     "status": ["RUN"],
 }
 # Their arguments are settings, tried here, and files, tried elsewhere.
-_OTHERS = {"config", "distil", "download", "import", "init", "serve"}
-_TOGETHER = {"--seed": ["--temperature", "1"], "--top-k": [], "--layer": ["--head", "1"], "--n-best": ["--beam", "9"]}
+_OTHERS = {"config", "distil", "import", "serve"}
+_TOGETHER = {"--seed": ["--temperature", "1"], "--top-k": [], "--n-best": ["--beam", "9"]}
 
 
 def _limits(metadata: Sequence[Any]) -> list[str]:

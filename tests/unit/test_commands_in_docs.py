@@ -11,6 +11,7 @@ from mtx import cli
 from mtx.commands.help import EXAMPLES
 from mtx.config import settings
 from mtx.config.schema import key_names
+from mtx.config.value_types import FILE_ENDING
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -42,7 +43,7 @@ def test_a_command_is_understood(line: str) -> None:
         keys = [*key_names(), *(["data.mono"] if words[0] == "distil" else [])]
         assert settings.is_override(setting) and setting.partition("=")[0] in keys, setting
     for name in (word for word in given if "=" not in word and "/" not in word):
-        assert name in settings.recipe_names() or name.endswith(".tmx"), name
+        assert name in settings.recipe_names() or FILE_ENDING.search(name), name
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])

@@ -34,7 +34,7 @@ class _Stopped(Exception):
 class Numbered:
     """Offers three hypotheses for each line, of which the third is the line with its number; dies after `last`."""
 
-    num_devices, options = 1, SearchOptions(3)
+    options = SearchOptions(3)
 
     def __init__(self, last: int = 10_000):
         self.last = last

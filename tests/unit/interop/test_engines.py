@@ -51,8 +51,8 @@ def test_why_torch_translates_is_said(
     model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
-    assert find_export(model, torch_options=["--devices"]) is None
-    assert caplog.messages[-1] == "torch translates: CTranslate2 has no --devices"
+    assert find_export(model, torch_options=["--batch-tokens"]) is None
+    assert caplog.messages[-1] == "torch translates: CTranslate2 has no --batch-tokens"
     assert find_export(model, "torch") is find_export(model, precision="bf16") is None
     assert len(caplog.messages) == 1
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
@@ -67,8 +67,8 @@ def test_what_ctranslate2_lacks_is_refused_where_it_is_needed(model: Path, tmp_p
     export = find_export(model, precision="int8")
     assert export is not None
     for engine, precision, place in (("ctranslate2", None, model), ("auto", "int8", model), ("auto", None, export)):
-        with pytest.raises(UsageError, match="only the engine torch has --devices"):
-            find_export(place, engine, precision, torch_options=["--devices"])
+        with pytest.raises(UsageError, match="only the engine torch has --batch-tokens"):
+            find_export(place, engine, precision, torch_options=["--batch-tokens"])
     with pytest.raises(UsageError, match="only the engine torch has batch_tokens"):
         Translator.load(model, precision="int8", batch_tokens=64)
     with pytest.raises(ValueError, match="batch_tokens"):
