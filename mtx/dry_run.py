@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mtx import checks, pipeline
-from mtx.checks import Advice
 from mtx.config.schema import Config
 from mtx.data.text_figures import text_figures
+from mtx.errors import Advice
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.evaluation.metrics import words
 
+ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
 _LOOP = re.compile(r"([^\W\d_]{1,8}?)\1{4}")  # letters five times in a row, as in "Tänzerzerzerzerzer"
 
 

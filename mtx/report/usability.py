@@ -12,7 +12,7 @@ from pathlib import Path
 from mtx.config.schema import Config
 from mtx.evaluation.gains import advice as advice_on_gains
 from mtx.evaluation.metrics import normalize_lines, too_short_for_bleu
-from mtx.evaluation.traits import Traits
+from mtx.evaluation.traits import ALIKE, Traits
 from mtx.files import text_files
 from mtx.files.durations import format_duration
 from mtx.report.run_summary import RunSummary
@@ -33,7 +33,6 @@ _SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar mak
 _DRAFT, _GIST, _POOR, _USELESS = 1, 2, 3, 4  # in `_WORDS`
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
-_ALIKE = 0.2  # share of distinct translations below which the model does not look at its source
 _MOST_EPOCHS = 100  # after that many, more training on the same text gains nothing
 _LEAST_FACTOR, _MOST_FACTOR = 1.5, 8.0  # by which more training is proposed
 _FEW_EPOCHS = 5  # before which a useless model has simply not been trained
@@ -96,7 +95,7 @@ def usability(run: RunSummary) -> Usability | None:
 def _level_of_faults(traits: Traits) -> int:
     """The best level that a model with so many faulty translations can have."""
     lines = max(1, traits.lines)
-    if traits.faulty >= _MOST_FAULTY * lines or traits.distinct < _ALIKE * lines:
+    if traits.faulty >= _MOST_FAULTY * lines or traits.distinct < ALIKE * lines:
         return _USELESS
     return _POOR if traits.faulty >= _FAULTY * lines else 0
 
@@ -117,7 +116,7 @@ def _faults(traits: Traits) -> list[str]:
     lines = max(1, traits.lines)
     faults = [f"{count / lines:.0%} of the translations {what}" for what, count in shares.items()
               if count >= _MENTIONED * lines]  # fmt: skip
-    if traits.distinct < _ALIKE * traits.lines and traits.faulty < traits.lines / 2:
+    if traits.distinct < ALIKE * traits.lines and traits.faulty < traits.lines / 2:
         faults.append(f"only {traits.distinct / lines:.0%} of them differ from each other")
     return faults
 
