@@ -6,7 +6,6 @@ The limits are rules of thumb: beyond them a value is unusual, but training stil
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from mtx.data.source_record import changed_files
 from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
 from mtx.data.token_store import TokenStore
 from mtx.data.writing_systems import writes_spaces
+from mtx.errors import Advice
 from mtx.evaluation.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.run.planned_end import planned_end
 
@@ -45,14 +45,6 @@ _ABOUT_DROPPED = {
     "older translation": "nothing: of several translations of one sentence the one that was changed last is kept",
     "source held out": "nothing: the model is validated or tested on these sentences",
 }
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A probable mistake in the text or the plan, and what to do about it."""
-
-    text: str
-    help: str
 
 
 def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice]:

@@ -22,7 +22,7 @@ from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding.synthetic_text import BLOCK_LINES, SyntheticText, described, write_pairs
 from mtx.decoding.text_translator import Hypothesis, TextTranslator
-from mtx.errors import UsageError
+from mtx.errors import Advice, UsageError
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.metrics import nearest_by_chrf, normalize_lines
 from mtx.evaluation.test_sets import TestSet
@@ -161,19 +161,20 @@ def num_parameters(model: str) -> int:
     return sum(architecture.num_parameters(one.config, one.tokenizer.num_ids) for one in found)
 
 
-def doubts(config: Config, teacher: str, num_ids: int, num_pairs: int, mono: Path | None) -> Iterator[str]:
+def doubts(config: Config, teacher: str, num_ids: int, num_pairs: int, mono: Path | None) -> Iterator[Advice]:
     """Why the student of this configuration may not pay, before it is trained."""
     size, own = num_parameters(teacher), architecture.num_parameters(config.model, num_ids)
     if own > _LARGEST_SHARE * size:
-        yield (
-            f"the student has {own:,} parameters and its teacher {size:,}, so it cannot become much smaller or faster: "
+        yield Advice(
+            f"the student has {own:,} parameters and its teacher {size:,}, so it cannot become much smaller or faster",
             "model.num_encoder_layers, model.num_decoder_layers, model.d_model and model.d_ff set other sizes; "
-            "several teachers, A+B, give a better one"
+            "several teachers, A+B, give a better one",
         )
     if mono is None and num_pairs < _ENOUGH_PAIRS:
-        yield (
+        yield Advice(
             f"the student sees no text beyond the {num_pairs:,} pairs of its teacher, so it learns little more than "
-            "they hold; data.mono=FILE adds text of the source language"
+            "they hold",
+            "data.mono=FILE adds text of the source language",
         )
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from mtx import checks, pipeline
-from mtx.checks import Advice
 from mtx.config.schema import Config
 from mtx.data.text_figures import text_figures
+from mtx.errors import Advice
 from mtx.files import disk
 from mtx.files.durable import nearest_directory
 from mtx.files.durations import format_duration

@@ -5,6 +5,7 @@ turns an error into an `error:` line and an exit code; `assert` is for mtx's own
 """
 
 import signal
+from dataclasses import dataclass
 
 # In this order of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN, which finds no room for its
 # code, and of Arrow and Python for a thread's stack.
@@ -16,6 +17,17 @@ _OUT_OF_MEMORY = (
 
 # What asks a process to stop: Ctrl-C, another program, and the end of its terminal, which Windows does not have.
 STOPPING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A probable mistake, or a result that could be better, and what to do about it; nothing fails for it."""
+
+    text: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.help}"
 
 
 class MtxError(Exception):

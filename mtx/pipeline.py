@@ -25,7 +25,7 @@ from mtx.data.preprocess import PreparedData
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import Translate, translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
 from mtx.evaluation.metrics import Scores
@@ -224,7 +224,7 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     return data
 
 
-def _warn(config: Config, advice: list[checks.Advice]) -> None:
+def _warn(config: Config, advice: list[Advice]) -> None:
     for warning in advice[:_MAX_WARNINGS]:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
     if more := len(advice[_MAX_WARNINGS:]):

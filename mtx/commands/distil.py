@@ -62,7 +62,7 @@ def distil(
     num_pairs, total = (distillation.num_lines(paths.distilled, more) for more in (None, mono))
     logger.info(distillation.summary(config, total))
     for doubt in distillation.doubts(config, teacher, translator.tokenizer.num_ids, num_pairs, mono):
-        logger.warning(doubt)
+        logger.warning("%s", doubt)
     with tqdm(desc="translating", total=total, unit=" lines", disable=None) as bar:
         distillation.translate_text(translator, paths.distilled, mono, about, bar.update)
     config = resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config

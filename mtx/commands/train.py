@@ -98,8 +98,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     if prints_scores and can_print(result.paths.model / SCORES):
         print_scores(result.scores, False)
         if result.gains:
-            problems = (f"{problem.text}: {problem.help}" for problem in advice(result.gains))
-            print_lines([*(gain.line() for gain in result.gains), *problems])
+            print_lines([*(gain.line() for gain in result.gains), *map(str, advice(result.gains))])
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     if _judge(result.paths.root):
         logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))

@@ -8,11 +8,10 @@ out and counted. Flow: `Unit` -> `PairBlock`.
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
@@ -22,7 +21,6 @@ from mtx.data.languages import code_of, tag_of
 from mtx.errors import DataError, UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.text_files import printable
-from mtx.files.xml_stream import XmlHandler, read_xml
 
 BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
@@ -35,13 +33,24 @@ _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms
 _NOT_DIGITS = re.compile(r"\D")
 
 
-@dataclass(frozen=True, slots=True)
+# Of inline elements: those whose content is code of another program, and the types of those that stand for a line break
+CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
+_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])
+
+
+@dataclass(slots=True)
 class Variant:
-    """The text of a unit in one language; `date` grows with the time of its last change, and is 0 if unknown."""
+    """The text of a unit in one language.
+
+    Attributes:
+        date: grows with the time of its last change, and is 0 if unknown.
+        places: of a tuv, those of its tag, of the tag of its seg, of the end of this seg's content, and of its own end.
+    """
 
     language: str
     text: str
     date: int = 0
+    places: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +61,7 @@ class Unit:
     variants: list[Variant]
 
 
-Reader = Callable[[Path], Iterator[Unit]]
-
-
-class UnitHandler(XmlHandler, Protocol):
-    """The reader of a format of XML: the units that are complete so far, and whether the file has the format."""
-
-    units: list[Unit]
-    is_known: bool
-
-
-def read_units(path: Path, handler: UnitHandler, name: str) -> Iterator[Unit]:
-    """The units of a file that is XML, one after the other; `name` is that of its format.
-
-    Raises:
-        DataError: if it is not in this format or damaged, see `read_xml`.
-    """
-    for _ in read_xml(path, handler):
-        units, handler.units = handler.units, []
-        yield from units
-    if not handler.is_known:
-        raise DataError(f"{path}: is not {name}: its first element is not {name.lower()}")
+Reader = Callable[[Path], Iterable[Unit]]
 
 
 def read_bilingual(path: Path, languages: tuple[str, str], reader: Reader) -> Iterator[PairBlock]:
@@ -81,7 +70,7 @@ def read_bilingual(path: Path, languages: tuple[str, str], reader: Reader) -> It
     Raises:
         DataError: if no unit has both languages, or one has two regional forms of one of them that differ.
     """
-    present, num_pairs, units = Counter[str](), 0, reader(path)
+    present, num_pairs, units = Counter[str](), 0, iter(reader(path))
     while some := list(itertools.islice(units, BLOCK_UNITS)):
         pairs, untranslated = list[tuple[int, Variant, Variant]](), None
         for unit in some:
@@ -134,6 +123,12 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
             shown, own = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
             raise UsageError(f"{path}: is {shown}, the model translates {own}")
+
+
+def is_break(attributes: Mapping[str, str]) -> bool:
+    """Whether an inline element with these attributes stands for a line break."""
+    get = attributes.get
+    return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
 
 
 def one_line(text: str) -> str:

@@ -21,8 +21,8 @@ from mtx.data.newest import Newest
 from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
 from mtx.data.spool import Spool
-from mtx.data.tmx import read_tmx
-from mtx.data.xliff import read_xliff
+from mtx.data.tmx import TmxReader
+from mtx.data.xliff import XliffReader
 from mtx.errors import UsageError
 from mtx.files.durable import TEMPORARY_PREFIX
 from mtx.files.text_files import bilingual_form, read_lines
@@ -31,7 +31,7 @@ VALID_NAMES = ("val", "validation", "valid", "dev")
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 _READERS = {"tsv": read_tsv, "csv": read_csv, "jsonl": read_jsonl, "parquet": read_parquet}
-BILINGUAL: dict[str, Reader] = {"tmx": read_tmx, "xliff": read_xliff, "po": read_po}
+BILINGUAL: dict[str, Reader] = {"tmx": TmxReader, "xliff": XliffReader, "po": read_po}
 
 
 def find_corpora(data: DataConfig) -> Corpora:

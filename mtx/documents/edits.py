@@ -1,16 +1,14 @@
 """Replaces parts of a text and leaves every other byte as it is: the encoding, its byte order mark, and line ends."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.errors import DataError
-from mtx.files.encodings import likely_encoding, wide_encoding
+from mtx.files.encodings import declared_encoding, likely_encoding, wide_encoding
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
 _MAX_SPACE = 200
-_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,4 @@ def _encoding(data: bytes) -> Encoding:
             return Encoding(codec, mark)
     if wide := wide_encoding(data[: 1 << 13]):
         return Encoding(wide.lower())
-    declared = _DECLARED.match(data)
-    name = declared[1].decode().lower() if declared else "utf-8"
-    return Encoding("utf-8" if name.startswith("utf-16") else name)  # the declaration itself is in single bytes
+    return Encoding(declared_encoding(data) or "utf-8")

@@ -5,9 +5,11 @@ The XML is known to be well-formed: `xml_stream` has read it.
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
-from mtx.documents.markup import Marked, Tag, raw, with_elements, with_placeholders
+from mtx.data.bilingual import CODES, is_break
+from mtx.documents.markup import Kind, Marked, Tag, raw, with_elements, with_placeholders
 
 # A comment, CDATA, an instruction, or a tag: its slash, name, attributes, and the slash of an empty one
 TOKEN = re.compile(
@@ -19,11 +21,33 @@ _ATTRIBUTE = re.compile(r"\s*+([^\s=]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)')")
 _REFERENCE = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(lt|gt|amp|quot|apos));")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
-# Elements whose content is code of another program: they are one tag with all that they hold
-_CODES = {"bpt": "open", "ept": "close", "it": "alone", "ph": "alone", "ut": "alone"}
-_ENDS = {"bx": "open", "ex": "close", "sc": "open", "ec": "close", "sm": "open", "em": "close"}
-_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])  # types of codes that stand for a line break
+# Elements that open or close a pair each, of which those of `CODES` are one tag with all that they hold
+_OPENINGS = frozenset(["bpt", "bx", "sc", "sm"])
+_CLOSINGS = frozenset(["ept", "ex", "ec", "em"])
 _PROTECTED = frozenset(["protected", "x-sdl-deleted"])  # types of marks whose text is not translated
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of a document: from `start` to `end`, and its content."""
+
+    start: int
+    end: int
+    inner_start: int
+    inner_end: int
+
+    @classmethod
+    def at(cls, text: str, start: int, inner_end: int) -> "Element":
+        """The element whose tag is at `start`; `inner_end` is the place behind its content, or behind an empty tag."""
+        tag = TOKEN.match(text, start)
+        assert tag is not None
+        if tag["empty"]:
+            return cls(start, tag.end(), tag.end(), tag.end())
+        return cls(start, text.index(">", inner_end) + 1, tag.end(), inner_end)
+
+    def content(self, text: str) -> str:
+        """What the element holds, as the document writes it."""
+        return text[self.inner_start : self.inner_end]
 
 
 def local_name(token: re.Match[str]) -> str:
@@ -112,10 +136,10 @@ def _parts(content: str) -> Iterator[str | Tag]:
             yield Tag(match[0], "close", open_pairs.pop(), is_element=True)
         else:
             attributes = attributes_of(match)
-            is_whole = name in _CODES or (name == "mrk" and _is_protected(attributes))
+            is_whole = name in CODES or (name == "mrk" and _is_protected(attributes))
             if is_whole and not match["empty"]:
                 at = end_of(content, match)
-            if is_whole or name in _ENDS or match["empty"]:
+            if is_whole or name in _OPENINGS or name in _CLOSINGS or match["empty"]:
                 yield _code(content[start:at], name, attributes)
             else:
                 number += 1
@@ -130,10 +154,9 @@ def _is_protected(attributes: dict[str, str]) -> bool:
 
 
 def _code(raw_code: str, name: str, attributes: dict[str, str]) -> Tag:
-    kind = _CODES.get(name) or _ENDS.get(name, "alone")
-    is_break = not _BREAKS.isdisjoint(attributes.get(key) for key in ("type", "ctype", "subType"))
+    kind: Kind = "open" if name in _OPENINGS else "close" if name in _CLOSINGS else "alone"
     pair = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
-    return Tag(raw_code, kind, None if kind == "alone" else f"code {pair}", is_break)  # type: ignore[arg-type]
+    return Tag(raw_code, kind, None if kind == "alone" else f"code {pair}", is_break(attributes))
 
 
 def end_of(content: str, opening: re.Match[str]) -> int:

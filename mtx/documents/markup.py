@@ -36,6 +36,7 @@ _ELEMENT = re.compile(
     re.IGNORECASE,
 )
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+Kind = Literal["open", "close", "alone"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Tag:
     """
 
     raw: str
-    kind: Literal["open", "close", "alone"] = "alone"
+    kind: Kind = "alone"
     pair: str | None = None
     is_break: bool = False
     is_element: bool = False

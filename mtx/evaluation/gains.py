@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mtx.errors import DamagedFileError
+from mtx.errors import Advice, DamagedFileError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.metrics import too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, significance_tests
@@ -63,24 +63,16 @@ class Gain:
         return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Something that a training has spoiled or failed to reach, and what to change in the next one."""
-
-    text: str
-    help: str
-
-
-def advice(gains: Sequence[Gain]) -> list[Problem]:
+def advice(gains: Sequence[Gain]) -> list[Advice]:
     """What to change: own text should gain significantly, and no test set should fall by more than a point."""
     problems = []
     for gain in gains:
         change = gain.changes[0]
         if change.points < -_MOST_LOST:
             text = f"{gain.test} falls by {-change.points:.1f} {change.metric}"
-            problems.append(Problem(text, _GENTLER if gain.is_own else _KEEP))
+            problems.append(Advice(text, _GENTLER if gain.is_own else _KEEP))
         elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
-            problems.append(Problem(f"{gain.test} gains nothing beyond chance", _MORE))
+            problems.append(Advice(f"{gain.test} gains nothing beyond chance", _MORE))
     return problems
 
 

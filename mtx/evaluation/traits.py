@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from mtx.decoding.suspicious import suspicion
 
+ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
+
 
 @dataclass(frozen=True)
 class Traits:

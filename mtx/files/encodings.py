@@ -4,6 +4,7 @@ UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs that they
 end. For all others `likely_encoding` can only give the most probable one.
 """
 
+import re
 import unicodedata
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -11,6 +12,7 @@ _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
 _LONGEST_CUT = 3  # bytes of a character that is cut at the end
 _STRANGE = 0.01  # share of characters that no text has, above which it is another encoding
+_DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 # The encodings in which parallel text is found, by Python's name, with iconv's. Where several are equally probable, the
 # first counts.
 _NARROW = {
@@ -30,6 +32,13 @@ def wide_encoding(beginning: bytes) -> str | None:
     if beginning.count(0) < 2 or (few_controls and _decoded(beginning, "utf-8") is not None):
         return None
     return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
+
+
+def declared_encoding(beginning: bytes) -> str | None:
+    """The encoding that XML in single bytes declares, in small letters; UTF-8 if it declares one of two bytes."""
+    declared = _DECLARED.match(beginning)
+    name = declared[1].decode().lower() if declared else None
+    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
 def _decoded(beginning: bytes, name: str) -> str | None:

@@ -1,17 +1,18 @@
-"""Reads the XML of strangers as a stream of elements: nothing is fetched, no entities, bounded depth and memory.
+"""Reads the XML of strangers as a stream of units: nothing is fetched, no entities, bounded depth and memory.
 
-Flow: a file -> expat -> the methods of an `XmlHandler`, the reader of a format. Expat reads UTF-8, UTF-16 and the
-encodings of one byte that a file declares; errors name path:line.
+Flow: a file, or the text of a document -> expat -> the methods of an `XmlReader`, one class for each format -> units.
+Expat reads UTF-8, UTF-16 and the encodings of one byte that a file declares; errors name path:line.
 """
 
+import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Generic, TypeVar
 from xml.parsers import expat
 
 from mtx.errors import DataError
-from mtx.files.encodings import likely_encoding, wide_encoding
+from mtx.files.encodings import declared_encoding, likely_encoding, wide_encoding
 from mtx.files.file_kinds import BEGINNING_BYTES
 from mtx.files.text_files import errors_named, escaped, is_utf8, open_bytes, printable
 
@@ -21,109 +22,110 @@ MAX_PARTS = 10_000  # elements with text in one unit
 _CHUNK_BYTES = 1 << 16
 _MAX_TOKEN_BYTES = 1 << 24  # of a tag, comment or the like
 _CUT = re.compile(rb"\A[\x80-\xbf]{1,3}|[\xc0-\xff][\x80-\xbf]{0,2}\Z")
-_DECLARED = re.compile(rb"""\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
+
+Unit = TypeVar("Unit")
 
 
-class XmlHandler(Protocol):
-    """What is called for each element and text, with names as they are written, prefixes included.
+class XmlReader(Generic[Unit]):
+    """Iterates over the units of a file; the class of a format says in `start`, `end` and `text` what they are.
+
+    Args:
+        text: the text of the file, if it is a document that was decoded; the file itself is read otherwise.
 
     Attributes:
+        format: the name of the format; the first element has it too, in small letters.
+        is_known: whether the first element has this name.
         depth: the number of open elements, which `start` and `end` count; a call of its own for that takes too long.
-        line: the line of the file that is being read.
+        units: those that are complete and have not been yielded.
+        line: gives the line of the file that is being read.
+        at: gives the place of the tag that is being read, which is its first character in `text`; 0 without a text.
     """
 
-    depth: int
-    line: Callable[[], int]
+    format: ClassVar[str]
+
+    def __init__(self, path: Path, text: str | None = None):
+        self.path, self.is_known, self.depth = path, False, 0
+        self.units: list[Unit] = []
+        self.line: Callable[[], int] = int
+        self.at: Callable[[], int] = int
+        self._data = None if text is None else text.encode("utf-8", "surrogatepass")
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        """An element begins."""
+        """An element begins; its name is as it is written, with its prefix."""
+        raise NotImplementedError
 
     def end(self, name: str) -> None:
         """An element ends."""
+        raise NotImplementedError
 
     def text(self, text: str) -> None:
         """Text between tags, in one or more parts."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[Unit]:
+        """The units, one after the other.
+
+        Raises:
+            UsageError: if the file is missing.
+            DataError: if it is not in this format, declares entities, is nested too deeply or damaged, or its encoding
+                is not read.
+        """
+        data = self._data
+        with open_bytes(self.path) if data is None else io.BytesIO(data) as file, errors_named(self.path):
+            if data is None:
+                parser = _parser(self, _encoding(file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]))  # type: ignore[attr-defined]
+            else:
+                parser = _parser(self, "UTF-8")  # whatever its declaration says: the text was decoded by it
+                self.at = _characters(parser, data)
+            size, chunk, is_last = 0, b"", False
+            while not is_last:
+                chunk = file.read(_CHUNK_BYTES)
+                size, is_last = size + len(chunk), not chunk
+                try:
+                    parser.Parse(chunk, is_last)
+                except expat.ExpatError as error:
+                    raise _not_xml(self.path, error, chunk) from None
+                except (LookupError, ValueError) as error:  # Python has no such codec for single bytes
+                    help = "save it in UTF-8, in the XML declaration too"
+                    raise DataError(f"{self.path}: its encoding is not read ({error})", help) from None
+                self._check_limits(parser, size)
+                units, self.units = self.units, []
+                yield from units
+        if not self.is_known:
+            name = self.format
+            raise DataError(f"{self.path}: is not {name}: its first element is not {name.lower()}")
+
+    def _check_limits(self, parser: expat.XMLParserType, size: int) -> None:
+        """Raise a DataError if elements are nested too deeply, or a tag is too long after so many bytes."""
+        if self.depth > MAX_DEPTH:
+            raise _refused(self.path, parser, f"elements are nested more than {MAX_DEPTH} deep")
+        if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
+            raise _refused(self.path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
 
 
-class XmlPlaceHandler(XmlHandler, Protocol):
-    """A handler that also asks at which character of the text it is: the first one of a tag."""
-
-    at: Callable[[], int]
-
-
-def read_xml(path: Path, handler: XmlHandler) -> Iterator[None]:
-    """Call a handler with the content of a file, plain or gzip; yields after each part of the file.
-
-    Raises:
-        UsageError: if the file is missing.
-        DataError: if it is not XML, declares entities, is nested too deeply or damaged, or its encoding is not read.
-    """
-    with open_bytes(path) as file, errors_named(path):
-        beginning = file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]  # type: ignore[attr-defined]
-        parser = _parser(path, handler, _encoding(beginning))
-        size, chunk, is_last = 0, b"", False
-        while not is_last:
-            chunk = file.read(_CHUNK_BYTES)
-            size, is_last = size + len(chunk), not chunk
-            try:
-                parser.Parse(chunk, is_last)
-            except expat.ExpatError as error:
-                raise _not_xml(path, error, chunk) from None
-            except (LookupError, ValueError) as error:  # of the encoding: Python has no such codec for single bytes
-                help = "save it in UTF-8, in the XML declaration too"
-                raise DataError(f"{path}: its encoding is not read ({error})", help) from None
-            _check_limits(path, parser, handler, size)
-            yield
-
-
-def parse_text(path: Path, text: str, handler: "XmlPlaceHandler") -> None:
-    """Call a handler with the content of a text that is XML; `path` is for messages.
-
-    Raises:
-        DataError: see `read_xml`.
-    """
-    data = text.encode("utf-8", "surrogatepass")
-    parser = _parser(path, handler, "UTF-8")  # whatever its declaration says: the text was decoded by it
+def _characters(parser: expat.XMLParserType, data: bytes) -> Callable[[], int]:
+    """Gives the place of the parser in the text of some data, in characters."""
     characters, last = 0, 0
 
     def at() -> int:
         nonlocal characters, last
         index = parser.CurrentByteIndex
-        characters, last = characters + len(data[last:index].decode()), index
+        characters, last = characters + len(data[last:index].decode("utf-8", "surrogatepass")), index
         return characters
 
-    handler.at = at
-    for start in range(0, len(data), _CHUNK_BYTES):
-        chunk = data[start : start + _CHUNK_BYTES]
-        try:
-            parser.Parse(chunk, start + _CHUNK_BYTES >= len(data))
-        except expat.ExpatError as error:
-            raise _not_xml(path, error, chunk) from None
-        _check_limits(path, parser, handler, start + len(chunk))
-
-
-def _check_limits(path: Path, parser: expat.XMLParserType, handler: XmlHandler, size: int) -> None:
-    """Raise a DataError if elements are nested too deeply, or a tag is too long after so many bytes."""
-    if handler.depth > MAX_DEPTH:
-        raise _refused(path, parser, f"elements are nested more than {MAX_DEPTH} deep")
-    if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
-        raise _refused(path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
+    return at
 
 
 def _encoding(beginning: bytes) -> str | None:
     """What overrides the declared encoding: UTF-16 or UTF-8, where the first bytes are certain of it."""
-    wide, declared = wide_encoding(beginning), _DECLARED.match(beginning.removeprefix(b"\xef\xbb\xbf"))
-    if wide:
-        return wide
-    is_wrong = declared is not None and declared[1].lower().startswith((b"utf-16", b"utf16", b"ucs-2"))
-    return "UTF-8" if is_wrong else None  # the declaration itself is in single bytes
+    return wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
 
 
-def _parser(path: Path, handler: XmlHandler, encoding: str | None) -> expat.XMLParserType:
-    parser = expat.ParserCreate(encoding)
+def _parser(reader: XmlReader[Any], encoding: str | None) -> expat.XMLParserType:
+    path, parser = reader.path, expat.ParserCreate(encoding)
     parser.buffer_text = True
     parser.specified_attributes = True  # a DTD can give an element others, of any size
-    handler.line = lambda: parser.CurrentLineNumber
+    reader.line = lambda: parser.CurrentLineNumber
 
     def declared_entity(name: str, *_: object) -> None:
         raise _refused(path, parser, f"it declares the entity {printable(name[:40])}, which mtx does not read")
@@ -132,8 +134,8 @@ def _parser(path: Path, handler: XmlHandler, encoding: str | None) -> expat.XMLP
         if not is_parameter:
             raise _refused(path, parser, f"the entity &{printable(name[:40])}; is not defined")
 
-    parser.StartElementHandler, parser.EndElementHandler = handler.start, handler.end
-    parser.CharacterDataHandler = handler.text
+    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
+    parser.CharacterDataHandler = reader.text
     parser.EntityDeclHandler, parser.SkippedEntityHandler = declared_entity, unknown_entity
     return parser
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from mtx.config.schema import Config
 from mtx.evaluation.gains import advice as advice_on_gains
 from mtx.evaluation.metrics import normalize_lines, too_short_for_bleu
-from mtx.evaluation.traits import Traits
+from mtx.evaluation.traits import ALIKE, Traits
 from mtx.files import text_files
 from mtx.report.run_summary import RunSummary
 from mtx.report.training_history import MIN_GAIN, improvement
@@ -31,7 +31,6 @@ _SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar mak
 _DRAFT, _GIST, _POOR, _USELESS = 1, 2, 3, 4  # in `_WORDS`
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
-_ALIKE = 0.2  # share of distinct translations below which the model does not look at its source
 _FEW_EPOCHS = 5  # before which a useless model has simply not been trained
 _ENOUGH_PAIRS = 20_000
 _RISE = 0.02  # nats per token by which the validation nll rises if a model learns its text by heart
@@ -88,7 +87,7 @@ def usability(run: RunSummary) -> Usability | None:
 def _level_of_faults(traits: Traits) -> int:
     """The best level that a model with so many faulty translations can have."""
     lines = max(1, traits.lines)
-    if traits.faulty >= _MOST_FAULTY * lines or traits.distinct < _ALIKE * lines:
+    if traits.faulty >= _MOST_FAULTY * lines or traits.distinct < ALIKE * lines:
         return _USELESS
     return _POOR if traits.faulty >= _FAULTY * lines else 0
 
@@ -109,7 +108,7 @@ def _faults(traits: Traits) -> list[str]:
     lines = max(1, traits.lines)
     faults = [f"{count / lines:.0%} of the translations {what}" for what, count in shares.items()
               if count >= _MENTIONED * lines]  # fmt: skip
-    if traits.distinct < _ALIKE * traits.lines and traits.faulty < traits.lines / 2:
+    if traits.distinct < ALIKE * traits.lines and traits.faulty < traits.lines / 2:
         faults.append(f"only {traits.distinct / lines:.0%} of them differ from each other")
     return faults
 

@@ -6,11 +6,13 @@ A hint is not an error: training goes on. Each kind of hint is given once per st
 import statistics
 from dataclasses import dataclass, field
 
+from mtx.errors import Advice
+from mtx.evaluation.traits import ALIKE
+
 _WINDOW = 50  # steps whose nll is averaged to one value
 _JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
 _FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and the number of steps in which the mean fell by no more
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
-_ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
 _HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 
@@ -29,7 +31,7 @@ class Hints:
     _lowest_valid: tuple[float, float | None] | None = None  # validation nll, and the training mean at that time
     _num_rising: int = 0
 
-    def step(self, step: int, nll: float, learning_rate: float) -> str | None:
+    def step(self, step: int, nll: float, learning_rate: float) -> Advice | None:
         """After each update; `nll` is its mean per target token."""
         self._window.append(nll)
         if len(self._window) < _WINDOW:
@@ -41,13 +43,13 @@ class Hints:
         if mean > lowest + _JUMP:
             text = (
                 f"the training nll rose from {lowest:.2f} (step {lowest_step:,}) to {mean:.2f}: the learning rate, now "
-                f"{learning_rate:.1e}, may be too high; try half the training.learning_rate, or more warmup_steps"
+                f"{learning_rate:.1e}, may be too high"
             )
-            return self._once("jump", text)
+            return self._once("jump", text, "try half the training.learning_rate, or more warmup_steps")
         since = next(earlier for earlier, value in self._means if value < mean + _FLAT)
         if step - since >= max(_FLAT_STEPS, step / 3):
-            text = f"the training nll is flat at {mean:.2f} since step {since:,}: {self._flat_advice(mean)}"
-            return self._once("flat", text)
+            text = f"the training nll is flat at {mean:.2f} since step {since:,}"
+            return self._once("flat", text, self._flat_advice(mean))
         return None
 
     def _flat_advice(self, mean: float) -> str:
@@ -56,11 +58,11 @@ class Hints:
         ends = "" if self.patience else "; training.patience=5 ends such a run by itself"
         return f"it has learned what it can; more text or a larger model.preset would go further{ends}"
 
-    def validation(self, nll: float, is_best: bool, hypotheses: list[str]) -> str | None:
+    def validation(self, nll: float, is_best: bool, hypotheses: list[str]) -> Advice | None:
         """After each validation; `is_best` tells whether its score is the best so far."""
-        if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < _ALIKE * len(hypotheses):
-            text = "most translations are the same: the model does not look at its source yet; it may need more steps"
-            return self._once("alike", text)
+        if self._means and len(hypotheses) > 20 and len(set(hypotheses)) < ALIKE * len(hypotheses):
+            text = "most translations are the same, so the model does not look at its source yet"
+            return self._once("alike", text, "it may need more steps")
         trained = self._means[-1][1] if self._means else None
         if self._lowest_valid is None or nll < self._lowest_valid[0]:
             self._lowest_valid, self._num_rising = (nll, trained), 0
@@ -72,12 +74,13 @@ class Hints:
         ends = "" if self.patience else ", and training.patience=5 ends such a run by itself"
         return self._once(
             "overfits",
-            f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls: the model learns its "
-            f"text by heart; a larger model.dropout, a smaller model.preset or more text helps{ends}",
+            f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls, so the model learns "
+            "its text by heart",
+            f"a larger model.dropout, a smaller model.preset or more text helps{ends}",
         )
 
-    def _once(self, kind: str, text: str) -> str | None:
+    def _once(self, kind: str, text: str, help: str) -> Advice | None:
         if kind in self._given_kinds:
             return None
         self._given_kinds.add(kind)
-        return text
+        return Advice(text, help)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mtx.errors import UsageError
+from mtx.errors import Advice, UsageError
 from mtx.files import disk, durable, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import install_command
@@ -169,10 +169,10 @@ class MetricsLogger:
         self.event("end", step=step, reason=reason)
         logger.info("training ends at step %d (%s)", step, reason)
 
-    def _hint(self, step: int, text: str | None) -> None:
-        if text is not None:
-            self.event("hint", step=step, text=text)
-            logger.info("hint: %s", text)
+    def _hint(self, step: int, hint: Advice | None) -> None:
+        if hint is not None:
+            self.event("hint", step=step, text=str(hint))
+            logger.info("hint: %s", hint)
 
     def _log_duration(self, step: int, now: float) -> None:
         """Log the speed and the expected duration once, after a few timed steps."""

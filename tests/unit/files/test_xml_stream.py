@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data.tmx import read_tmx
+from mtx.data.tmx import TmxReader
 from mtx.errors import DataError
 from mtx.files import xml_stream
 
@@ -23,7 +23,7 @@ def memory(body: str = UNIT, header: str = HEADER) -> str:
 def texts(directory: Path, data: bytes) -> list[list[str]]:
     path = directory / "memory.tmx"
     path.write_bytes(data)
-    return [[variant.text for variant in unit.variants] for unit in read_tmx(path)]
+    return [[variant.text for variant in unit.variants] for unit in TmxReader(path)]
 
 
 DECLARED = {
@@ -90,16 +90,6 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
             server.accept()
 
 
-class _Nothing:
-    depth, line, at = 0, int, int
-
-    def start(self, name: str, attributes: dict[str, str]) -> None: ...
-
-    def end(self, name: str) -> None: ...
-
-    def text(self, text: str) -> None: ...
-
-
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long = "a" * (xml_stream.MAX_TEXT + 1)
     with pytest.raises(DataError, match=":2: the texts of a unit have more than 1,048,576 characters"):
@@ -109,7 +99,7 @@ def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pyt
         texts(tmp_path, memory(f'<tu x="{long}"/>').encode())
     document = memory(f'<tu x="{long}"/>')
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
-        xml_stream.parse_text(tmp_path / "a.tmx", document, _Nothing())
+        list(TmxReader(tmp_path / "a.tmx", document))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
@@ -120,8 +110,8 @@ def test_a_large_file_is_a_stream(tmp_path: Path) -> None:
         path = tmp_path / f"{units}.tmx"
         path.write_text(memory(UNIT.replace("café", "dog " * 100) * units), encoding="utf-8")
         code = (
-            "import resource, sys; from pathlib import Path; from mtx.data.tmx import read_tmx; "
-            "print(sum(1 for _ in read_tmx(Path(sys.argv[1]))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+            "import resource, sys; from pathlib import Path; from mtx.data.tmx import TmxReader; "
+            "print(sum(1 for _ in TmxReader(Path(sys.argv[1]))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
         count, memory_kb = map(int, result.stdout.split())

@@ -5,7 +5,7 @@ from mtx.training.hints import Hints
 
 def _train(hints: Hints, nll: Callable[[int], float], steps: range) -> list[tuple[int, str]]:
     hints_given = [(step, hints.step(step, nll(step), 1e-3)) for step in steps]
-    return [(step, hint) for step, hint in hints_given if hint is not None]
+    return [(step, str(hint)) for step, hint in hints_given if hint is not None]
 
 
 def test_a_loss_that_falls_gives_no_hint() -> None:
@@ -41,7 +41,7 @@ def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list
     for number, nll in enumerate(nlls):
         _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
         if (hint := hints.validation(nll, is_best, [str(i) for i in range(100)])) is not None:
-            hints_given.append(hint)
+            hints_given.append(str(hint))
     return hints_given
 
 
@@ -59,5 +59,5 @@ def test_translations_that_are_all_the_same_are_told() -> None:
     hints = Hints(None)
     _train(hints, lambda _: 6.0, range(1, 51))
     hint = hints.validation(6.0, True, ["A man ."] * 95 + list("abcde"))
-    assert hint is not None and "does not look at its source" in hint
+    assert hint is not None and "does not look at its source" in str(hint)
     assert hints.validation(6.0, True, ["A man ."] * 100) is None, "once"
