@@ -55,7 +55,7 @@ from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
-from mtx.training.runtime import check_memory, choose_runtime, record_check
+from mtx.training.runtime import check_memory, choose_runtime
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Sample, evenly_spaced_samples
 
@@ -160,7 +160,6 @@ def _trainer(
     data = prepared_data(config, paths, initial)
     ranks.share("prepares the data", lambda: [data.sha256, device.type])
     trainer = new_trainer(config, paths, paths, device, data, deferred_errors, ranks)
-    record_check(paths.chosen, trainer.runtime)
     trainer.resume(initial)
     checkpoint.check_space(paths, trainer.space_needed())
     _announce(trainer)

@@ -34,8 +34,7 @@ def doctor(
     system_memory.check_address_space()
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
     facts["disk"] = _disk(run_dir)
-    fast_path = _fast_path(device)  # in a process of its own, before this one opens a GPU that may allow only one
-    facts |= {"device": _device(device), "fast_path": fast_path}
+    facts |= {"device": _device(device), "fast_path": _fast_path(device)}
     if as_json:
         print_json(facts)
         return
@@ -124,34 +123,38 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def _fast_path(name: str) -> dict[str, Any]:
-    """What `mtx train` would find out at its first start on this device, for a model of two base layers a side."""
+    """How a fast step of two base layers a side compares with the plain one on this device; if not compiled, why."""
     import time
 
     from mtx.config.schema import ModelConfig
-    from mtx.model.device import fast_precision, find_device
-    from mtx.training.fast_path import Task, find_sound_parts, listed, parts_for
+    from mtx.errors import first_line
+    from mtx.model.device import attention_kernel, fast_precision, find_device
+    from mtx.training.fast_path import compare, make_steps
 
     device = find_device(name)
     if device.type != "cuda":
         return {"missing": f"{device} has no fast path to check, only CUDA has"}
     model = ModelConfig.model_validate({"preset": "base", "num_encoder_layers": 2, "num_decoder_layers": 2})
-    parts = parts_for(device, fast_precision(device), model, False, True)
-    if not parts:
+    if attention_kernel(device, fast_precision(device), model.d_model // model.num_heads) != "varlen":
         return {"missing": "in fp32; the fast path needs compute capability 8.0"}
-    started = time.perf_counter()
-    finding = find_sound_parts(Task(model, 8000, 256, 0.1, str(device), False, parts))
-    outcome = vars(finding.outcome) if finding.outcome else {}
-    numbers = {key: value for key, value in outcome.items() if isinstance(value, float)}
-    checked_s = round(time.perf_counter() - started, 1)
-    return {"sound": listed(finding.parts), "switched_off": finding.faults, "checked_s": checked_s, **numbers}
+    started, faults = time.perf_counter(), dict[str, str]()
+    for path, compiled in (("the compiled step", True), ("the recorded step", False)):
+        try:
+            comparison = compare(make_steps(model, 8000, device, compiled))
+            fault = comparison.fault
+        except Exception as error:
+            fault = f"{type(error).__name__}: {first_line(error)}"
+        if fault is None:
+            checked_s = round(time.perf_counter() - started, 1)
+            return {"sound": path, "faults": faults, "checked_s": checked_s, **vars(comparison)}
+        faults[path] = fault
+    return {"sound": None, "faults": faults}
 
 
 def _fast_path_lines(facts: dict[str, Any]) -> list[str]:
-    from mtx.training.fast_path import PARTS
-
     if "missing" in facts:
         return [f"training: {facts['missing']}"]
-    lines = [f"training: without {PARTS[part]}: {fault}" for part, fault in facts["switched_off"].items()]
+    lines = [f"training: {path} has a fault: {fault}" for path, fault in facts["faults"].items()]
     if facts["sound"]:
         times = [f"{1000 * facts[key]:.1f} ms" for key in ("fast_s", "plain_s")]
         lines += [

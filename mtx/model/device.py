@@ -165,14 +165,6 @@ def driver_version() -> str | None:
     return _DRIVER.read_bytes().decode("ascii", errors="replace").strip() if _DRIVER.is_file() else None
 
 
-def cuda_versions(device: torch.device) -> dict[str, str] | None:
-    """Returns a CUDA device's name and the versions on which it depends what works on it; None for other devices."""
-    if device.type != "cuda":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return {"gpu": name, "driver": driver_version() or "unknown", "torch": torch.__version__}
-
-
 def cpu_name() -> str:
     """Returns the processor's name for itself."""
     return str(_cpu_capabilities().get("cpu_name") or platform.machine())

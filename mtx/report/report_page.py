@@ -35,9 +35,8 @@ from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
-_MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "graph", "compile", "switched_off",
-                 "micro_batch_tokens", "mtx", "torch",
-                 "python", "platform")  # fmt: skip
+_MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "graph", "compile",
+                 "micro_batch_tokens", "mtx", "torch", "python", "platform")  # fmt: skip
 _HEADS = {"kept": "kept", "read": "read", "held_out": "held out", "weight": "weight"}
 _FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do, or say nothing about the result
 Row = tuple[Any, ...]
@@ -221,10 +220,8 @@ def _example(pair: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 def _machine(run: RunSummary) -> Iterable[tuple[str, str]]:
     for key in _MACHINE_KEYS:
-        value = run.last_start.get(key, {})
-        text = "; ".join(f"{name}: {why}" for name, why in value.items()) if isinstance(value, dict) else str(value)
-        if text:
-            yield key.replace("_", " "), text
+        if key in run.last_start:
+            yield key.replace("_", " "), str(run.last_start[key])
     yield "starts", str(len(run.history.starts))
     yield "seed", str(run.config.seed)
     for key in ("code", "config"):

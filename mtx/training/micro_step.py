@@ -103,10 +103,6 @@ class MicroStep:
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
         self._graph.replay()
 
-    def compile(self, batch: PackedBatch) -> None:
-        """Compile what a later micro-batch of this shape needs; this adds to the gradients, but records nothing."""
-        self._run(self._moved(batch))
-
     def addresses(self) -> list[int]:
         """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
         if self._graph is None:

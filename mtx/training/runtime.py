@@ -4,6 +4,7 @@ The micro-batch is the largest that fits the device, which is tried out. It deci
 a step learns from, so the steps of a run may be divided in any way.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -11,7 +12,7 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,12 +26,12 @@ from mtx.data.epoch_text import changed_every_epoch
 from mtx.data.glossary import Glossary
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import BatchSampler
+from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.errors import DamagedFileError, MtxError, UsageError, is_out_of_memory
+from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.files import durable
 from mtx.files.sizes import readable
 from mtx.model import architectures
@@ -38,7 +39,7 @@ from mtx.model.architecture import parameters
 from mtx.model.architectures import training_flops
 from mtx.model.attention import Kernel
 from mtx.model.device import (
-    cuda_versions,
+    attention_kernel,
     fast_precision,
     free_unused_memory,
     num_threads,
@@ -49,7 +50,8 @@ from mtx.model.translation_model import TranslationModel
 from mtx.run import system_memory
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
-from mtx.training.fast_path import PARTS, Parts, Task, find_sound_parts, listed, parts_for
+from mtx.training.fast_path import StepResult, take_step
+from mtx.training.loader import load_steps
 from mtx.training.micro_step import MicroStep
 from mtx.training.ranks import Ranks
 from mtx.training.sharding import is_sharded
@@ -58,12 +60,10 @@ from mtx.training.validation import BATCH_TOKENS, batch_nll
 logger = logging.getLogger(__name__)
 
 _CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
+# How far the first fast step may be from the plain one. On a CPU, correct bf16 was within 0.0002 and 0.016; a sentence
+# that begins one token too late put the gradient 0.08 off.
+_LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
-
-
-def _is_text_by_name(value: Any) -> bool:
-    """Whether this is a dictionary of text."""
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 _SEAL = "sha256"  # the key of the seal in chosen.json
@@ -77,8 +77,6 @@ _POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.jso
     "threads": lambda value: type(value) is int and _NOT_CHOSEN <= value <= _MAX_THREADS,
     "compile": lambda value: type(value) is bool,
     "graph": lambda value: type(value) is bool,
-    "switched_off": lambda value: _is_text_by_name(value) and value.keys() <= PARTS.keys(),
-    "checked_on": lambda value: value is None or _is_text_by_name(value),
 }
 
 
@@ -88,8 +86,6 @@ class RuntimeChoices:
 
     Attributes:
         graph: whether a step is recorded once and replayed.
-        switched_off: which parts of the fast path failed the check at the start, and why; see `fast_path.PARTS`.
-        checked_on: the GPU and the versions with which they were checked; None if nothing had to be.
     """
 
     device: str
@@ -99,21 +95,6 @@ class RuntimeChoices:
     threads: int
     compile: bool
     graph: bool = False
-    switched_off: dict[str, str] = field(default_factory=dict)
-    checked_on: dict[str, str] | None = None
-
-    @property
-    def parts(self) -> Parts:
-        """The parts of the fast path that are used."""
-        used = {"compile": self.compile, "graph": self.graph, "varlen": self.kernel == "varlen"}
-        return tuple(part for part in PARTS if used.get(part, self.precision == "bf16"))
-
-    def with_parts(self, parts: Parts) -> "RuntimeChoices":
-        """The same with these parts of the fast path and no others."""
-        return replace(
-            self, compile="compile" in parts, graph="graph" in parts,
-            kernel="varlen" if "varlen" in parts else "padded", precision="bf16" if "bf16" in parts else "fp32",
-        )  # fmt: skip
 
 
 def choose_runtime(
@@ -141,9 +122,14 @@ def choose_runtime(
         compiled = device.type == "cuda" and _repays_compiling(config, data)
         threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
         runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
-    runtime = _with_sound_parts(runtime, config, device, num_ids, ranks)
-    ranks.connect(device)
     use_device(device)
+    is_first = recorded is None or torch.device(recorded.device).type != device.type
+    wished = _for_device(replace(runtime, kernel="varlen") if is_first else runtime, config, device)
+    runtime = wished
+    if is_first and device.type == "cuda":
+        checked = ranks.share("checks the fast step", lambda: asdict(check_fast_step(wished, config, data)))
+        runtime = replace(RuntimeChoices(**checked), device=str(device))
+    ranks.connect(device)
     if recorded is None:
         size = config.training.micro_batch_tokens
         if size == "auto":
@@ -167,64 +153,65 @@ def _with_threads(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
     return runtime if is_chosen else replace(runtime, threads=num_threads(local_size))
 
 
-def _with_sound_parts(
-    recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int, ranks: Ranks
-) -> RuntimeChoices:
-    """The choices for this device, with those parts of the fast path that suit it and have no fault.
+def _for_device(runtime: RuntimeChoices, config: Config, device: torch.device) -> RuntimeChoices:
+    """The choices for this device: the varlen kernel, if it was chosen and the device has it, and what needs it."""
+    model, training = config.model, config.training
+    kernel: Kernel = "padded"
+    if runtime.kernel == "varlen" and model.architecture == "transformer":
+        head_size = model.d_model // model.num_heads
+        kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
+    is_varlen, compiled = kernel == "varlen", runtime.compile if training.compile == "auto" else training.compile
+    return replace(runtime, device=str(device), kernel=kernel, compile=is_varlen and compiled, graph=is_varlen)
 
-    Rank 0 tries the parts for all, unless they were tried before, with its GPU, driver and torch.
+
+def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
+    """The fastest step that computes here what it should, by its loss and its gradient for the first batch.
+
+    They are compared with those of one step in fp32, one operation after the other, both without dropout: the gradients
+    by the norm of their difference, relative to that of the plain one. `mtx doctor` compares more. A kernel that
+    crashes the process or hangs is not caught.
     """
-
-    def tried() -> dict[str, Any]:
-        choice = _sound_parts(recorded, config, device, num_ids)
-        return {"parts": choice.parts, "switched_off": choice.switched_off, "checked_on": choice.checked_on}
-
-    choice = ranks.share("tries the fast path", tried)
-    here = replace(recorded, device=str(device), switched_off=choice["switched_off"], checked_on=choice["checked_on"])
-    return here.with_parts(tuple(choice["parts"]))
-
-
-def _sound_parts(recorded: RuntimeChoices, config: Config, device: torch.device, num_ids: int) -> RuntimeChoices:
-    here = cuda_versions(device)
-    is_known = recorded.checked_on == here
-    off = recorded.switched_off if is_known or here is None else {}
-    compiled: bool = recorded.compile or "compile" in recorded.switched_off
-    if config.training.compile != "auto":
-        compiled = config.training.compile
-        off = {part: fault for part, fault in off.items() if part != "compile" or not compiled}
-    training = config.training
-    parts = parts_for(device, recorded.precision, config.model, training.deterministic, compiled)
-    wished = tuple(part for part in parts if part not in off and (part == "bf16" or "varlen" not in off))
-    runtime = replace(recorded, device=str(device), switched_off=off).with_parts(wished)
-    if here is None or {*wished} <= {*(recorded.parts if is_known else ())}:
+    eager = replace(runtime, kernel="padded", compile=False, graph=False)
+    plain = replace(eager, precision="fp32")
+    if runtime == plain:
         return runtime
-    logger.info("trying %s on %s beside the plain step", listed(wished), device)
-    task = Task(
-        config.model, num_ids, config.data.max_tokens, training.label_smoothing, str(device), training.deterministic,
-        wished, training.consistency,
-    )  # fmt: skip
-    finding = find_sound_parts(task)
-    if finding.faults:
-        reasons = "; ".join(f"{PARTS[part]}: {fault}" for part, fault in finding.faults.items())
+    text = training_text(config, data)
+    sampler = new_sampler(config, text, data.tokenizer, data.terms)
+    size = max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
+    num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
+    with contextlib.closing(load_steps(text, sampler, SamplerState(), 1, num_micro_steps, shape)) as steps:
+        batch = next(steps).micro_batches[0]
+    without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+
+    def take(choices: RuntimeChoices) -> StepResult:
+        torch.manual_seed(config.seed)
+        model = new_model(without_dropout, choices, data.tokenizer.num_ids).train()
+        return take_step(new_micro_step(config, choices, model), [batch], config.seed)
+
+    logger.info("comparing the fast step with the plain one on %s", runtime.device)
+    expected, norm, faults = take(plain), torch.nn.utils.get_total_norm, list[str]()
+    for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager]):
+        try:
+            found = take(choices)
+            apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
+            loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+            if loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT:
+                break
+            faults.append(f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}")
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            faults.append(f"{type(error).__name__}: {first_line(error)}")
+        free_unused_memory(torch.device(runtime.device))
+    else:
+        choices = plain
+    if faults:
+        path = "without compiling it" if choices.graph else f"one operation after the other, in {choices.precision}"
         logger.warning(
-            "the fast path has a fault here: %s; training goes on without %s\n  help: mtx doctor tries it again; this "
-            "run does with another torch, driver or GPU, or with training.compile=true",
-            reasons, listed(part for part in wished if part not in finding.parts),
+            "the fast step has a fault here (%s); this run takes its steps %s\n  help: mtx doctor compares the steps; "
+            "another run_dir=DIR tries again", "; ".join(faults), path,
         )  # fmt: skip
-    return replace(runtime, switched_off={**off, **finding.faults}, checked_on=here).with_parts(finding.parts)
-
-
-def record_check(path: Path, runtime: RuntimeChoices) -> None:
-    """Record the check of the fast path if this start has made a new one; all else in chosen.json stays."""
-    recorded = read_runtime(path)
-    if recorded.checked_on == runtime.checked_on and recorded.switched_off == runtime.switched_off:
-        return
-    compiled = runtime.compile or recorded.compile or "compile" in recorded.switched_off
-    kept = replace(
-        recorded.with_parts(runtime.parts), compile=compiled and "compile" not in runtime.switched_off,
-        switched_off=runtime.switched_off, checked_on=runtime.checked_on,
-    )  # fmt: skip
-    write_runtime(path, kept)
+    return choices
 
 
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
@@ -293,6 +280,17 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Translat
     model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
+
+
+def new_micro_step(
+    config: Config, runtime: RuntimeChoices, model: TranslationModel, is_flat: bool = False, root: Any = None
+) -> MicroStep:
+    """The micro-step of a run with this model; for the other arguments see `MicroStep`."""
+    training = config.training
+    return MicroStep(
+        model, training.label_smoothing, runtime.precision, runtime.compile and root is None, runtime.graph,
+        is_flat=is_flat, root=root, consistency=training.consistency, source_loss=training.source_loss,
+    )  # fmt: skip
 
 
 def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
@@ -390,11 +388,7 @@ def _run_micro_step(
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
     reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
-    training = config.training
-    micro_step = MicroStep(
-        model, training.label_smoothing, runtime.precision, recorded=runtime.graph, consistency=training.consistency,
-        source_loss=training.source_loss,
-    )  # fmt: skip
+    micro_step = new_micro_step(config, replace(runtime, compile=False), model)
     micro_step.start_step()
     micro_step(longest_sentences(shape, num_ids), 1.0)
     longest = config.data.max_tokens

@@ -44,11 +44,12 @@ from mtx.training.checkpoint import Snapshot, State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
-from mtx.training.micro_step import HostCopy, MicroStep, Update, non_finite_error, seed_all
+from mtx.training.micro_step import HostCopy, Update, non_finite_error, seed_all
 from mtx.training.ranks import Ranks
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import (
     RuntimeChoices,
+    new_micro_step,
     new_model,
     new_optimizer,
     new_sampler,
@@ -163,14 +164,9 @@ class Trainer:
 
     def _prepare_micro_step(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
-        training, runtime = self.config.training, self.runtime
-        self.num_micro_steps, self.shape = step_shape(self.config, runtime, self.sampler, self.ranks.size)
-        is_sharded = self.sharding is not None
-        self.micro_step = MicroStep(
-            self.model, training.label_smoothing, runtime.precision, runtime.compile and not is_sharded, runtime.graph,
-            is_flat=self.ranks.size > 1 and not is_sharded, root=self.sharding and self.sharding.root,
-            consistency=training.consistency, source_loss=training.source_loss,
-        )  # fmt: skip
+        self.num_micro_steps, self.shape = step_shape(self.config, self.runtime, self.sampler, self.ranks.size)
+        is_flat, root = self.ranks.size > 1 and self.sharding is None, self.sharding and self.sharding.root
+        self.micro_step = new_micro_step(self.config, self.runtime, self.model, is_flat, root)
 
     def planned_end(self) -> tuple[int, str]:
         """The step at which this run will end if nothing ends it sooner, and the key that ends it there."""

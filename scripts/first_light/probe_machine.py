@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> None:
     torch.ones(8, device=found).sum().item()
     peak = device.peak_flops(found, "bf16")
     report(
-        "machine", **(device.machine(found) | (device.cuda_versions(found) or {})),
+        "machine", **device.machine(found), driver=device.driver_version(),
         precision=device.fast_precision(found), peak_tflops=peak and round(peak / 1e12),
     )  # fmt: skip
 

@@ -1,7 +1,8 @@
-"""The fast path of this GPU has no fault; threads use the device of the run, and captures survive other threads."""
+"""The fast step of this GPU has no fault; threads use the device of the run, and captures survive other threads."""
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +10,25 @@ import numpy as np
 import pytest
 import torch
 
+from mtx import pipeline
+from mtx.config import settings
 from mtx.config.schema import ModelConfig, TrainingConfig
+from mtx.data.preprocess import load_prepared
 from mtx.decoding.continuous_batching import _GraphedStep
 from mtx.model.device import use_device
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout
-from mtx.training import fast_path
 from mtx.training.async_checkpoint import AsyncCheckpointer
 from mtx.training.checkpoint import State
-from mtx.training.fast_path import Task, find_sound_parts, make_steps
+from mtx.training.fast_path import compare, make_steps
 from mtx.training.micro_step import HostCopy, MicroStep
+from mtx.training.runtime import RuntimeChoices, check_fast_step, read_runtime
+from tests.integration.commands import TINY, write_tsv
 from tests.models import random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
 LAST = f"cuda:{torch.cuda.device_count() - 1}"  # cuda:1 where there are two
-RECORDED = ("graph", "varlen", "bf16")
 SMALL: dict[str, Any] = {
     "d_model": 64, "d_ff": 128, "num_heads": 2, "num_encoder_layers": 1, "num_decoder_layers": 1, "dropout": 0.1,
 }  # fmt: skip
@@ -38,44 +42,49 @@ def first_device() -> Any:
     torch.cuda.set_device(0)
 
 
-def task_of(parts: fast_path.Parts, device: str = LAST) -> Task:
-    return Task(ModelConfig.model_validate({**SMALL, "preset": "tiny"}), 500, 64, 0.1, device, False, parts)
+def config() -> ModelConfig:
+    return ModelConfig.model_validate({**SMALL, "preset": "tiny"})
 
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_this_gpu_has_no_fault(compiled: bool) -> None:
-    parts = ("compile", *RECORDED) if compiled else RECORDED
-    finding = find_sound_parts(task_of(parts))
-    assert finding.faults == {} and finding.parts == parts
-    assert finding.outcome is not None and finding.outcome.gradients < 0.06, "half of the limit"
+    found = compare(make_steps(config(), 500, torch.device(LAST), compiled))
+    assert found.fault is None and found.gradients < 0.06, "half of the limit"
 
 
-def test_without_a_compiler_only_the_compiled_step_is_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_run_takes_the_fast_step(tmp_path: Path) -> None:
+    corpus = write_tsv(tmp_path / "digits.tsv", range(1000, 1400))
+    arguments = [f"data.train={corpus}", *TINY, "device=cuda", "training.max_steps=4", f"run_dir={tmp_path / 'run'}"]
+    result = pipeline.train(settings.resolve(None, arguments).config)
+    chosen = read_runtime(result.paths.chosen)
+    assert (chosen.kernel, chosen.precision, chosen.graph) == ("varlen", "bf16", True)
+
+
+def test_without_a_compiler_only_the_compiled_step_is_off(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("CC", "CXX"):
         monkeypatch.setenv(name, str(tmp_path / "no-compiler"))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
-    finding = find_sound_parts(task_of(("compile", *RECORDED)))
-    assert finding.parts == RECORDED and list(finding.faults) == ["compile"]
+    corpus = write_tsv(tmp_path / "digits.tsv", range(1000, 1200))
+    run = f"run_dir={tmp_path / 'run'}"
+    own = settings.resolve(None, [f"data.train={corpus}", *TINY, run, "device=cuda", "training.compile=true"]).config
+    data = load_prepared(pipeline.prepare_only(own).data)
+    compiled = RuntimeChoices("cuda", "bf16", 256, "varlen", 1, True, True)
+    assert check_fast_step(compiled, own, data) == replace(compiled, compile=False)
+    assert "without compiling it" in caplog.text
 
 
 def test_steps_run_on_the_device_of_the_run() -> None:
-    steps = make_steps(task_of(RECORDED))
+    steps = make_steps(config(), 500, torch.device(LAST), False)
     assert torch.cuda.current_device() == torch.device(LAST).index
     steps.plain()
     steps.fast()
     addresses = steps.addresses()
     steps.fast()
     assert addresses and steps.addresses() == addresses
-    assert steps.seeded is not None
     steps.seeded(1)
-
-
-def test_a_step_without_a_graph() -> None:
-    steps = make_steps(task_of(("varlen", "bf16")))
-    steps.fast()
-    steps.fast()
-    assert steps.addresses() == []
 
 
 def model_on(device: str) -> Any:

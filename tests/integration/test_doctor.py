@@ -36,14 +36,14 @@ def test_what_is_missing_is_told_with_what_needs_it_and_the_command(monkeypatch:
 
 def test_the_fast_path_is_checked_and_timed_where_there_is_one() -> None:
     numbers = {"loss": 0.0001, "gradients": 0.021, "fast_s": 0.0041, "plain_s": 0.0882, "checked_s": 43.0}
-    facts = {"sound": "the recorded graph, products in bf16", "switched_off": {"compile": "no C compiler"}, **numbers}
+    facts = {"sound": "the recorded step", "faults": {"the compiled step": "no C compiler"}, **numbers}
     assert doctor._fast_path_lines(facts) == [
-        "training: without the compiled step: no C compiler",
-        "training: the recorded graph, products in bf16 (checked in 43.0 s)",
+        "training: the compiled step has a fault: no C compiler",
+        "training: the recorded step (checked in 43.0 s)",
         "          a small step takes 4.1 ms, plain 88.2 ms; its loss is within 0.01%, each gradient within 2.1%",
     ]
-    nothing = {"sound": "", "switched_off": {"bf16": "its start: no answer in 120 s"}, "checked_s": 120.0}
-    assert doctor._fast_path_lines(nothing) == ["training: without products in bf16: its start: no answer in 120 s"]
+    nothing = {"sound": None, "faults": {"the recorded step": "RuntimeError: no kernel"}}
+    assert doctor._fast_path_lines(nothing) == ["training: the recorded step has a fault: RuntimeError: no kernel"]
 
 
 def test_a_device_that_is_not_here(refused: Callable[..., None]) -> None:

@@ -1,12 +1,11 @@
-"""A run whose fast path has a fault goes on with what has none, says so once, and remembers it.
+"""A run compares its fast step with the plain one at its first start on a GPU, and takes the fastest without a fault.
 
-A CPU plays the GPU: its steps are those of the plain path, whatever parts are used, and the faults are put in.
+A CPU plays the GPU: its kernel computes what the varlen kernel does, nothing is recorded, and the faults are put in.
 """
 
-import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -19,20 +18,27 @@ from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData, load_prepared
-from mtx.files import durable
 from mtx.model.attention_kernels import BlockLayout
 from mtx.run.layout import RunLayout
-from mtx.training import fast_path, runtime, trial_process
-from mtx.training.runtime import RuntimeChoices, choose_runtime, read_runtime, record_check, write_runtime
+from mtx.training import runtime
+from mtx.training.fast_path import StepResult
+from mtx.training.micro_step import MicroStep
+from mtx.training.runtime import RuntimeChoices, check_fast_step, choose_runtime, read_runtime, write_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import dense
 from tests.unit.training.test_micro_step import dense_varlen_attn
-from tests.unit.training.trials import FaultyTrial
 
-ALL = ("compile", "graph", "varlen", "bf16")
-HERE = {"gpu": "NVIDIA H100", "driver": "580.1", "torch": "2.13.0"}
-CPU = torch.device("cpu")
-GPU_SETTINGS = ["precision=bf16", "training.compile=true", "training.max_steps=3", "training.validate_every=3"]
+GPU_SETTINGS = [
+    "precision=bf16",
+    "training.micro_batch_tokens=256",
+    "training.max_steps=3",
+    "training.validate_every=3",
+]
+CUDA = torch.device("cuda")
+COMPILED = RuntimeChoices("cpu", "bf16", 256, "varlen", 1, True, True)
+RECORDED = replace(COMPILED, compile=False)
+EAGER = replace(RECORDED, kernel="padded", graph=False)
+PLAIN = replace(EAGER, precision="fp32")
 
 
 @pytest.fixture(scope="module")
@@ -45,152 +51,162 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Makes the CPU pass for a GPU with the varlen kernel; the result may be changed to become another GPU."""
-    versions = dict(HERE)
+def own(prepared: Path) -> tuple[Config, PreparedData]:
+    return settings.load(RunLayout(prepared).config), load_prepared(RunLayout(prepared).data)
+
+
+@pytest.fixture
+def varlen(monkeypatch: pytest.MonkeyPatch) -> None:
     kernels: Any = ModuleType("torch.nn.attention.varlen")
     kernels.varlen_attn = dense_varlen_attn
     monkeypatch.setitem(sys.modules, kernels.__name__, kernels)
     monkeypatch.setattr(BlockLayout, "attend_joint", dense)
-    monkeypatch.setattr(runtime, "cuda_versions", lambda device: dict(versions))
-    monkeypatch.setattr(
-        fast_path, "attention_kernel", lambda device, precision, *_: {"bf16": "varlen"}.get(precision, "padded")
-    )
-    monkeypatch.setattr(fast_path, "run_trial", trial_process._run_here)
-    return versions
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)  # the real one takes a minute
+
+
+def wrong(result: StepResult) -> StepResult:
+    return StepResult(result.loss, [gradient * 1.1 for gradient in result.gradients])
+
+
+def raises(result: StepResult) -> StepResult:
+    raise RuntimeError("Failed to find C compiler\nSet LOGS=1 for more")
+
+
+def not_finite(result: StepResult) -> StepResult:
+    return StepResult(float("nan"), result.gradients)
+
+
+def no_memory(result: StepResult) -> StepResult:
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+
+IS: dict[str, Callable[[MicroStep], bool]] = {
+    "compiled": lambda step: step._compiled, "varlen": lambda step: step.model.kernel == "varlen",
+    "bf16": lambda step: step._bf16, "nothing": lambda step: False,
+}  # fmt: skip
+
+
+def put_in(fault: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = runtime.take_step
+
+    def faulty(step: MicroStep, *rest: Any) -> StepResult:
+        found = original(step, *rest)
+        return fault(found) if IS[part](step) else found  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(runtime, "take_step", faulty)
+
+
+@pytest.mark.parametrize("fault", [wrong, raises, not_finite])
+@pytest.mark.parametrize(
+    "part, sound, how",
+    [
+        ("compiled", RECORDED, "without compiling it"), ("varlen", EAGER, "one operation after the other, in bf16"),
+        ("bf16", PLAIN, "one operation after the other, in fp32"),
+    ],
+)  # fmt: skip
+def test_the_fastest_step_without_a_fault_is_taken_and_one_warning_says_so(
+    fault: Any, part: str, sound: RuntimeChoices, how: str, own: tuple[Config, PreparedData], varlen: None,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    put_in(fault, part, monkeypatch)
+    assert check_fast_step(COMPILED, *own) == sound
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    words = {
+        wrong: "its gradient by 10.0%",
+        raises: "RuntimeError: Failed to find C compiler",
+        not_finite: "its loss differs by nan%",
+    }[fault]
+    assert words in warning and how in warning and "LOGS" not in warning
+
+
+def test_a_step_without_a_fault_stays(
+    own: tuple[Config, PreparedData], varlen: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    for choices in (COMPILED, RECORDED, EAGER, PLAIN):
+        assert check_fast_step(choices, *own) == choices
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_kernel_that_sees_later_tokens_is_found(
+    own: tuple[Config, PreparedData], varlen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_mask(*tensors: Any, window_size: tuple[int, int]) -> torch.Tensor:
+        return dense_varlen_attn(*tensors, window_size=(-1, -1))
+
+    monkeypatch.setattr(sys.modules["torch.nn.attention.varlen"], "varlen_attn", without_mask)
+    assert check_fast_step(RECORDED, *own) == EAGER
+
+
+def test_too_little_memory_is_no_fault_of_the_step(
+    own: tuple[Config, PreparedData], varlen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in(no_memory, "bf16", monkeypatch)
+    with pytest.raises(torch.OutOfMemoryError):
+        check_fast_step(COMPILED, *own)
 
 
 class Choosing:
-    """Starts a run's choices again and again, and counts the trials."""
+    """Starts a run's choices on a GPU again and again, and counts the checks, which find `sound`."""
 
-    def __init__(self, root: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch):
-        self.paths, self.num_trials = RunLayout(root), 0
-        self.data: PreparedData = load_prepared(RunLayout(prepared).data)
-        self.own: Config = settings.load(RunLayout(prepared).config)
-        self._monkeypatch = monkeypatch
+    def __init__(self, root: Path, own: tuple[Config, PreparedData], monkeypatch: pytest.MonkeyPatch):
+        self.paths, (self.config, self.data) = RunLayout(root), own
+        self.sound: Callable[[RuntimeChoices], RuntimeChoices] = lambda wished: wished
+        self.num_checks, self.kernel = 0, "varlen"
+        monkeypatch.setattr(runtime, "attention_kernel", lambda *_: self.kernel)
+        monkeypatch.setattr(runtime, "use_device", lambda device: None)
+        monkeypatch.setattr(runtime, "check_fast_step", self.check)
 
-    def __call__(self, faults: Mapping[str, str], compile: Any = "auto", device: str = "auto") -> RuntimeChoices:
-        trial, self.num_trials = FaultyTrial(faults), 0
+    def check(self, wished: RuntimeChoices, *_: Any) -> RuntimeChoices:
+        self.num_checks += 1
+        return self.sound(wished)
 
-        def count(task: fast_path.Task) -> Any:
-            self.num_trials += 1
-            return trial(task)
-
-        self._monkeypatch.setattr(fast_path, "trial", count)
-        training = self.own.training.model_copy(update={"compile": compile})
-        config = self.own.model_copy(update={"training": training, "device": device})
-        chosen = choose_runtime(self.paths, config, CPU, self.data)
-        record_check(self.paths.chosen, chosen)
-        return chosen
+    def __call__(self, compile: Any = "auto", device: torch.device = CUDA, name: str = "auto") -> RuntimeChoices:
+        training = self.config.training.model_copy(update={"compile": compile})
+        config = self.config.model_copy(update={"training": training, "device": name})
+        return choose_runtime(self.paths, config, device, self.data)
 
 
 @pytest.fixture
-def choose(tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch) -> Choosing:
-    return Choosing(tmp_path, prepared, monkeypatch)
+def choose(tmp_path: Path, own: tuple[Config, PreparedData], monkeypatch: pytest.MonkeyPatch) -> Choosing:
+    return Choosing(tmp_path, own, monkeypatch)
 
 
-@pytest.mark.seconds
-@pytest.mark.parametrize(
-    "part, fault",
-    [("compile", "raises"), ("graph", "wrong"), ("varlen", "raises"), ("bf16", "wrong"), ("compile", "hangs")],
-)
-def test_the_run_goes_on_with_the_plain_path_and_says_so(
-    part: str, fault: str, prepared: Path, tmp_path: Path, gpu: dict[str, str], monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    if fault == "hangs":
-        monkeypatch.setattr(fast_path, "run_trial", trial_process.run_trial)
-    monkeypatch.setattr(fast_path, "trial", FaultyTrial({part: fault}))
-    monkeypatch.setattr(torch, "compile", lambda function, **_: function)  # the real one takes a minute
-    own = settings.load(RunLayout(prepared).config)
-    with caplog.at_level(logging.INFO):
-        result = pipeline.train(own.model_copy(update={"run_dir": str(tmp_path / "run")}))
-    assert result.scores
-    records = {id(record): record for record in caplog.records}.values()  # pytest may keep a record twice
-    warnings = [record.message for record in records if "the fast path has a fault" in record.message]
-    assert len(warnings) == 1 and f"here: {fast_path.PARTS[part]}: " in warnings[0]
-    assert {"raises": "C compiler", "wrong": "from the plain step's", "hangs": "no answer in 1 s"}[fault] in warnings[0]
-    chosen = json.loads(result.paths.chosen.read_text())
-    assert list(chosen["switched_off"]) == [part] and chosen["checked_on"] == HERE
-    sound = {"compile": ALL[1:], "graph": ("compile", "varlen", "bf16"), "varlen": ("bf16",), "bf16": ()}[part]
-    assert read_runtime(result.paths.chosen).parts == sound
-    report = result.paths.report.read_text(encoding="utf-8")
-    assert "switched off" in report and f"{part}: " in report
+def test_what_the_first_start_found_holds_for_later_ones(choose: Choosing) -> None:
+    choose.sound = lambda wished: replace(wished, kernel="padded", graph=False, compile=False, precision="fp32")
+    first = choose(compile=True)
+    assert (first.device, first.kernel, first.precision, first.micro_batch_tokens) == ("cuda", "padded", "fp32", 256)
+    assert choose(compile=True) == choose() == first == read_runtime(choose.paths.chosen) and choose.num_checks == 1
 
 
-def test_what_is_recorded_is_not_checked_again_until_the_machine_changes(choose: Choosing, gpu: dict[str, str]) -> None:
-    assert choose({"compile": "raises"}, compile=True).parts == ("graph", "varlen", "bf16")
-    assert choose.num_trials == 2
-    again = choose({})
-    assert choose.num_trials == 0 and again.parts == ("graph", "varlen", "bf16") and "compile" in again.switched_off
-    for key in HERE:
-        gpu[key] += " of another kind"
-        assert choose({"graph": "raises"}).parts == ("compile", "varlen", "bf16"), "the compiler was tried again"
-        assert choose.num_trials == 3
-        assert read_runtime(choose.paths.chosen).checked_on == gpu
-    assert choose({}).parts == ("compile", "varlen", "bf16") and choose.num_trials == 0
-    gpu["driver"] = "590"
-    assert choose({}).parts == ALL and choose.num_trials == 1
-    gpu["driver"] = "600"
-    assert choose({}).parts == ALL and choose.num_trials == 1, "what has no fault is checked again too"
+def test_the_key_decides_about_compiling_at_each_start(choose: Choosing) -> None:
+    assert not choose(compile=False).compile
+    assert not choose().compile, "auto is what was chosen first"
+    assert choose(compile=True).compile and choose(compile=True).graph and not choose(compile=False).compile
+    assert choose.num_checks == 1
 
 
-def test_the_key_decides_about_compiling_at_each_start(choose: Choosing, gpu: dict[str, str]) -> None:
-    assert "compile" not in choose({}, compile=False).parts
-    assert "compile" not in choose({}).parts and choose.num_trials == 0, "auto is what was chosen first"
-    assert "compile" in choose({}, compile=True).parts and choose.num_trials == 1
-    assert "compile" not in choose({}, compile=False).parts and choose.num_trials == 0
-
-
-def test_asking_to_compile_tries_again_what_failed(choose: Choosing, gpu: dict[str, str]) -> None:
-    choose({"compile": "raises"}, compile=True)
-    found = choose({}, compile=True)
-    assert choose.num_trials == 1 and found.parts == ALL and found.switched_off == {}
-    assert choose({}).parts == ALL and choose.num_trials == 0
-
-
-def test_without_a_faultless_kernel_nothing_that_needs_it_is_used(choose: Choosing, gpu: dict[str, str]) -> None:
-    choose({"varlen": "wrong"}, compile=True)
-    assert choose({}, compile=True).parts == ("bf16",) and choose.num_trials == 0
-
-
-def test_a_run_of_an_earlier_version_is_checked_at_its_next_start(choose: Choosing, gpu: dict[str, str]) -> None:
-    old = {
-        "device": "cpu",
-        "precision": "bf16",
-        "micro_batch_tokens": 256,
-        "kernel": "varlen",
-        "threads": 1,
-        "compile": True,
-    }
-    durable.write_json(choose.paths.chosen, {**old, "sha256": runtime._seal(old)})
-    assert choose({"compile": "raises"}).parts == ("graph", "varlen", "bf16") and choose.num_trials == 2
-    assert choose({}).parts == ("graph", "varlen", "bf16") and choose.num_trials == 0
-
-
-def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(
-    choose: Choosing, gpu: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert choose({}, compile=True).parts == ALL
+def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(choose: Choosing) -> None:
+    first = choose(compile=True)
     before = choose.paths.chosen.read_text()
-    monkeypatch.setattr(fast_path, "attention_kernel", lambda *_: "padded")  # device=cpu, or a GPU without the kernel
-    assert choose({}).parts == ("bf16",) and choose.num_trials == 0
-    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
-    monkeypatch.setattr(runtime, "cuda_versions", lambda device: None)
-    found = choose({}, device="cpu")
-    assert (found.kernel, found.graph, found.compile) == ("padded", False, False) and choose.num_trials == 0
-    assert choose.paths.chosen.read_text() == before, "where there is a GPU again, it goes on as before"
+    choose.kernel = "padded"  # another GPU, without the kernel
+    assert choose(compile=True) == replace(first, kernel="padded", graph=False, compile=False)
+    on_cpu = choose(device=torch.device("cpu"), name="cpu")
+    assert (on_cpu.device, on_cpu.kernel, on_cpu.graph, on_cpu.compile) == ("cpu", "padded", False, False)
+    assert choose.paths.chosen.read_text() == before and choose.num_checks == 1
+    choose.kernel = "varlen"
+    assert choose() == first, "where the GPU is again, the run continues as before"
 
 
-def test_a_compiled_run_goes_on_with_the_cpu(prepared: Path, tmp_path: Path) -> None:
+def test_a_run_of_a_cpu_is_checked_where_it_continues_on_a_gpu(choose: Choosing) -> None:
+    choose.kernel = "padded"
+    assert choose(device=torch.device("cpu"), name="cpu").device == "cpu" and choose.num_checks == 0
+    choose.kernel = "varlen"
+    assert choose(name="cuda").kernel == "varlen" and choose.num_checks == 1
+
+
+def test_a_compiled_run_continues_on_the_cpu(prepared: Path, tmp_path: Path) -> None:
     config = settings.load(RunLayout(prepared).config).model_copy(update={"run_dir": str(tmp_path / "run")})
     result = pipeline.train(config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 2})}))
     chosen = read_runtime(result.paths.chosen)
-    on_gpu = replace(chosen, device="cuda", checked_on=HERE).with_parts(ALL)
-    write_runtime(result.paths.chosen, on_gpu)
+    write_runtime(result.paths.chosen, replace(chosen, device="cuda", kernel="varlen", compile=True, graph=True))
     assert pipeline.train(config.model_copy(update={"device": "cpu"})).scores
-
-
-def test_a_cpu_has_nothing_to_check(choose: Choosing) -> None:
-    chosen = choose({}, compile=True)
-    assert choose.num_trials == 0 and chosen.parts == ("bf16",) and chosen.checked_on is None
