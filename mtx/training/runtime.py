@@ -134,7 +134,7 @@ def choose_runtime(
         MtxError: if not even the longest sentence fits the device.
     """
     ranks = ranks or Ranks()
-    recorded = read_runtime(paths.chosen) if ranks.share("looks for chosen.json", paths.chosen.exists) else None
+    recorded = read_runtime(paths.chosen) if ranks.run_on_rank_zero(paths.chosen.exists) else None
     if recorded and config.device == "auto" and torch.device(recorded.device).type != device.type:
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
@@ -142,12 +142,11 @@ def choose_runtime(
         )
     num_ids, runtime = data.tokenizer.num_ids, recorded
     if runtime is None:
-        precision = ranks.share("chooses the precision", lambda: _precision(config, device))
+        precision = ranks.run_on_rank_zero(lambda: _precision(config, device))
         compiled = device.type == "cuda" and _repays_compiling(config, data)
         threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
         runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
     runtime = _with_sound_parts(runtime, config, device, num_ids, ranks)
-    ranks.connect(device)
     use_device(device)
     if recorded is None:
         size = config.training.micro_batch_tokens
@@ -155,8 +154,8 @@ def choose_runtime(
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
             sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
             size = largest_micro_batch(config, runtime, num_ids, sampler, num_shards)
-        runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
-        if ranks.is_first:
+        runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
+        if ranks.is_rank_zero:
             write_runtime(paths.chosen, runtime)
     return _with_threads(runtime, ranks)
 
@@ -184,7 +183,7 @@ def _with_sound_parts(
         choice = _sound_parts(recorded, config, device, num_ids)
         return {"parts": choice.parts, "switched_off": choice.switched_off, "checked_on": choice.checked_on}
 
-    choice = ranks.share("tries the fast path", tried)
+    choice = ranks.run_on_rank_zero(tried)
     here = replace(recorded, device=str(device), switched_off=choice["switched_off"], checked_on=choice["checked_on"])
     return here.with_parts(tuple(choice["parts"]))
 
