@@ -2,10 +2,10 @@
 
 Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same
 command continues an interrupted run. A run that starts from a model also scores that one, before training, into
-before/NAME/.
+before/NAME/. With several ranks all run this program, and rank 0 alone does what writes.
 """
 
-import functools
+import contextlib
 import hashlib
 import logging
 import time
@@ -17,16 +17,14 @@ from typing import Any
 import torch
 
 from mtx import checks
-from mtx.config import settings
-from mtx.config.fixed import differences
 from mtx.config.schema import Config
-from mtx.data import corpus_sizes, preprocess, source_record
+from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding.dealing import collect, deal
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
-from mtx.evaluation.evaluate import Translate, translate_and_score
+from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
 from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
@@ -50,7 +48,7 @@ from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, MODEL_CONFIG, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
 from mtx.run.lock import hold_lock, write_owner
-from mtx.run.status import track_status
+from mtx.run.status import StatusFile, track_status
 from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device
@@ -61,7 +59,6 @@ from mtx.training.validation import Sample, evenly_spaced_samples
 
 logger = logging.getLogger(__name__)
 
-_SCORES_BEFORE = "scores the model of training.init_from"
 _SHARED_DISK = "run_dir must be on a disk that all machines of the run share"
 _MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
@@ -78,93 +75,87 @@ class Result:
 
 
 def train(config: Config, ranks: Ranks | None = None) -> Result | None:
-    """Do everything from text to a scored model; finished stages are skipped.
+    """Do everything from text to a scored model; finished stages are skipped. All ranks of a run call this.
 
     Returns:
         None on all ranks but the first.
     """
     started = time.monotonic()
-    ranks = ranks or Ranks()
-    device = rank_device(config.device, ranks.world)
+    ranks, paths, deferred_errors = ranks or Ranks(), RunLayout(Path(config.run_dir)), DeferredErrors()
+    devices = ranks.gather(lambda: str(rank_device(config.device, ranks.world)))
     if config.training.tensorboard:
         require_tensorboard()
-    if not ranks.is_first:
-        _help_to_train(config, ranks, device, started)
-        return None
-    deferred_errors = DeferredErrors()
-    with open_run(config) as paths:
-        if _is_finished(paths, config):
-            ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
-            logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-            _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
-            _renew_card(config, paths)
-            _report_again(config, paths, deferred_errors)
-            ranks.share("prepares the data", lambda: None)
-            return finished(paths, deferred_errors)
-        with track_status(paths.status, deferred_errors) as status:
-            trainer = _trainer(config, paths, device, deferred_errors, ranks)
+    with contextlib.ExitStack() as stack:
+        if not ranks.run_on_rank_zero(lambda: _open(config, paths, stack, deferred_errors)):
+            trainer = _trainer(config, paths, devices, deferred_errors, ranks)
             trainer.run(started)
-            status.write("running", "scoring", trainer.state.step)
             trainer.release()
-            ranks.share("writes the model", lambda: _write_model(config, paths, trainer))
+            ranks.run_on_rank_zero(lambda: _write_model(config, paths, trainer))
             _score(config, paths, trainer)
-        return finished(paths, deferred_errors)
+        return finished(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
-def _help_to_train(config: Config, ranks: Ranks, device: torch.device, started: float) -> None:
-    """What ranks other than 0 do: their share of the steps of a run that rank 0 has opened and prepared."""
-    prepared = ranks.share("prepares the data", lambda: None)
-    if prepared is None:  # the run was finished before
-        return
-    sha256, device_type = prepared
-    if device.type != device_type:
-        raise UsageError(f"device={config.device} is {device.type} here and {device_type} on rank 0", "mtx doctor")
-    paths = RunLayout(Path(config.run_dir))
+def _open(config: Config, paths: RunLayout, stack: contextlib.ExitStack, deferred_errors: DeferredErrors) -> bool:
+    """Own the run directory until `stack` closes; returns whether nothing is left to do, after what may be renewed."""
+    stack.enter_context(open_run(config))
+    if not _is_finished(paths, config):
+        stack.enter_context(track_status(paths.status, deferred_errors))
+        return False
+    ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
+    logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
+    _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
+    _renew_card(config, paths)
+    _report_again(config, paths, deferred_errors)
+    return True
+
+
+def _trainer(
+    config: Config, paths: RunLayout, devices: list[str], deferred_errors: DeferredErrors, ranks: Ranks
+) -> Trainer:
+    """A trainer that is ready for the next step: the data is prepared and the state is restored.
+
+    Args:
+        devices: those of all ranks.
+    """
+    initial: LoadedModel | None = None
+    data: PreparedData | None = None
+
+    def prepare() -> str:
+        nonlocal initial, data
+        if len({torch.device(device).type for device in devices}) > 1:
+            raise UsageError(f"device={config.device} is {', '.join(devices)} on the ranks of this run", "mtx doctor")
+        initial = initial_of(config, paths)
+        data = prepared_data(config, paths, initial)
+        return data.sha256
+
+    def load() -> None:
+        nonlocal data
+        data = data or _prepared_by_rank_zero(paths, sha256)
+
+    sha256 = ranks.run_on_rank_zero(prepare)
+    ranks.gather(load)
+    assert data is not None
+    trainer = new_trainer(config, paths, paths, torch.device(devices[ranks.rank]), data, deferred_errors, ranks)
+    trainer.resume(initial)
+
+    def begin() -> None:
+        checkpoint.check_space(paths, trainer.space_needed())
+        _announce(trainer)
+        if initial is not None:
+            _score_before(trainer)
+
+    ranks.run_on_rank_zero(begin)
+    return trainer
+
+
+def _prepared_by_rank_zero(paths: RunLayout, sha256: str) -> PreparedData:
     try:
         data = preprocess.load_prepared(paths.data)
     except (OSError, DamagedFileError) as error:
         raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
     if data.sha256 != sha256:
         raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
-    written = settings.load(paths.config)
-    if config.sizes == "corpus":
-        config = corpus_sizes.with_sizes_of(written, config)
-    if others := differences(written, config):
-        key, of_first, own = others[0]
-        raise UsageError(f"{key} is {own} here and {of_first} on rank 0", "the same command on all machines")
-    trainer = new_trainer(config, paths, paths, device, data, DeferredErrors(), ranks)
-    trainer.resume()
-    ranks.share(_SCORES_BEFORE, lambda: None)
-    trainer.run(started)
-    trainer.release()
-    if ranks.share("writes the model", lambda: None) != _identity(paths):
-        raise MtxError(f"{paths.model.absolute()}: is not what rank 0 has written", _SHARED_DISK)
-    translator = _final_translator(config, paths, trainer)
-    for store in data.tests.values():
-        _translate_together(ranks, translator, store.src_texts())
-
-
-def _translate_together(ranks: Ranks, translator: TorchTranslator, sources: Sequence[str]) -> list[str]:
-    """The translations of all sources on rank 0, to which each rank adds a part; nothing on other ranks."""
-    rows = deal([len(source) for source in sources], ranks.size)
-    part = translator.translate([sources[row] for row in rows[ranks.number]])
-    parts = ranks.gather("translate a test set", part)
-    return collect(parts, rows) if parts else []
-
-
-def _trainer(
-    config: Config, paths: RunLayout, device: torch.device, deferred_errors: DeferredErrors, ranks: Ranks
-) -> Trainer:
-    """A trainer that is ready for the next step: the data is prepared and the state is restored."""
-    initial = initial_of(config, paths)
-    data = prepared_data(config, paths, initial)
-    ranks.share("prepares the data", lambda: [data.sha256, device.type])
-    trainer = new_trainer(config, paths, paths, device, data, deferred_errors, ranks)
-    trainer.resume(initial)
-    checkpoint.check_space(paths, trainer.space_needed())
-    _announce(trainer)
-    ranks.share(_SCORES_BEFORE, lambda: _score_before(trainer) if initial else None)
-    return trainer
+    return data
 
 
 def _score_before(trainer: Trainer) -> None:
@@ -271,32 +262,45 @@ def _announce(trainer: Trainer) -> None:
         logger.info("note: %s", note)
 
 
-def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> str:
-    """Write the best candidate into model/; returns what tells it from others."""
+def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+    """Write the best candidate into model/."""
+    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
     data = trainer.data
     chosen = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
     info = {**info_of(config, data.report), "weights": str(chosen)}
     storage.write(paths.model, checkpoint.average(paths, list(chosen.steps)), config.model, data.tokenizer, info)
-    return _identity(paths)
-
-
-def _identity(paths: RunLayout) -> str:
-    return str(durable.read_manifest(paths.model)[WEIGHTS])
-
-
-def _final_translator(config: Config, paths: RunLayout, trainer: Trainer) -> TorchTranslator:
-    """The written model on this rank's device."""
-    return TorchTranslator.load(
-        paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
-    )
 
 
 def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
-    """Translate and score the test sets with the written model, and store the scores beside it."""
+    """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
+    translator = TorchTranslator.load(
+        paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+    )
+    translations = {
+        name: _translate_together(trainer.ranks, translator, name, store.src_texts())
+        for name, store in trainer.data.tests.items()
+    }
+    trainer.ranks.run_on_rank_zero(lambda: _store_all_scores(config, paths, trainer, translator, translations))
+
+
+def _translate_together(ranks: Ranks, translator: TorchTranslator, name: str, sources: Sequence[str]) -> list[str]:
+    """The translations of a test set, of which each rank makes a part."""
+    _announce_translation(translator, name, len(sources))
+    rows = deal([len(source) for source in sources], ranks.size)
+    return collect(ranks.gather(lambda: translator.translate([sources[row] for row in rows[ranks.rank]])), rows)
+
+
+def _announce_translation(translator: TextTranslator, name: str, num_sources: int) -> None:
+    beam_size = translator.options.beam_size
+    logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", beam_size)
+
+
+def _store_all_scores(
+    config: Config, paths: RunLayout, trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]
+) -> None:
+    """Score the translations of the test sets, and store the scores beside the model."""
     runtime, data = trainer.runtime, trainer.data
-    translator = _final_translator(config, paths, trainer)
-    translate = functools.partial(_translate_together, trainer.ranks, translator)
-    by_test = evaluate_tests(translator, paths, data, config, translate=translate)
+    by_test = evaluate_tests(translator, paths, data, config, translations=translations)
     scores = {name: s.as_dict() for name, s in by_test.items()}
     run: dict[str, Any] = {
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
@@ -345,13 +349,14 @@ def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErr
 
 def evaluate_tests(
     translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
-    translate: Translate | None = None, directory: Path | None = None,
+    translations: dict[str, list[str]] | None = None, directory: Path | None = None,
 ) -> dict[str, Scores]:  # fmt: skip
     """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
 
     Args:
         directory: takes the place of evaluation/.
-        protocol, translate: see `translate_and_score`.
+        protocol: see `translate_and_score`.
+        translations: by test set, if they are made already.
     """
     scores, options, own = {}, translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
@@ -359,11 +364,12 @@ def evaluate_tests(
         logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
     directory = directory or paths.evaluation
     for name, store in data.tests.items():
-        beam_size = translator.options.beam_size
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
+        if translations is None:
+            _announce_translation(translator, name, store.num_pairs)
+        hypotheses = None if translations is None else translations[name]
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
         new = directory / name if is_own else None
-        scores[name] = translate_and_score(translator, test_set, new, protocol, translate)
+        scores[name] = translate_and_score(translator, test_set, new, protocol, hypotheses)
     return scores
 
 

@@ -17,7 +17,6 @@ from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALT
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command, shell_command
 from mtx.run.contents import is_run
-from mtx.run.world import this_world
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -110,7 +109,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         check_address_space()
         resolved = inherit(resolved)
-    if resolved.config.sizes == "corpus" and this_world().rank == 0:
+    if resolved.config.sizes == "corpus":
         from mtx.data.corpus_sizes import choose_sizes
 
         resolved = choose_sizes(resolved)

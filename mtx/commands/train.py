@@ -52,7 +52,7 @@ def train(
         from mtx.training.ranks import join
 
         with join(world) as ranks:
-            train_run(resolve(settings).config, ranks)
+            train_run(ranks.run_on_rank_zero(lambda: resolve(settings).config), ranks)
 
 
 def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mtx.config import settings, sizes
 from mtx.config.fixed import may_change
-from mtx.config.schema import PRESETS, Config, DataConfig, leaves
+from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
 from mtx.run.configuration import fixed_config
@@ -93,13 +93,6 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         pieces = sizes.num_pieces(sizes.nearest_row(num_pairs))
         chosen.origins["tokenizer.vocab_size"] = f"about {pieces:,} pieces ({why})"
     return chosen
-
-
-def with_sizes_of(other: Config, config: Config) -> Config:
-    """A configuration with what was chosen in another: only rank 0 reads the text and chooses."""
-    own = dict(leaves(other.model_dump()))
-    values = {key: own[key] for key in (*sizes.KEYS, "training.max_steps", "model.preset")}
-    return settings.replace_values(Resolved(config, {}), values, "rank 0").config
 
 
 def _of_run(run: RunLayout, keys: list[str]) -> dict[str, Any]:

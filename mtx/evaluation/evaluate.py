@@ -5,7 +5,7 @@ For `mtx compare`, `system_outputs` collects the hypotheses of several systems, 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtx.data.cleaning import clean_text
@@ -22,22 +22,22 @@ from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT,
 
 logger = logging.getLogger(__name__)
 
-Translate = Callable[[Sequence[str]], list[str]]
-
 
 def translate_and_score(
     translator: TextTranslator, test_set: TestSet, directory: Path | None = None, protocol: Protocol | None = None,
-    translate: Translate | None = None,
+    translations: Sequence[str] | None = None,
 ) -> Scores:  # fmt: skip
     """Translate a test set and score the hypotheses.
 
     Args:
-        translate: translates with this translator and others that equal it.
+        translations: of its sources, if they are made already.
         directory: where src.txt, hyp.txt, ref.txt and scores.json are written; None writes nothing.
         protocol: adds a BLEU score by this published protocol.
     """
     normalization = translator.tokenizer.normalization
-    hypotheses = normalize_lines((translate or translator.translate)(test_set.sources), normalization)
+    if translations is None:
+        translations = translator.translate(test_set.sources)
+    hypotheses = normalize_lines(translations, normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if directory is not None:
         with durable.new_directory(directory, replace=True) as new:

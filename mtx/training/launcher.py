@@ -1,6 +1,6 @@
 """Starts the ranks of a run on this machine with torch's own elastic launcher, as torchrun does, and ends with them.
 
-It passes signals on, shows what ranks other than 0 wrote only if one of them failed, and returns one exit code.
+It passes signals on, shows what another rank than 0 wrote only if that failed first, and returns one exit code.
 """
 
 import contextlib
@@ -56,27 +56,17 @@ def launch(size: int, arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
-    """In the block, a signal to this process goes to all ranks, which decide what it means; Ctrl-Z stops them too."""
+    """In the block, a signal to this process goes to all ranks, which decide what it means."""
 
-    def send(number: int) -> list[int]:
+    def pass_on(number: int, frame: FrameType | None) -> None:
         ranks = [worker.id for worker in agent.get_worker_group().workers if worker.id is not None]
         for process in ranks:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(process, number)
-        return ranks
-
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        if not send(number) and number in STOPPING_SIGNALS:
+        if not ranks and number in STOPPING_SIGNALS:
             raise TerminatedError(number)
 
-    def pause(number: int, frame: FrameType | None) -> None:
-        send(signal.SIGSTOP)
-        os.kill(os.getpid(), signal.SIGSTOP)  # returns when this process goes on
-        send(signal.SIGCONT)
-
     old = {number: signal.signal(number, pass_on) for number in _PASSED_ON if _is_heard(number)}
-    if hasattr(signal, "SIGTSTP"):
-        old[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, pause)
     try:
         yield
     finally:
@@ -90,13 +80,13 @@ def _is_heard(number: int) -> bool:
 
 
 def _show(failure: ProcessFailure, directory: Path) -> None:
-    """Show what ranks other than 0 wrote before they ended, and which signal killed the first that failed."""
-    for path in sorted(directory.glob("**/stderr.log")):
+    """Show what the rank that failed first wrote, unless it is rank 0, which all can read, and what killed it."""
+    for path in directory.glob(f"**/{failure.local_rank}/stderr.log"):
         if text := path.read_text(encoding="utf-8", errors="replace").rstrip("\n"):
             streams.show(text.split("\n")[-_MAX_LINES:])
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
         streams.show([
             f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
-            "help: perhaps memory ran out, if nothing above says why; the same command goes on where it was",
+            "help: perhaps memory ran out, if nothing above says why; the same command resumes the run",
         ])  # fmt: skip

@@ -1,432 +1,272 @@
-"""The processes that train one run together, called ranks: what they tell each other, and how they end together.
+"""The processes that train one run together, called ranks: torchrun starts them, torch.distributed connects them.
 
-Rank 0 alone writes files and messages. All ranks take the same path, because they decide only from numbers that they
-have agreed on, and from what rank 0 shares. torch.distributed carries both: its store the shared values, which are
-few and may take long to come, and its process group the numbers of each step. One process alone needs neither.
+All ranks run the same program. Rank 0 alone writes files and messages, and the others take from it what it has found.
+Objects go over a group of gloo whose limit is a day, since rank 0 may prepare data or score for hours; the numbers of
+each step go over groups whose limit ends all ranks when one of them hangs. One process alone needs none of this.
 Flow: the launcher's environment -> `join` -> `Ranks` -> pipeline and trainer.
 """
 
 import contextlib
-import faulthandler
-import json
 import logging
-import math
 import os
+import re
 import signal
 import socket
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from mtx.errors import (
     STOPPING_SIGNALS,
     MtxError,
     ReportedError,
     StoppedError,
-    TerminatedError,
     UsageError,
     exit_code,
     first_line,
     is_out_of_memory,
 )
+from mtx.files.durations import format_duration
 from mtx.model.device import find_device
 from mtx.run.world import World
-from mtx.training import heartbeat
-from mtx.training.heartbeat import Heartbeat, Progress
 
-_SHORT_S = 5.0  # for an answer of a rank that has nothing else to do
-_NAMED_S = heartbeat.SILENT_S + _SHORT_S  # until a heartbeat has named a dead rank
-_MAX_PAUSE_S = 0.1  # between two looks into the store
-_MAX_VALUE = 1 << 20  # bytes; the store takes no value of more than 8 MB
-_END, _FAILURE, _NUM_READY, _NUM_ENDED = heartbeat.END, heartbeat.FAILURE, "ready", "ended"  # keys of the store
+Value = TypeVar("Value")
+
+TIMEOUT_S = 120.0  # until a rank that does not answer within a step ends all of them
+_START = timedelta(minutes=5)  # until all ranks have started
+_PATIENCE = timedelta(days=1)
+_ROLL_CALL = timedelta(seconds=10)
+_GIVE_WAY_S = 1.0  # so that torchrun sees the rank that has died before those that lost their connection to it
+_HELP = "the same command resumes from the last checkpoint"
 
 
-class _HeardError(MtxError):
-    """Another rank has failed; the text is its error with its name."""
+@dataclass(frozen=True)
+class _Failure:
+    """An error of one rank, as all ranks get it."""
 
-    def __init__(self, failure: dict[str, Any]):
-        super().__init__(failure["message"], failure["help"])
-        self.exit_code = failure["exit_code"]
-        self.dead_rank, self.named_by = failure.get("rank"), failure.get("by")
+    message: str
+    help: str | None
+    exit_code: int
+
+    def as_error(self) -> MtxError:
+        error = MtxError(self.message, self.help)
+        error.exit_code = self.exit_code
+        return error
+
+
+class MaxReduction:
+    """The largest value of each of some numbers on any rank, which is on its way."""
+
+    def __init__(self, numbers: Sequence[float], group: dist.ProcessGroup):
+        self._values = torch.tensor(numbers, dtype=torch.float64)
+        self._work: Any = dist.all_reduce(self._values, dist.ReduceOp.MAX, group=group, async_op=True)
+
+    def values(self) -> list[float]:
+        """Wait for the values of all ranks."""
+        self._work.wait()
+        return list(self._values.tolist())
 
 
 class Ranks:
     """This process and the others of its run; `Ranks()` is one process alone, for which everything here is free.
 
-    Args:
-        store: where ranks leave values for each other; None for one process alone.
+    All ranks call each method together, but for those of one process alone.
 
     Attributes:
-        number, size: of this rank, from 0, and of all.
-        is_first: whether this is rank 0.
-        progress: what this rank does now.
+        rank, size: the number of this rank, from 0, and how many there are.
+        is_rank_zero: whether this rank writes files and messages.
+        step: the one that this rank takes, for messages; 0 before the first and after the last.
     """
 
-    def __init__(self, world: World | None = None, store: Any = None):
+    def __init__(self, world: World | None = None):
         self.world = world or World()
-        self.number, self.size = self.world.rank, self.world.size
-        self.is_first = self.number == 0
-        self.progress = Progress()
-        self._store, self._num_shared, self._num_gathered = store, 0, 0
-        self._heartbeat = Heartbeat(self.world, store, _is_held_by_first(), self.progress) if store else None
-        self._host_group: dist.ProcessGroup | None = None  # of the ranks' processes, by gloo
-
-    def connect(self, device: torch.device) -> None:
-        """Connect to the other ranks: by gloo, and by NCCL too for CUDA devices. All ranks call this together."""
+        self.rank, self.size = self.world.rank, self.world.size
+        self.is_rank_zero = self.rank == 0
+        self.step, self._step_began = 0, time.monotonic()
+        self._end_together = False
         if self.size == 1:
             return
-        store = dist.PrefixStore("group", self._store)  # type: ignore[attr-defined]
-        with self._talking(), self._waiting("until all ranks have read the data"):
-            self._store.add(_NUM_READY, 1)
-            self._poll(lambda: self._store.add(_NUM_READY, 0) == self.size)
-            if device.type == "cuda":
-                # Otherwise torch ends this process at an error, before the heartbeat can name the rank that is dead.
-                os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # torch's launcher has set it to 1
-                torch.cuda.set_device(device)
-                dist.init_process_group("nccl", store=store, rank=self.number, world_size=self.size, device_id=device)
-                self._host_group = dist.new_group(backend="gloo")
-            else:
-                dist.init_process_group("gloo", store=store, rank=self.number, world_size=self.size)
-                self._host_group = dist.group.WORLD
+        store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
+        limit = timedelta(seconds=TIMEOUT_S)
+        has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if has_nccl else "gloo", store=store, rank=self.rank, world_size=self.size,
+            timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
+        )  # fmt: skip
+        self._host, self._patient, self._roll_call = (
+            dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE, _ROLL_CALL)
+        )
 
-    @contextlib.contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """Name what this rank does in the block: a verb and what belongs to it."""
-        before, self.progress.phase = self.progress.phase, what
-        try:
-            yield
-        finally:
-            self.progress.phase = before
+    def begin_step(self, step: int) -> None:
+        """Note the step that this rank takes now; 0 after the last one."""
+        self.step, self._step_began = step, time.monotonic()
 
-    @contextlib.contextmanager
-    def training(self) -> Iterator[None]:
-        """In the block this rank takes steps, but for what it names by `doing`."""
-        self.progress.phase = heartbeat.TRAINS
-        try:
-            yield
-        finally:
-            self.progress.phase = heartbeat.FINISHES
+    def _where(self) -> str:
+        return f" in step {self.step}" if self.step else ""
 
-    def _waiting(self, what: str) -> contextlib.AbstractContextManager[None]:
-        return self.doing(f"waits {what}")
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
-        """Tell the other ranks in the block that this one lives, and learn when one of them no longer does."""
-        assert self._heartbeat is not None
-        self._heartbeat.start()
-        try:
-            yield
-        finally:
-            self._heartbeat.stop()
-
-    def name_of(self, rank: int) -> str:
-        """How messages name another rank."""
-        assert self._heartbeat is not None
-        return self._heartbeat.name_of(rank)
-
-    def named(self, error: BaseException) -> BaseException:
-        """The error of the rank that caused this error, if it is of a connection that was lost."""
-        if isinstance(error, dist.DistError):  # the store does not answer
-            assert self._heartbeat is not None
-            return _HeardError(self._heartbeat.store_lost())
-        is_connection = isinstance(error, RuntimeError) and any(name in str(error) for name in ("gloo", "NCCL"))
-        return self._why_lost(error) if is_connection and not is_out_of_memory(error) else error
-
-    def share(self, what: str, work: Callable[[], Any]) -> Any:
-        """The result of `work`, which only rank 0 does, and which JSON can hold; it may take however long.
-
-        Args:
-            what: the verb and the object of a sentence about rank 0.
+    def run_on_rank_zero(self, work: Callable[[], Value]) -> Value:
+        """What `work` returns on rank 0, which alone does it and may take however long.
 
         Raises:
-            MtxError: on the other ranks, if rank 0 or another rank has failed meanwhile.
+            ReportedError: on the other ranks, if it fails on rank 0.
         """
         if self.size == 1:
             return work()
-        self._num_shared += 1
-        key = f"shared-{self._num_shared}"
-        if self.is_first:
-            with self.doing(what):
-                value = work()
-            self._store.set(key, json.dumps(value))
-            return value
-        with self._waiting(f"while rank 0 {what}"):
-            return self._await(key)
+        value, error = _attempt(work) if self.is_rank_zero else (None, None)
+        value, failure = self.broadcast_object((value, self._failure(error)))
+        if failure is not None:
+            self._raise(failure, error)
+        return value  # type: ignore[no-any-return]
 
-    def gather(self, what: str, value: Any) -> list[Any]:
-        """The values of all ranks, in their order, on rank 0; nothing on the others, which do not wait.
-
-        Args:
-            what: what the other ranks do meanwhile, as a verb and its object.
-            value: of this rank; JSON can hold it.
+    def gather(self, work: Callable[[], Value]) -> list[Value]:
+        """What `work` returns on each rank, in their order, on all of them.
 
         Raises:
-            MtxError: on rank 0, if another rank has failed meanwhile.
+            MtxError: on rank 0, if it fails on one of them; on the others a `ReportedError`.
         """
         if self.size == 1:
-            return [value]
-        self._num_gathered += 1
-        key = f"gathered-{self._num_gathered}"
-        if not self.is_first:
-            text = json.dumps(value)
-            parts = [text[i : i + _MAX_VALUE] for i in range(0, len(text), _MAX_VALUE)]
-            for number, part in enumerate(parts):
-                self._store.set(f"{key}-{self.number}-{number}", part)
-            self._store.set(f"{key}-{self.number}", json.dumps(len(parts)))
-            return []
-        with self._waiting(f"while the other ranks {what}"):
-            return [value, *(self._take(f"{key}-{number}") for number in range(1, self.size))]
+            return [work()]
+        value, error = _attempt(work)
+        outcomes = self.all_gather_object((value, self._failure(error)))
+        for _, failure in outcomes:
+            if failure is not None:
+                self._raise(failure, error)
+        return [found for found, _ in outcomes]
 
-    def _take(self, key: str) -> Any:
-        """Remove a gathered value from the store, as soon as it is there."""
-        parts = [f"{key}-{number}" for number in range(self._await(key))]
-        text = b"".join(self._store.get(part) for part in parts)
-        for part in (key, *parts):
-            self._store.delete_key(part)
-        return json.loads(text)
-
-    def agree(self, numbers: Sequence[float]) -> list[float]:
-        """The largest value of each of these numbers on any rank. All ranks call this together.
-
-        In each of log2(size) rounds a rank hears the one that is 1, 2, 4, ... places before it; gloo's own reduction
-        is a ring of 2 (size - 1) messages one after another.
-        """
-        if self.size == 1:
-            return list(numbers)
-        values = torch.tensor(numbers, dtype=torch.float64)
-        with self._talking():
-            for distance in (1 << i for i in range((self.size - 1).bit_length())):
-                heard = torch.empty_like(values)
-                sent = dist.isend(values, (self.number + distance) % self.size, self._host_group)
-                assert sent is not None
-                dist.recv(heard, (self.number - distance) % self.size, self._host_group)
-                sent.wait()
-                values = torch.maximum(values, heard)
-        return list(values.tolist())
-
-    def sum(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over all ranks; the same bits on each, and each time. All call this together."""
+    def broadcast_object(self, value: Any) -> Any:
+        """The value of rank 0."""
+        values = [value]
         if self.size > 1:
-            with self._talking():
-                dist.all_reduce(tensor)
+            dist.broadcast_object_list(values, 0, self._patient)
+        return values[0]
 
-    def copy_from_first(self, tensors: Iterable[Tensor]) -> None:
-        """Give tensors the values that they have on rank 0. All ranks call this together."""
+    def all_gather_object(self, value: Value) -> list[Value]:
+        """The values of all ranks, in their order."""
+        values = [value] * self.size
         if self.size > 1:
-            with self._talking():
-                for tensor in tensors:
-                    dist.broadcast(tensor, 0)
+            dist.all_gather_object(values, value, self._patient)
+        return values
 
-    @contextlib.contextmanager
-    def _talking(self) -> Iterator[None]:
-        """Turn the error of a collective operation, which says little, into that of the rank that caused it."""
-        try:
-            with self._waiting("until the other ranks are as far"):
-                yield
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise
-            raise self._why_lost(error) from error
+    def wait_for_all(self) -> None:
+        """Wait until all ranks are here, however long one of them takes."""
+        self.all_gather_object(None)
 
-    def _why_lost(self, error: BaseException) -> MtxError:
-        """The error of the rank whose connection was lost, which it leaves before it ends; else one that says so."""
-        try:
-            self._poll(lambda: False, _NAMED_S)
-        except MtxError as heard:
-            return heard
-        return MtxError(f"the connection to the other ranks is lost: {first_line(error)}", heartbeat.HELP)
+    def all_reduce_max(self, numbers: Sequence[float]) -> MaxReduction:
+        """Begin to find the largest value of each of these numbers on any rank; no rank waits here."""
+        return MaxReduction(numbers, self._host)
 
-    def _await(self, key: str) -> Any:
-        """The value of a key, as soon as a rank sets it.
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Replace a tensor by its sum over all ranks; the same bits on each, and each time."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
 
-        Raises:
-            MtxError: if the run has ended instead, or the process that holds the store has.
-        """
-        self._poll(lambda: self._store.check([key]))
-        return json.loads(self._store.get(key))
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Give tensors the values that they have on rank 0."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, 0)
 
-    def _poll(self, is_done: Callable[[], bool], limit_s: float = math.inf) -> bool:
-        """Look until `is_done`, which asks the store; False after the limit. Raises as `_await` does."""
-        ends, pause_s = time.monotonic() + limit_s, 0.001
-        try:
-            while not is_done():
-                if (heard := self._heard()) is not None:
-                    raise heard
-                if time.monotonic() > ends:
-                    return False
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
-            return True
-        except RuntimeError:
-            assert self._heartbeat is not None
-            raise _HeardError(self._heartbeat.store_lost()) from None
+    def _failure(self, error: BaseException | None) -> _Failure | None:
+        """What all ranks get of an error of this one."""
+        if error is None:
+            return None
+        if isinstance(error, MtxError):
+            return _Failure(f"{self.world.name}: {error}", error.help, error.exit_code)
+        text = f"{self.world.name}{self._where()}: {type(error).__name__}: {error}"
+        return _Failure(text[:500], None, exit_code(error))
 
-    def _heard(self) -> _HeardError | None:
-        """The failure of a rank, if there is one."""
-        failure = heartbeat.ending(self._store)
-        return _HeardError(failure) if failure else None
+    def _raise(self, failure: _Failure, own: BaseException | None) -> None:
+        """End all ranks with the failure of one of them, which rank 0 reports."""
+        self._end_together = True
+        if not self.is_rank_zero:
+            raise ReportedError(failure.exit_code) from own
+        raise failure.as_error() if own is None else own
 
-    def _end_first(self, error: BaseException | None) -> BaseException | None:
-        """On rank 0: let the others end with the exit code of this rank; returns the error to end with."""
-        with contextlib.suppress(RuntimeError):
-            if isinstance(error, StoppedError | TerminatedError) and self._store.check([_FAILURE]):
-                error = self._heard()  # the launcher ends all ranks after one that has failed
+    def _leave(self, error: BaseException) -> BaseException:
+        """Before this rank ends with an error: what to end with. If all ranks know of it, they leave together."""
         for number in STOPPING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
-        with contextlib.suppress(RuntimeError):
-            self._store.set(_END, json.dumps(0 if error is None else exit_code(error)))
-            self._disconnect()
-            ends = time.monotonic() + _SHORT_S
-            num_others = self.size - 1 - (getattr(error, "dead_rank", None) is not None)
-            while _is_held_by_first() and self._store.add(_NUM_ENDED, 0) < num_others and time.monotonic() < ends:
-                time.sleep(_MAX_PAUSE_S / 10)
-        return error
+        if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
+            error = self._lost(error)
+        elif self._end_together or isinstance(error, StoppedError):
+            with contextlib.suppress(RuntimeError):
+                self.wait_for_all()
+        if isinstance(error, ReportedError):
+            return error
+        if not self.is_rank_zero and isinstance(error, StoppedError | KeyboardInterrupt):
+            return ReportedError(exit_code(error))
+        if "TORCHELASTIC_ERROR_FILE" in os.environ:
+            get_error_handler().record_exception(error)
+        failure = self._failure(error)
+        if self.is_rank_zero or failure is None or os.environ.get("MTX_DEBUG"):
+            return error
+        return failure.as_error()
 
-    def _end_other(self, error: BaseException | None) -> BaseException | None:
-        """On another rank: end with the exit code of rank 0, which reports all; returns the error to end with."""
-        code = None
-        if error is None or isinstance(error, StoppedError):
-            with self._waiting("while rank 0 finishes the run"):
-                try:
-                    code = self._await(_END)
-                except MtxError as heard:
-                    error = heard
-        if code is None:
-            assert error is not None
-            for number in STOPPING_SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # as rank 0 does
-            self._report(error)
-            code = self._end_code() if getattr(error, "dead_rank", None) != 0 else None
-        if code is None:
-            if isinstance(error, _HeardError):
-                return error if error.named_by == self.number else ReportedError(error.exit_code)
-            if os.environ.get("MTX_DEBUG"):
-                return error
-            return _HeardError(self._failure(error)) if isinstance(error, Exception) else error
-        with contextlib.suppress(RuntimeError):
-            self._store.add(_NUM_ENDED, 1)
-        return ReportedError(code) if code else None
+    def _lost(self, error: RuntimeError) -> MtxError:
+        """The error of a connection that is lost, which names those that hang.
 
-    def _report(self, error: BaseException) -> None:
-        """Leave an error of this rank to rank 0, and disconnect."""
-        with contextlib.suppress(RuntimeError):
-            if not isinstance(error, _HeardError):
-                self._store.compare_set(_FAILURE, "", json.dumps(self._failure(error)))
-        self._disconnect()
+        A rank that has died is named by its launcher. Its neighbours notice at once, and the others when these end, so
+        only at the limit do all ranks answer at the same time.
+        """
+        has_waited = self.step > 0 and time.monotonic() - self._step_began > 0.9 * TIMEOUT_S
+        is_hanging = has_waited or "imed out" in str(error)
+        silent = self._silent_ranks() if is_hanging else None
+        if silent is not None:
+            where = f"for {format_duration(TIMEOUT_S)}{self._where()}"
+            return MtxError(f"{silent} has not answered {where}; the other ranks have", _HELP)
+        if "TORCHELASTIC_RUN_ID" in os.environ:
+            time.sleep(_GIVE_WAY_S)
+        why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
+        return MtxError(f"the connection to another rank is lost{self._where()}: {why}", _HELP)
 
-    def _failure(self, error: BaseException) -> dict[str, Any]:
-        text = str(error) if isinstance(error, MtxError) else f"{type(error).__name__}: {error}"[:500]
-        help = error.help if isinstance(error, MtxError) else None
-        step = f" in step {self.progress.step}" if self.progress.step and not isinstance(error, MtxError) else ""
-        return {"message": f"{self.world.name}{step}: {text}", "help": help, "exit_code": exit_code(error)}
-
-    def _end_code(self) -> int | None:
-        """The exit code of rank 0, if it ends within a few seconds."""
-        ends = time.monotonic() + heartbeat.LEAVE_S + _SHORT_S
-        with contextlib.suppress(RuntimeError):
-            while time.monotonic() < ends:
-                if self._store.check([_END]):
-                    return int(json.loads(self._store.get(_END)))
-                time.sleep(_MAX_PAUSE_S / 10)
+    def _silent_ranks(self) -> str | None:
+        """The ranks that do not answer; only rank 0 knows which, and the others name it, as it may be the one."""
+        try:
+            dist.monitored_barrier(self._roll_call, _ROLL_CALL, wait_all_ranks=True)
+        except RuntimeError as error:
+            if not self.is_rank_zero:
+                return "rank 0, or a rank that it names,"
+            found = re.search(r"Ranks? ([\d, ]+) failed", str(error))
+            return f"rank {found[1]}" if found else None
         return None
 
-    def _disconnect(self) -> None:
-        """Close the connections by gloo, so that no rank waits for this one; NCCL's could wait for work for ever."""
-        if self._host_group is not None:
-            dist.destroy_process_group(self._host_group)
-            self._host_group = None
+
+def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    try:
+        return work(), None
+    except BaseException as error:
+        return None, error
 
 
 @contextlib.contextmanager
 def join(world: World) -> Iterator[Ranks]:
-    """Be a rank of the run in the block. When it ends, all ranks end, with one exit code and one report of an error.
+    """Be a rank of the run in the block. When one rank ends with an error, all end.
 
     Raises:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
-        MtxError: if not all ranks started within `heartbeat.START_S`.
+        MtxError: if not all ranks have started within five minutes.
     """
     if world.rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
-    ranks = Ranks(world, _open_store(world))
-    ended = ranks._end_first if ranks.is_first else ranks._end_other
     try:
-        with ranks.watched():
-            try:
-                yield ranks
-            except BaseException as error:
-                own = ended(ranks.named(error))
-                if isinstance(error, StoppedError) and dist.is_initialized():  # all ranks stop together
-                    dist.destroy_process_group()
-                if own is None or own is error:
-                    raise
-                raise own from error
-            if (failure := ended(None)) is not None:
-                raise failure
-            if dist.is_initialized():
-                dist.destroy_process_group()
-    except BaseException:
-        # NCCL may wait for dead ranks at the interpreter's end, where no thread of Python runs any more.
-        faulthandler.dump_traceback_later(2 * _SHORT_S, exit=True, file=Path(os.devnull).open("w"))  # noqa: SIM115
-        raise
-
-
-def _open_store(world: World) -> Any:
-    """The ranks' store.
-
-    Raises:
-        MtxError: if not all ranks started within `heartbeat.START_S`.
-    """
-    limit = timedelta(seconds=heartbeat.START_S)
-    try:
-        if not _is_held_by_first():
-            address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            store = dist.TCPStore(address, port, is_master=False, timeout=limit)  # type: ignore[attr-defined]
-            return dist.PrefixStore(_new_round(store, world), store)  # type: ignore[attr-defined]
-        store, _, _ = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined]
-        return dist.PrefixStore("mtx", store)  # type: ignore[attr-defined]
+        ranks = Ranks(world)
     except (RuntimeError, ValueError) as error:
-        raise MtxError(f"the ranks did not find each other: {first_line(error)}") from None
-
-
-def _new_round(store: Any, world: World) -> str:
-    """A prefix that the ranks of this start agree on, as the launcher's store still holds what earlier ones have left.
-
-    Launchers of several machines count restarts differently, so their numbers cannot tell the starts apart. Rank 0
-    draws the prefix, and names those who have answered it; a rank that is not among them has read an older one.
-    """
-    own, drawn, ends = uuid.uuid4().hex, "", time.monotonic() + heartbeat.START_S
-    others = range(1, world.size)
-    while time.monotonic() < ends:
-        if world.rank == 0:
-            if not drawn:
-                drawn = own
-                store.set("mtx-round", drawn)
-            if store.check([f"{drawn}/here-{rank}" for rank in others]):
-                store.set(f"{drawn}/all", b" ".join(store.get(f"{drawn}/here-{rank}") for rank in others))
-                return drawn
-        elif store.check(["mtx-round"]):
-            if (now := store.get("mtx-round").decode()) != drawn:
-                drawn = now
-                store.set(f"{drawn}/here-{world.rank}", own)
-            if store.check([f"{drawn}/all"]) and own.encode() in store.get(f"{drawn}/all"):
-                return drawn
-        time.sleep(_MAX_PAUSE_S)
-    missing = [rank for rank in others if not store.check([f"{drawn}/here-{rank}"])] if world.rank == 0 else [0]
-    names = ", ".join(f"rank {rank}" for rank in missing)
-    raise MtxError(f"{names} has not started within {heartbeat.START_S:.0f} s", heartbeat.HELP)
-
-
-def _is_held_by_first() -> bool:
-    """Whether rank 0's process holds the ranks' store, and not the launcher's."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+        text = f"{world.name}: the ranks did not find each other: {first_line(error)}"
+        raise MtxError(text, "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") from None
+    try:
+        yield ranks
+    except BaseException as error:
+        own = ranks._leave(error)
+        if own is error:
+            raise
+        raise own from error
+    dist.destroy_process_group()
 
 
 def rank_device(name: str, world: World) -> torch.device:

@@ -110,7 +110,7 @@ def choose_runtime(
         MtxError: if not even the longest sentence fits the device.
     """
     ranks = ranks or Ranks()
-    recorded = read_runtime(paths.chosen) if ranks.share("looks for chosen.json", paths.chosen.exists) else None
+    recorded = read_runtime(paths.chosen) if ranks.run_on_rank_zero(paths.chosen.exists) else None
     if recorded and config.device == "auto" and torch.device(recorded.device).type != device.type:
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
@@ -118,7 +118,7 @@ def choose_runtime(
         )
     num_ids, runtime = data.tokenizer.num_ids, recorded
     if runtime is None:
-        precision = ranks.share("chooses the precision", lambda: _precision(config, device))
+        precision = ranks.run_on_rank_zero(lambda: _precision(config, device))
         compiled = device.type == "cuda" and _repays_compiling(config, data)
         threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
         runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
@@ -127,17 +127,16 @@ def choose_runtime(
     wished = _for_device(replace(runtime, kernel="varlen") if is_first else runtime, config, device)
     runtime = wished
     if is_first and device.type == "cuda":
-        checked = ranks.share("checks the fast step", lambda: asdict(check_fast_step(wished, config, data)))
-        runtime = replace(RuntimeChoices(**checked), device=str(device))
-    ranks.connect(device)
+        checked = ranks.run_on_rank_zero(lambda: check_fast_step(wished, config, data))
+        runtime = replace(checked, device=str(device))
     if recorded is None:
         size = config.training.micro_batch_tokens
         if size == "auto":
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
             sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
             size = largest_micro_batch(config, runtime, num_ids, sampler, num_shards)
-        runtime = replace(runtime, micro_batch_tokens=-int(ranks.agree([-size])[0]))  # what fits every device
-        if ranks.is_first:
+        runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
+        if ranks.is_rank_zero:
             write_runtime(paths.chosen, runtime)
     return _with_threads(runtime, ranks)
 

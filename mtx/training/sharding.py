@@ -34,7 +34,7 @@ def is_sharded(config: Config, device: torch.device, num_ids: int, ranks: Ranks)
     if wanted != "auto" or device.type != "cuda" or total is None:
         return ranks.size > 1 and wanted is True
     size = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))
-    return ranks.size > 1 and bool(ranks.agree([_BYTES * size > _MAX_SHARE * total])[0])
+    return ranks.size > 1 and any(ranks.all_gather_object(_BYTES * size > _MAX_SHARE * total))
 
 
 class _Root(nn.Module):
@@ -87,7 +87,7 @@ class Sharding:
     def sum(self, sums: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
         """The sums of a step over all ranks, and the norm of the whole gradient from that of each rank's part."""
         numbers = torch.cat([sums, norm.float().view(1).square()])
-        self._ranks.sum(numbers)
+        self._ranks.all_reduce(numbers)
         return numbers[:-1], numbers[-1].sqrt()
 
     def scatter(self, weights: dict[str, Tensor], moments: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -97,12 +97,12 @@ class Sharding:
             weights, moments: the whole tensors by name, on rank 0; the moments are empty before the first step.
             optimizer: that of `local`.
         """
-        has_moments = bool(self._ranks.agree([bool(moments)])[0])
+        has_moments = self._ranks.broadcast_object(bool(moments))
         for name, parameter in self._parameters():
             self.local[name].copy_(self._part(weights.get(name), parameter))
             if has_moments:
                 count = moments.get(f"{name}.step", torch.zeros(())).to(self._device)
-                self._ranks.copy_from_first([count])
+                self._ranks.broadcast([count])
                 parts = (self._part(moments.get(f"{name}.{key}"), parameter) for key in MOMENTS[1:])
                 optimizer.state[self.local[name]] = dict(zip(MOMENTS, (count, *parts), strict=True))
 
@@ -127,10 +127,10 @@ class Sharding:
                     moments[f"{name}.{key}"] = part.cpu().clone()
                 else:
                     self._gather(f"{name}.{key}", part, parameter, moments)
-        return Snapshot(weights, moments) if self._ranks.is_first else Snapshot({}, {})
+        return Snapshot(weights, moments) if self._ranks.is_rank_zero else Snapshot({}, {})
 
     def _gather(self, name: str, part: Tensor, like: DTensor, tensors: dict[str, Tensor]) -> None:
         shape, stride = like.shape, like.stride()
         whole = DTensor.from_local(part, self._mesh, like.placements, shape=shape, stride=stride).full_tensor()
-        if self._ranks.is_first:
+        if self._ranks.is_rank_zero:
             tensors[name] = whole.cpu().clone()

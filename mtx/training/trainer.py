@@ -4,9 +4,9 @@ The step fits one screen (`update`). The random numbers of a micro-step are seed
 checkpoint holds only tensors and `State`, and a resumed run equals an uninterrupted one bit for bit. Training never
 waits for the device within a step: it reads the loss and the gradient norm of a step when they have arrived.
 
-With several ranks (`mtx.training.ranks`) each runs its share of a step's micro-batches. Then they agree on what one of
-them may have met alone (`_agree`), sum the gradients, and update their equal weights equally. All translate a part of
-the validation text; rank 0 alone scores, saves and reports, and the others wait for it.
+With several ranks (`mtx.training.ranks`) each runs its share of a step's micro-batches. Then they sum the gradients and
+update their equal weights equally. A signal to one of them reaches all a step later (`_exchange`). All translate a part
+of the validation text; rank 0 alone scores, saves and reports, and the others wait for it.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import HostCopy, Update, non_finite_error, seed_all
-from mtx.training.ranks import Ranks
+from mtx.training.ranks import MaxReduction, Ranks
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import (
     RuntimeChoices,
@@ -66,10 +66,6 @@ from mtx.training.validation import deciding_metric, validate_part, validation_o
 logger = logging.getLogger(__name__)
 
 _MAX_UNREAD = 8  # steps that CUDA may lag behind the host
-
-
-class _CommonShortageError(MemoryError):
-    """A rank is out of memory, and all ranks know it."""
 
 
 class Trainer:
@@ -95,7 +91,8 @@ class Trainer:
         self._unread: deque[Update] = deque()
         self._report = ReportWriter(paths, config, data.tokenizer, self.deferred_errors)
         self._signals = Signals(self.ranks.size > 1)
-        self._is_save_requested = False
+        self._is_save_requested, self._is_first_step = False, True
+        self._told: MaxReduction | None = None  # what the ranks told each other after the step before
 
     def resume(self, initial: LoadedModel | None = None) -> None:
         """Continue from the newest intact checkpoint; without one, start from `initial` or from random weights.
@@ -108,20 +105,20 @@ class Trainer:
         self.begin()
 
         model, optimizer = self.model, self.optimizer
-        if self.sharding is not None and self.ranks.is_first:  # it reads what it then divides
+        if self.sharding is not None and self.ranks.is_rank_zero:  # it reads what it then divides
             torch.manual_seed(self.config.seed)
             model = new_model(self.config, replace(self.runtime, device="cpu"), self.data.tokenizer.num_ids)
             optimizer = torch.optim.Adam(model.parameters())
 
-        def restored() -> dict[str, Any]:
+        def restored() -> State:
             self._restore(model, optimizer, initial)
-            return self.state.as_dict()
+            return self.state
 
-        self.go_on_from(State.from_dict(self.ranks.share("reads the checkpoint", restored)))
+        self.go_on_from(self.ranks.run_on_rank_zero(restored))
         if self.sharding is None:
-            self.ranks.copy_from_first(checkpoint.tensors(model, optimizer))
+            self.ranks.broadcast(checkpoint.tensors(model, optimizer))
         else:
-            whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_first else Snapshot({}, {})
+            whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_rank_zero else Snapshot({}, {})
             self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
 
     def go_on_from(self, state: State) -> None:
@@ -197,21 +194,24 @@ class Trainer:
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
         self._stopping = StoppingCriteria(self.config, self.data, started, self.state.elapsed_s, self.ranks.size)
-        reason = ""
-        with self._signals.listening(), self.ranks.training(), contextlib.ExitStack() as stack:
-            if self.ranks.is_first:
+        reason, ranks = "", self.ranks
+        with self._signals.listening(), contextlib.ExitStack() as stack:
+            if ranks.is_rank_zero:
                 self._begin_records(stack)
+            if ranks.size > 1:
+                self._stopping.agreed_s = ranks.broadcast_object(self._stopping.elapsed_s())
             with contextlib.suppress(InterruptedTrainingError):
-                self._agree()
                 if self.state.step and self._stopping.reason(self.state) == "time_limit":
                     text = "training.time_limit was used up by earlier starts: no step follows; a larger one trains on"
                     logger.info(text)
                 reason = self._steps()
             self._save()
-            if self.ranks.is_first:
+            self._signals.stop = max(ranks.all_gather_object(self._signals.stop or 0)) or None
+            if ranks.is_rank_zero:
                 self._checkpointer.finish(self.state)
                 if self._signals.stop is None:
                     self.metrics.end(self.state.step, reason)
+        ranks.begin_step(0)
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "the same command goes on from there")
@@ -274,22 +274,22 @@ class Trainer:
         pin = self.device.type == "cuda"
         return load_steps(
             self.text, self.sampler, self.state.position, num_steps, self.num_micro_steps, self.shape, pin,
-            self.ranks.number, self.ranks.size,
+            self.ranks.rank, self.ranks.size,
         )  # fmt: skip
 
     def _step_or_shortage(self, loaded: LoadedStep) -> str | None:
         """Take one step. On out-of-memory, returns torch's message; the state is unchanged.
 
         Raises:
-            MtxError: on one of several ranks, if it ran out of memory where the others do not hear of it.
+            MtxError: on one of several ranks, which then all end.
         """
         try:
             self._step(loaded)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            if self.ranks.size > 1 and not isinstance(error, _CommonShortageError):
-                raise self._out_of_memory(first_line(error)) from error
+            if self.ranks.size > 1:
+                raise self._ended_by_shortage(first_line(error)) from error
             return first_line(error)
         return None
 
@@ -302,30 +302,40 @@ class Trainer:
         self.optimizer.zero_grad()
         del self.micro_step  # a recorded graph holds memory
         free_unused_memory(self.device)
-        self.runtime = replace(self.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
+        self.runtime = replace(self.runtime, micro_batch_tokens=self._half_size())
         self._prepare_micro_step()
-        if self.ranks.is_first:
-            record_micro_batch(self.paths.chosen, self.runtime.micro_batch_tokens)
+        record_micro_batch(self.paths.chosen, self.runtime.micro_batch_tokens)
 
-    def _out_of_memory(self, shortage: str) -> MtxError:
-        size, longest = self.runtime.micro_batch_tokens, self.config.data.max_tokens
+    def _half_size(self) -> int:
+        return max(self.config.data.max_tokens, -(-self.runtime.micro_batch_tokens // 2))
+
+    def _ended_by_shortage(self, shortage: str) -> MtxError:
+        """The error that ends several ranks, after which the next start takes half the micro-batch."""
+        if self.runtime.micro_batch_tokens <= self.config.data.max_tokens:
+            return self._out_of_memory(shortage)
+        record_micro_batch(self.paths.chosen, self._half_size())
+        return self._out_of_memory(shortage, f"the same command resumes with micro-batches of {self._half_size()}")
+
+    def _out_of_memory(self, shortage: str, help: str | None = None) -> MtxError:
         return MtxError(
-            f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}",
-            f"training.micro_batch_tokens={max(longest, size // 2)} in a new run_dir, or a smaller model.preset",
+            f"step {self.state.step + 1}: out of memory with micro-batches of {self.runtime.micro_batch_tokens} target "
+            f"tokens: {shortage}",
+            help or f"training.micro_batch_tokens={self._half_size()} in a new run_dir, or a smaller model.preset",
         )
 
     def _after_step(self) -> str | None:
         """Validate and save when due; returns the key of `training` that ends training here, if there is one."""
         training, step = self.config.training, self.state.step
-        if self.ranks.is_first:
+        if self.ranks.is_rank_zero:
             self._checkpointer.settle()
+        self._exchange()
         self._plan_cooldown()
         reason = self._stopping.reason(self.state)
         is_due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
         if is_due and self.state.validated_step != step:
             self._validate()
             self._plan_cooldown()  # training.patience may have run out
-        is_requested = self._pop_save_request()
+        is_requested = self._is_save_requested if self.ranks.size > 1 else self._signals.pop_save_request()
         if step and (is_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
         return reason or self._stopping.reason(self.state)
@@ -335,21 +345,21 @@ class Trainer:
         if not self.config.training.cooldown:
             return
         planned = self._stopping.plan_cooldown(self.state, self.planned_end())
-        if planned is not None and self.state.cooldown is None and self.ranks.is_first:
+        if planned is not None and self.state.cooldown is None and self.ranks.is_rank_zero:
             self.metrics.cooldown(planned)
         self.state = replace(self.state, cooldown=planned)
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
         training, step = self.config.training, self.state.step + 1
-        self.ranks.progress.step = step
+        self.ranks.begin_step(step)
         model, cooldown = self.config.model, self.state.cooldown
         rate = learning_rate(step, training.warmup_steps, model.d_model, training.learning_rate, cooldown)
         figures = self.update(loaded, step, rate)
         if figures is None:
             raise InterruptedTrainingError
         position, tokens, epochs = self.state.position, loaded.num_tgt_tokens, self.sampler.epochs(loaded.after)
-        if self.ranks.is_first:
+        if self.ranks.is_rank_zero:
             self._unread.append(Update(step, position, rate, tokens, HostCopy(figures), epochs))
         self.state = replace(self.state, step=step, position=loaded.after)
         self._report_updates(_MAX_UNREAD)
@@ -361,16 +371,13 @@ class Trainer:
 
         Returns:
             fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping; None if a signal arrived.
-
-        Raises:
-            MemoryError: on all ranks if one of several has too little memory.
         """
         self.model.train()
         self.micro_step.start_step()
         if not self._run_micro_batches(loaded, step):
             return None
         if self.micro_step.flat is not None:
-            self.ranks.sum(self.micro_step.flat)
+            self.ranks.all_reduce(self.micro_step.flat)
         if self.sharding is not None:
             self.sharding.take_gradients()
         parameters, sums = self._parameters(), self.micro_step.sums
@@ -388,59 +395,38 @@ class Trainer:
         return figures
 
     def _run_micro_batches(self, loaded: LoadedStep, step: int) -> bool:
-        """Run this rank's micro-batches; returns False if a signal to this process alone interrupted them.
+        """Run this rank's micro-batches; returns False if a signal interrupted those of a process alone."""
+        ranks = self.ranks
+        for number, batch in enumerate(loaded.micro_batches):
+            if self.sharding is not None:
+                self.sharding.sum_gradients_after(number == len(loaded.micro_batches) - 1)
+            if ranks.size == 1 and self._signals.stop is not None:
+                return False
+            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)
+            self.micro_step(batch, 1 / loaded.num_tgt_tokens)
+        if self._is_first_step:  # it compiles, on one rank perhaps for minutes longer than on another
+            ranks.wait_for_all()
+            self._is_first_step = False
+        return True
+
+    def _exchange(self) -> None:
+        """Tell the other ranks of signals and of the time, and take what all told after the step before.
 
         Raises:
-            MemoryError: see `_agree`.
-            InterruptedTrainingError: see `_agree`.
-        """
-        shortage, is_whole, ranks = "", False, self.ranks
-        try:
-            for number, batch in enumerate(loaded.micro_batches):
-                if self.sharding is not None:  # whose ranks need each other in every layer
-                    self.sharding.sum_gradients_after(number == len(loaded.micro_batches) - 1)
-                elif self._signals.stop is not None:
-                    break
-                seed_all(self.config.seed, step, ranks.number + number * ranks.size)
-                self.micro_step(batch, 1 / loaded.num_tgt_tokens)
-            else:
-                is_whole = True
-        except (RuntimeError, MemoryError) as error:
-            if ranks.size == 1 or self.sharding is not None or not is_out_of_memory(error):
-                raise
-            shortage = first_line(error)
-        self._agree(shortage)
-        return is_whole
-
-    def _agree(self, shortage: str = "") -> None:
-        """Agree with the other ranks on what one of them may have met alone; for one process alone this does nothing.
-
-        Args:
-            shortage: what this rank says if it is out of memory.
-
-        Raises:
-            _CommonShortageError: on all ranks if one of them is out of memory.
             InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
         """
-        ranks, signals = self.ranks, self._signals
-        if ranks.size == 1:
+        if self.ranks.size == 1:
             return
-        elapsed_s = self._stopping.elapsed_s() if ranks.is_first else 0.0
-        is_short, is_requested = (ranks.number + 1) * bool(shortage), signals.pop_save_request()
-        short, stop, save, self._stopping.agreed_s = ranks.agree([is_short, signals.stop or 0, is_requested, elapsed_s])
-        self._is_save_requested = self._is_save_requested or bool(save)
+        signals, told = self._signals, self._told
+        elapsed_s = self._stopping.elapsed_s() if self.ranks.is_rank_zero else 0.0
+        self._told = self.ranks.all_reduce_max([signals.stop or 0, signals.pop_save_request(), elapsed_s])
+        if told is None:
+            return
+        stop, save, self._stopping.agreed_s = told.values()
+        self._is_save_requested = bool(save)
         if stop:
             signals.stop = int(stop)
             raise InterruptedTrainingError
-        if short:
-            raise _CommonShortageError(shortage or f"{ranks.name_of(int(short) - 1)} is out of memory")
-
-    def _pop_save_request(self) -> bool:
-        """Whether a signal has requested a save since the last call; all ranks get the same answer."""
-        if self.ranks.size == 1:
-            return self._signals.pop_save_request()
-        is_requested, self._is_save_requested = self._is_save_requested, False
-        return is_requested
 
     def _report_updates(self, max_unread: int = 0) -> None:
         """Report the updates whose figures have arrived; waits while more than `max_unread` have not.
@@ -463,16 +449,11 @@ class Trainer:
         model = self._whole_model()
         self._report_updates()
         started = time.monotonic()
-        with self.ranks.doing("validates"):
-            part = self._validation_part(model)
-        parts = self.ranks.gather("validate", part)
-        outcome = self.ranks.share("validates", lambda: self._validation_outcome(model, parts, started))
-        if outcome["stop"] is not None:
-            self._signals.stop = outcome["stop"]
+        parts = self.ranks.gather(lambda: self._validation_part(model))
+        stop, self.state = self.ranks.run_on_rank_zero(lambda: self._validation_outcome(model, parts, started))
+        if stop is not None:
+            self._signals.stop = stop
             raise InterruptedTrainingError
-        self.state = State.from_dict(outcome["state"])
-        if self.ranks.size > 1:
-            self._stopping.agreed_s = outcome["elapsed_s"]
 
     def _whole_model(self) -> TranslationModel:
         """The model to validate; if it is divided, a copy. All ranks call this together."""
@@ -480,9 +461,9 @@ class Trainer:
             return self.model
         weights = self.sharding.snapshot().weights
         model = new_model(self.config, self.runtime, self.data.tokenizer.num_ids)
-        if self.ranks.is_first:
+        if self.ranks.is_rank_zero:
             model.load_state_dict(weights)
-        self.ranks.copy_from_first(parameter.detach() for parameter in model.parameters())
+        self.ranks.broadcast(parameter.detach() for parameter in model.parameters())
         return model
 
     def _validation_part(self, model: TranslationModel) -> dict[str, Any]:
@@ -490,21 +471,21 @@ class Trainer:
         try:
             with self._signals.interrupting():
                 max_tokens, ranks = self.config.data.max_tokens, self.ranks
-                return validate_part(model, self.data, max_tokens, ranks.number, ranks.size)
+                return validate_part(model, self.data, max_tokens, ranks.rank, ranks.size)
         except InterruptedTrainingError:
             return {"stop": self._signals.stop}
 
     def _validation_outcome(
         self, model: TranslationModel, parts: list[dict[str, Any]], started: float
-    ) -> dict[str, Any]:
-        """On rank 0: the state after a validation, or the signal that stopped a rank, for all ranks."""
+    ) -> tuple[int | None, State]:
+        """On rank 0: the signal that stopped a rank, and the state after the validation if none did."""
         stop = max(part.get("stop", 0) for part in parts) or None
         if stop is None:
             try:
                 self._take_validation(model, parts, started)
             except InterruptedTrainingError:
                 stop = self._signals.stop
-        return {"stop": stop, "state": self.state.as_dict(), "elapsed_s": self._stopping.elapsed_s()}
+        return stop, self.state
 
     def _take_validation(self, model: TranslationModel, parts: list[dict[str, Any]], started: float) -> None:
         with self._signals.interrupting():
@@ -525,19 +506,19 @@ class Trainer:
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates()
-        started = time.monotonic()
-        with self.ranks.doing("saves"):
-            copies = self._copies_to_save()
-        if copies is not None and self.ranks.is_first:
+        started, ranks = time.monotonic(), self.ranks
+        if not ranks.run_on_rank_zero(lambda: self._checkpointer.is_due(self.state)):
+            return
+        copies = Snapshot({}, {})
+        if self.sharding is not None:
+            copies = self.sharding.snapshot(self.optimizer)
+        elif ranks.is_rank_zero:
+            copies = checkpoint.snapshot(self.model, self.optimizer)
+
+        def write() -> None:
             self.state = replace(self.state, elapsed_s=round(self._stopping.elapsed_s(), 3))
             self._checkpointer.save(copies, self.state)
             self.metrics.event("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
             self.metrics.restart_window()
 
-    def _copies_to_save(self) -> Snapshot | None:
-        """What rank 0 will write; None where nothing is to be written, and on other ranks."""
-        if self.sharding is None:
-            is_due = self.ranks.is_first and self._checkpointer.is_due(self.state)
-            return checkpoint.snapshot(self.model, self.optimizer) if is_due else None
-        is_due = self.ranks.share("writes the last checkpoint", lambda: self._checkpointer.is_due(self.state))
-        return self.sharding.snapshot(self.optimizer) if is_due else None
+        ranks.run_on_rank_zero(write)

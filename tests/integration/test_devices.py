@@ -1,5 +1,6 @@
 """`mtx train --devices` and torchrun: real launchers, whose exit codes, signals and output are those of one process."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ import pytest
 
 from mtx.run.machine import num_cores
 from mtx.training.runtime import read_runtime
-from tests.integration.commands import ENVIRONMENT, TINY, check_error, have_ended, mtx, start, wait_until
+from tests.integration.commands import ENVIRONMENT, TINY, check_error, events, have_ended, mtx, start, wait_until
 
 pytestmark = pytest.mark.seconds
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LONG = [*TINY, "training.max_steps=100000", "training.validate_every=100000", "precision=fp32"]
 
 
@@ -51,12 +53,32 @@ def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -
     run = tmp_path / "run"
     process = start("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
     wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    by_rank = {environment(int(child)).get("RANK"): int(child) for child in children}
-    subprocess.run(["kill", "-KILL", str(by_rank["1"])], check=True)
+    ranks = children(process)
+    os.kill(ranks[1], signal.SIGKILL)
     returned, err = end(process)
-    assert returned == 137 and "error: rank 1 (process " in err and "was killed by SIGKILL" in err
-    assert "Traceback" not in err and have_ended(map(int, children))
+    assert returned == 137 and f"error: rank 1 (process {ranks[1]}) was killed by SIGKILL" in err
+    assert "Traceback" not in err and have_ended(ranks)
+
+
+def test_torchrun_starts_again_from_the_last_checkpoint(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [*TORCHRUN, "--max-restarts", "1", "-m", "mtx", "train", *TINY, "training.max_steps=300"]
+    settings = ["training.validate_every=300", f"data.train={corpus}", f"run_dir={run}"]
+    environment = {**ENVIRONMENT, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    process = subprocess.Popen([*command, *settings], env=environment, stderr=subprocess.PIPE)
+    wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
+    os.kill(children(process)[1], signal.SIGKILL)
+    returned, err = end(process)
+    assert returned == 0, err
+    starts = [event["step"] for event in events(run) if event["event"] == "start"]
+    assert len(starts) == 2 and starts[1] >= 4
+
+
+def children(process: "subprocess.Popen[bytes]") -> list[int]:
+    """The processes that a launcher has started, in the order of their ranks."""
+    pids = map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+    ranks = {environment(pid).get("RANK", ""): pid for pid in pids}
+    return [ranks["0"], ranks["1"]]
 
 
 def environment(pid: int) -> dict[str, str]:
@@ -66,9 +88,9 @@ def environment(pid: int) -> dict[str, str]:
 
 def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_path: Path) -> None:
     run, environment = tmp_path / "run", {name: v for name, v in ENVIRONMENT.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "mtx"]
     settings = [*TINY, "training.max_steps=4", f"data.train={corpus}", f"run_dir={run}"]
-    result = subprocess.run([*command, "train", *settings], env=environment, capture_output=True, timeout=120)
+    command = [*TORCHRUN, "-m", "mtx", "train", *settings]
+    result = subprocess.run(command, env=environment, capture_output=True, timeout=120)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.startswith(b"heldout BLEU ") and result.stdout.count(b"\n") == 1
     assert b"in fp32, 1 thread" in result.stderr or b"in bf16, 1 thread" in result.stderr

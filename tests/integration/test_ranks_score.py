@@ -57,9 +57,8 @@ def test_ranks_score_a_run_as_one_process_does(size: int, alone: tuple[Path, lis
 
 
 def divide_finely() -> None:
-    """In a new process: a validation has many batches, and a rank's part of it many values in the store."""
+    """In a new process: a validation has many batches."""
     pytest.MonkeyPatch().setattr("mtx.training.validation.BATCH_TOKENS", 32)
-    pytest.MonkeyPatch().setattr("mtx.training.ranks._MAX_VALUE", 50)
 
 
 def test_ranks_validate_as_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
@@ -78,7 +77,7 @@ def test_ranks_validate_as_one_process_does(alone: tuple[Path, list[str]], tmp_p
         ]
 
 
-def fail(*_: Any) -> None:
+def fail(*_: Any, **__: Any) -> None:
     raise MtxError("the disk of this rank is gone")
 
 
@@ -87,8 +86,11 @@ def break_stage(stage: str) -> None:
     pytest.MonkeyPatch().setattr(stage, fail)
 
 
-@pytest.mark.parametrize("stage", ["mtx.training.trainer.validate_part", "mtx.pipeline._translate_together"])
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("rank", "stage"),
+    [(0, "mtx.training.trainer.validate_part"), (1, "mtx.training.trainer.validate_part"),
+     (0, "mtx.pipeline.evaluate_tests"), (1, "mtx.decoding.torch_engine.TorchTranslator.translate")],
+)  # fmt: skip
 def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     team = start_ranks(
         2, *alone[1], "training.max_steps=2", f"run_dir={tmp_path / 'run'}",

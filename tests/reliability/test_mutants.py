@@ -30,8 +30,8 @@ class Mutant:
 CRASHES = "tests/reliability/test_crashes.py"
 KILLS = "tests/reliability/test_kills.py"
 CHECKPOINT = "tests/unit/training/test_checkpoint.py"
-POLL = "                elif self._signals.stop is not None:\n                    break\n"
-SEED = "                seed_all(self.config.seed, step, ranks.number + number * ranks.size)\n"
+POLL = "            if ranks.size == 1 and self._signals.stop is not None:\n                return False\n"
+SEED = "            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)\n"
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 UNEQUAL = "        if len(src) != len(tgt):\n"

@@ -83,12 +83,12 @@ def test_killed_at_random_steps_a_run_goes_on_with_other_numbers_of_ranks(
     undisturbed: tuple[Path, list[str]], tmp_path: Path, tally: Any
 ) -> None:
     whole, settings = undisturbed
-    num_schedules = size(push=1, nightly=20)
+    num_schedules = size(push=1, nightly=10)
     for seed in range(num_schedules):
-        run, ranks = tmp_path / str(seed) / "run", (1, 2, 4, 1)
+        run, ranks = tmp_path / str(seed) / "run", (2, 1, 3, 1)
         moved(run, settings, ranks, random.Random(seed))
         check_same_run(run, ranks, whole)
-    tally("ranks 1, 2, 4, 1, killed at random steps", num_schedules, num_schedules)
+    tally("ranks 2, 1, 3, 1, killed at random steps", num_schedules, num_schedules)
 
 
 def test_killed_at_random_steps_ranks_that_divide_the_model_go_on(

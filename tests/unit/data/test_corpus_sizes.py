@@ -6,7 +6,7 @@ import pytest
 
 from mtx.config import settings, sizes
 from mtx.config.settings import Resolved
-from mtx.data.corpus_sizes import choose_sizes, measure, with_sizes_of
+from mtx.data.corpus_sizes import choose_sizes, measure
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.run.layout import RunLayout
@@ -107,15 +107,6 @@ def test_a_run_that_has_begun_keeps_its_sizes(tmp_path: Path) -> None:
     durable.write_text(run.config, settings.dump(first.config))
     (tmp_path / "my.tsv").unlink()  # the text of a finished run may be gone
     assert chosen(f"data.train={tmp_path / 'my.tsv'}", f"run_dir={run.root}").config.model == first.config.model
-
-
-def test_other_ranks_take_what_rank_0_has_chosen(tmp_path: Path) -> None:
-    setting = text(tmp_path / "my.tsv", 10_000)
-    first = chosen(setting, "model.d_ff=96").config
-    other = settings.resolve("own-text", [setting, "model.d_ff=96", "data.src=en", "data.tgt=de"]).config
-    assert other != first and with_sizes_of(first, other) == first
-    earlier = settings.replace_values(Resolved(first, {}), {"model.preset": "small"}, "recipe own-text").config
-    assert with_sizes_of(earlier, other) == earlier
 
 
 def test_without_text_the_table_is_shown_and_missing_text_is_an_error(tmp_path: Path) -> None:
