@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
-_LATER = ("init_sha256", "data_sha256", "settings", "cooldown")  # of a state, since some version
+_LATER = ("init_sha256", "data_sha256", "settings", "cooldown", "warmup_steps")  # of a state, since some version
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
@@ -44,6 +44,7 @@ class State:
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
         settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
         cooldown: the cooldown, once it is planned.
+        warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.
     """
 
     step: int = 0
@@ -58,6 +59,7 @@ class State:
     data_sha256: str | None = None
     settings: dict[str, Any] | None = None
     cooldown: Cooldown | None = None
+    warmup_steps: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None
