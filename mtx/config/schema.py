@@ -318,7 +318,9 @@ class TrainingConfig(Section):
     learning_rate: PositiveFloat | None = Field(
         None, description="the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"
     )
-    warmup_steps: PositiveInt = Field(4000, description="steps of linear warmup (paper 5.3)")
+    warmup_steps: PositiveInt = Field(
+        4000, description="steps of linear warmup (paper 5.3); with a time_limit at most a tenth of its steps"
+    )
     cooldown: Annotated[float, Field(ge=0, le=0.9)] = Field(
         0.0,
         description="share of the steps at the end, in which the learning rate falls linearly to zero; it also follows "

@@ -42,6 +42,7 @@ class State:
         data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
         settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
         cooldown: the cooldown, once it is planned.
+        warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.
     """
 
     step: int = 0
@@ -56,6 +57,7 @@ class State:
     data_sha256: str | None = None
     settings: dict[str, Any] | None = None
     cooldown: Cooldown | None = None
+    warmup_steps: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         best = self.best_bleu if math.isfinite(self.best_bleu) else None

@@ -28,14 +28,19 @@ class Cooldown:
         return min(1.0, max(0.0, left))
 
 
+def highest_rate(d_model: int, warmup_steps: int) -> float:
+    """The learning rate of the paper at the end of the warmup: d_model^-0.5 * warmup_steps^-0.5."""
+    return 1 / math.sqrt(d_model * warmup_steps)
+
+
 def learning_rate(
     step: int, warmup_steps: int, d_model: int, peak: float | None = None, cooldown: Cooldown | None = None
 ) -> float:
     """The learning rate of update `step`, counted from 1.
 
     Args:
-        peak: the rate at `warmup_steps`; None means the paper's d_model^-0.5 * warmup_steps^-0.5.
+        peak: the rate at `warmup_steps`; None means `highest_rate`.
     """
-    highest = 1 / math.sqrt(d_model * warmup_steps) if peak is None else peak
+    highest = highest_rate(d_model, warmup_steps) if peak is None else peak
     usual = highest * min(step / warmup_steps, math.sqrt(warmup_steps / step))
     return usual if cooldown is None else usual * cooldown.share(step)

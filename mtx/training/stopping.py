@@ -13,6 +13,7 @@ from mtx.training.schedule import Cooldown
 # one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
 _SEARCH_COST = 0.75
 _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
+_TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
@@ -90,6 +91,17 @@ class StoppingCriteria:
             return None
         last, reason = min([*ends, (end, planned[1])])
         return Cooldown(step + 1, last, reason, float(getattr(training, reason)))
+
+    def end_by_time_limit(self, state: State) -> int | None:
+        """The step at which the time limit will end training, once a few steps of this start have shown its speed."""
+        limit, step, elapsed_s = self._training.time_limit, state.step, self._decisive_s()
+        if limit is None or not step:
+            return None
+        first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
+        usable_s = limit - self.reserve_s(limit, state.validation_s)
+        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
+            return None
+        return step + self._steps_in(usable_s - elapsed_s, step, elapsed_s)
 
     def _steps_in(self, seconds: float, step: int, elapsed_s: float) -> int:
         """How many steps the next seconds have room for, as many as before; at least one."""

@@ -57,7 +57,7 @@ from mtx.training.runtime import (
     step_shape,
     training_text,
 )  # fmt: skip
-from mtx.training.schedule import learning_rate
+from mtx.training.schedule import highest_rate, learning_rate
 from mtx.training.sharding import Sharding, is_sharded
 from mtx.training.signals import InterruptedTrainingError, Signals
 from mtx.training.stopping import StoppingCriteria
@@ -65,6 +65,7 @@ from mtx.training.validation import deciding_metric, validate_part, validation_o
 
 logger = logging.getLogger(__name__)
 
+_WARMUP_SHARE = 0.1  # of the steps of a run with a time limit, at most
 _MAX_UNREAD = 8  # steps that CUDA may lag behind the host
 
 
@@ -329,6 +330,7 @@ class Trainer:
         if self.ranks.is_rank_zero:
             self._checkpointer.settle()
         self._exchange()
+        self._plan_warmup()
         self._plan_cooldown()
         reason = self._stopping.reason(self.state)
         is_due = reason or step % training.validate_every == 0 or self._stopping.needs_decoding_time(self.state)
@@ -339,6 +341,31 @@ class Trainer:
         if step and (is_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
         return reason or self._stopping.reason(self.state)
+
+    def _plan_warmup(self) -> None:
+        """Let the warmup take at most a tenth of the steps for which a time limit has room, for the rest of the run."""
+        training, state = self.config.training, self.state
+        last = self._stopping.end_by_time_limit(state) if state.warmup_steps is None else None
+        if last is None:
+            return
+        last = min(last, self.planned_end()[0])
+        steps = min(training.warmup_steps, max(1, round(_WARMUP_SHARE * last)))
+        self.state = replace(state, warmup_steps=steps)
+        if steps < training.warmup_steps:
+            logger.warning(
+                "training.time_limit has room for about %s steps, which see the text %.1f times; the learning rate "
+                "rises for %d of them, not for training.warmup_steps=%d\n  help: a longer training.time_limit, or a "
+                "smaller training.batch_tokens or model.preset",
+                f"{last:,}", last / self._steps_per_epoch, steps, training.warmup_steps,
+            )  # fmt: skip
+
+    def _learning_rate(self, step: int) -> float:
+        """That of a step; a warmup that is shorter than planned leads to the same highest rate."""
+        training, state, d_model = self.config.training, self.state, self.config.model.d_model
+        peak = training.learning_rate
+        if peak is None:
+            peak = highest_rate(d_model, training.warmup_steps)
+        return learning_rate(step, state.warmup_steps or training.warmup_steps, d_model, peak, state.cooldown)
 
     def _plan_cooldown(self) -> None:
         """Plan the cooldown when it is time for it."""
@@ -351,10 +378,9 @@ class Trainer:
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
-        training, step = self.config.training, self.state.step + 1
+        step = self.state.step + 1
         self.ranks.begin_step(step)
-        model, cooldown = self.config.model, self.state.cooldown
-        rate = learning_rate(step, training.warmup_steps, model.d_model, training.learning_rate, cooldown)
+        rate = self._learning_rate(step)
         figures = self.update(loaded, step, rate)
         if figures is None:
             raise InterruptedTrainingError

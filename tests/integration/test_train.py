@@ -166,3 +166,23 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     assert status["best_step"] == validations[best]["step"]
     report = (run / "report.html").read_text(encoding="utf-8")
     assert "Validation chrF2" in report and f"the best validation has {scores[best]:.2f} chrF2" in report
+
+
+@pytest.mark.seconds
+def test_a_time_limit_shortens_the_warmup_of_a_run_for_good(corpus: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    settings = [*TINY, "training.warmup_steps=100000", "training.max_steps=100000", "training.validate_every=100000"]
+
+    def train(limit: str) -> tuple[bytes, int]:
+        done = mtx("train", *settings, f"training.time_limit={limit}", f"data.train={corpus}", f"run_dir={run}")
+        assert done.returncode == 0, done.stderr
+        newest = max((run / "checkpoints").glob("step-*/state.json"))
+        return done.stderr, json.loads(newest.read_text())["warmup_steps"]
+
+    err, warmup_steps = train("16s")
+    assert b"warning: training.time_limit has room for about" in err and b"times; the learning rate rises" in err
+    assert f"for {warmup_steps} of them, not for training.warmup_steps=100000".encode() in err
+    rates = [event["learning_rate"] for event in events(run) if event["event"] == "train"]
+    assert max(rates) > 0.005, "0.01 is the highest"
+    err, later = train("24s")
+    assert later == warmup_steps and b"has room for" not in err

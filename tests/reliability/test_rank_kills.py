@@ -19,7 +19,7 @@ from tests.reliability.conftest import size
 from tests.rig import Rig
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
-SETTINGS = ["training.micro_batch_tokens=60", "training.learning_rate=0.0005"]  # four micro-batches a step
+SETTINGS = ["training.micro_batch_tokens=40", "training.learning_rate=0.0005"]  # six micro-batches a step
 WEIGHTS = Path("checkpoints", f"step-{tiny.MAX_STEPS:08d}", "model.safetensors")
 ENDED_S = 30.0  # until all ranks have ended after one was killed
 

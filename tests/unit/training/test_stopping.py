@@ -72,3 +72,14 @@ def test_a_cooldown_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopping.reason(State(575, cooldown=plan)) is None
     clock[0] = 961.0
     assert stopping.reason(State(600, cooldown=plan)) == "time_limit", "steps became slower"
+
+
+def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> None:
+    stopping = criteria(time_limit="20m")
+    ends = []
+    for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
+        stopping.agreed_s = elapsed_s
+        ends.append(stopping.end_by_time_limit(State(step)))
+    assert ends[:3] == [None, None, None], "the first step of a start shows nothing, and two more are too few"
+    assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"
+    assert criteria(max_steps=9).end_by_time_limit(State(8)) is None
