@@ -84,13 +84,10 @@ class Results:
 
 def output_lines(results: Results, form: Format) -> list[str]:
     """The results in a format, as lines."""
-    match form:
-        case "json":
-            return [json.dumps(_values(results))]
-        case "text":
-            return list(_text(results))
-    first, *others = _page(results, form)
-    return [*([first] if first else []), *others]
+    if form == "json":
+        return [json.dumps(_values(results))]
+    lines = list(_page(results, form))
+    return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # no two empty lines
 
 
 def _values(results: Results) -> dict[str, Any]:
@@ -128,49 +125,32 @@ def _system_table(result: Comparison, style: Style) -> list[str]:
     return draw(head, rows, style)
 
 
-def _page(results: Results, form: Literal["markdown", "latex"]) -> Iterator[str]:
-    """Tables with what belongs to them: as paragraphs of Markdown, or as comments of LaTeX."""
+def _page(results: Results, form: Style) -> Iterator[str]:
+    """Verdicts, notes and tables: as text with details, as paragraphs of Markdown, or as comments of LaTeX."""
 
     def words(text: str) -> list[str]:
-        return ["", text] if form == "markdown" else [f"% {text}"]
+        return {"text": [text], "markdown": [text, ""], "latex": [f"% {text}"]}[form]
 
-    for text in (*results.headlines(), *(f"Note: {note}." for note in results.notes())):
+    for text in (*results.headlines(), *(f"note: {note}" for note in results.notes())):
         yield from words(text)
+    if form == "text" and results.differing_keys:
+        yield from ["", "what differs:"]
+        for key, values in results.differing_keys.items():
+            of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
+            yield f"  {key}: {', '.join(of_runs)}"
     for name, result in results.test_sets.items():
-        means = "; mean ± sample standard deviation over the seeds" if result.has_seeds() else ""
-        yield from words(f"{name}, {result.num_lines:,} sentences{means}")
-        yield from words(f"{test}.") if (test := result.test()) else ()
-        yield from ["", *_group_table(result, form), "", *_system_table(result, form)]
+        yield ""
+        yield from words(f"{name}, {result.num_lines:,} sentences")
+        yield from words(test) if (test := result.test()) else ()
+        yield from words("mean ± sample standard deviation over the seeds:") if result.has_seeds() else ()
+        yield from [*_group_table(result, form), "", *_system_table(result, form), ""]
         for metric in result.metrics:
             yield from words(f"{metric.name}: {metric.signature}")
-
-
-def _text(results: Results) -> Iterator[str]:
-    yield from results.headlines()
-    yield from (f"note: {note}" for note in results.notes())
-    if results.differing_keys:
-        yield from ["", "what differs:"]
-    for key, values in results.differing_keys.items():
-        yield f"  {key}: " + ", ".join(f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
-    for name, result in results.test_sets.items():
-        yield from ["", f"{name}, {result.num_lines:,} sentences"]
-        yield from [test] if (test := result.test()) else ()
-        if result.has_seeds():
-            yield from ["mean ± sample standard deviation over the seeds:"]
-            yield from (f"  {line}" for line in _group_table(result, "text"))
-        yield from _details(result)
+        yield from _details(result) if form == "text" else ()
 
 
 def _details(result: Comparison) -> Iterator[str]:
-    """All systems, all verdicts, BLEU by sentence length, and sentences on which two systems differ."""
-    width = max(map(len, result.names))
-    for metric in result.metrics:
-        yield from ["", f"{metric.name}  {metric.signature}"]
-        longest = max(len(score.interval_text) for score in metric.systems)
-        for system, measured in zip(result.names, metric.systems, strict=True):
-            about = f"  95%: {measured.interval_text:{longest}}" if measured.interval else ""
-            chance = "" if measured.p_value is None else f"  {p_text(measured.p_value, 'p = ', 'p < ')}"
-            yield f"  {system:{width}}  {measured.score:6.2f}{about}{chance}".rstrip()
+    """All verdicts, BLEU by sentence length, and sentences on which two systems differ."""
     yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
     buckets = [[b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths]
     yield from (f"  {line}" for line in draw(["", "sentences", *result.names], buckets, "text"))

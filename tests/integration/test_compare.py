@@ -43,7 +43,7 @@ def test_runs_are_compared_with_settings_scores_and_verdicts(runs: list[Path]) -
     assert result.returncode == 0, result.stderr.decode()
     assert f"  model.dropout: 0.1 ({runs[0]}), 0.1 ({runs[1]}), 0.3 ({runs[2]})\n" in text
     assert "  seed: 1 (" in text and "run_dir" not in text.split("heldout")[0]
-    assert "heldout, 20 sentences" in text and "BLEU  nrefs:1|bs:1000|seed:12345|" in text
+    assert "heldout, 20 sentences" in text and "BLEU: nrefs:1|bs:1000|seed:12345|" in text
     verdict, note = text.split("\n")[:2]
     assert (
         verdict.startswith("model.dropout=0.3 is worse than model.dropout=0.1 by ") and "and not by chance" in verdict
@@ -125,7 +125,7 @@ def test_differing_keys_and_seeds_are_those_of_runs_only(runs: list[Path]) -> No
     result = mtx("compare", runs[0] / "model", runs[0], runs[2], runs[1])
     text = result.stdout.decode()
     assert f"  model.dropout: 0.1 ({runs[0]}), 0.3 ({runs[2]}), 0.1 ({runs[1]})\n" in text, result.stderr.decode()
-    score = text.split("\nBLEU  ")[1].split(f"{runs[0]} ")[1].split()[0]
+    score = text.split(f"\n{runs[0]} ")[1].split()[0]
     model, twins, other = text.split("over the seeds:\n")[1].split("\n")[1:4]
     assert model.split()[:2] == [str(runs[0] / "model"), "1"] and other.split()[:2] == ["model.dropout=0.3", "1"]
     assert twins.split()[:5] == ["model.dropout=0.1", "2", score, "±", "0.00"]
@@ -146,8 +146,8 @@ def test_models_and_files_are_compared_on_files_in_any_normalization(trained: Pa
 def test_a_published_protocol_adds_a_second_bleu(runs: list[Path], tmp_path: Path) -> None:
     result = mtx("compare", *runs, "--protocol", "aiayn", "-m", "bleu")
     text = result.stdout.decode()
-    assert "\nBLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, result.stderr.decode()
-    signature = "\naiayn BLEU  nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-"
+    assert "\nBLEU: nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|" in text, result.stderr.decode()
+    signature = "\naiayn BLEU: nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-"
     assert signature in text and "+compound-split|smooth:none|" in text
     assert "aiayn BLEU, and not by chance" in text
     for name, line in (("ref", "Der „Rich-Text“ ist heute neu."), ("a", 'Der "Rich Text" ist heute neu.'), ("b", "")):
