@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,11 @@ import torch
 from mtx.data.packing import SLICES, PackedBatch, Shape, pack, slices
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Sentences of one language, with the fields of a token store that `pack` reads."""
-
-    tokens: Any
-    starts: Any
-    lengths: Any
-
-    @classmethod
-    def of(cls, sentences: Sequence[list[int]]) -> "_Side":
-        lengths = np.array([len(s) for s in sentences], dtype=np.int32)
-        tokens = np.array([i for s in sentences for i in s], dtype=np.int64)
-        return cls(tokens, lengths.cumsum(dtype=np.int64) - lengths, lengths)
-
-
 def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
     """Returns one batch of exactly these sentences, as tensors in host memory."""
-    sides = _Side.of(src), _Side.of(tgt)
+    from mtx.data.token_store import Side  # loads pyarrow, which the search does without
+
+    sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
     num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
     longest = int(max(sides[0].lengths.max(), sides[1].lengths.max()))
     shape = Shape(num_src, num_tgt, len(src), longest, 0)

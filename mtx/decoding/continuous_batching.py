@@ -8,7 +8,7 @@ takes in the meantime change nothing.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from mtx.decoding.beam_search import Beams, backtrace
 from mtx.decoding.options import NO_SCORES, Candidate, SearchOptions
 from mtx.decoding.sampling import Sampler
 from mtx.errors import MtxError
+from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
@@ -136,18 +137,16 @@ class _Search:
         self.admitted_at = [0] * num_slots  # the number of steps before each sentence was admitted
         self.encoded: deque[tuple[Request, Any, int]] = deque()  # with its encoded batch, and its row there
         self.num_steps = 0
-        self.polls: deque[tuple[int, Tensor, Any]] = deque()  # on CUDA: `done` after a step, on its way to the host
-        self.unread: deque[tuple[list[int], list[Tensor], Any]] = (
-            deque()
-        )  # finished sentences, on their way to the host
+        self.polls: deque[tuple[int, HostCopy]] = deque()  # on CUDA: `done` after a step, on its way to the host
+        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
         self.results: dict[int, list[Candidate]] = {}
-        self.step: Callable[[], None] = self._cpu_step
-        if self.on_cuda:
-            self.step = _GraphedStep(self._step, self.cache.prepare, torch.cuda.Stream(model.device))  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(model.device) if self.on_cuda else None  # type: ignore[no-untyped-call]
+        self.graph: CudaGraph | None = None
+        self.version = self.num_warm_ups = -1
 
     def run(self) -> dict[int, list[Candidate]]:
         while not self.queue.cancelled.is_set() and self._fill():
-            self.step()
+            self._step()
             self.cache.count_step()
             self.num_steps += 1
             self._collect()
@@ -192,11 +191,22 @@ class _Search:
         for slot, request in slots.items():
             self.slots[slot], self.admitted_at[slot] = request, self.num_steps
 
-    def _cpu_step(self) -> None:
-        self.cache.prepare()
-        self._step()
-
     def _step(self) -> None:
+        """Takes a step; on CUDA by a graph, which is recorded again when the cache has another version."""
+        version = self.cache.prepare()
+        if self.stream is None:
+            self._extend()
+            return
+        if self.graph is None or version != self.version:
+            self.graph = CudaGraph(self._extend, self.stream)
+            self.version, self.num_warm_ups = version, 0
+        if self.num_warm_ups < _WARM_UP_STEPS:
+            self.num_warm_ups += 1
+            self.graph.warm_up()
+        else:
+            self.graph.replay()
+
+    def _extend(self) -> None:
         """Adds one token to every hypothesis, without waiting for the device."""
         beams = self.beams
         logits = self.model.step(beams.ids, beams.lengths, self.cache)
@@ -209,16 +219,11 @@ class _Search:
         done = self.beams.done
         if not self.on_cuda:
             return self.num_steps, done.tolist()
-        self.polls.append((self.num_steps, _to_host(done), self._event()))
+        self.polls.append((self.num_steps, HostCopy(done)))
         if len(self.polls) <= _HOST_LAG:
             return 0, []
-        step, copy, event = self.polls.popleft()
-        event.synchronize()
-        return step, copy.tolist()
-
-    def _event(self) -> torch.cuda.Event:
-        event: torch.cuda.Event = torch.cuda.current_stream(self.model.device).record_event()
-        return event
+        step, copy = self.polls.popleft()
+        return step, copy.tensor().tolist()
 
     def _collect(self) -> None:
         """Takes the hypotheses of finished sentences out of their slots."""
@@ -232,58 +237,17 @@ class _Search:
             return
         slot_ids = torch.tensor(list(finished)).to(self.model.device, non_blocking=True)
         beams = self.beams
-        tensors = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
-        event = None
-        if self.on_cuda:
-            tensors = [_to_host(tensor) for tensor in tensors]
-            event = self._event()
-        self.unread.append(([request.number for request in finished.values()], tensors, event))
+        results = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
+        self.unread.append(([request.number for request in finished.values()], list(map(HostCopy, results))))
         self.cache.release(list(finished))
         for slot in finished:
             self.slots[slot] = None
 
     def _read(self, wait: bool) -> None:
         """Turns finished sentences that have reached the host into hypotheses."""
-        while self.unread and (wait or self.unread[0][2] is None or self.unread[0][2].query()):
-            numbers, tensors, event = self.unread.popleft()
-            if event is not None:
-                event.synchronize()
-            for number, history, finished, ends in zip(numbers, *tensors, strict=True):
+        while self.unread and (wait or self.unread[0][1][-1].is_ready()):
+            numbers, copies = self.unread.popleft()
+            for number, history, finished, ends in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
                 self.results[number] = backtrace(history, finished, ends)
                 if not self.results[number]:
                     raise MtxError(NO_SCORES)
-
-
-def _to_host(tensor: Tensor) -> Tensor:
-    """Starts a copy from CUDA to page-locked memory; it may still be running on return."""
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-
-
-class _GraphedStep:
-    """Runs `step` on CUDA as a recorded graph; records it again when `prepare` returns another version.
-
-    As long as the version is the same, a step must read and write the same memory.
-
-    Args:
-        stream: where steps are recorded, on their device; no other thread uses it.
-    """
-
-    def __init__(self, step: Callable[[], None], prepare: Callable[[], int], stream: torch.cuda.Stream):
-        self._step, self._prepare, self._stream = step, prepare, stream
-        self._version = self._num_steps = -1
-        self._graph: torch.cuda.CUDAGraph | None = None
-
-    def __call__(self) -> None:
-        version = self._prepare()
-        if version != self._version:
-            self._version, self._num_steps, self._graph = version, 0, None
-        self._num_steps += 1
-        if self._num_steps <= _WARM_UP_STEPS:
-            self._step()
-            return
-        if self._graph is None:
-            self._graph = torch.cuda.CUDAGraph()
-            # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
-            with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
-                self._step()
-        self._graph.replay()

@@ -3,12 +3,12 @@
 Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from mtx.documents import html, markdown, po, tmx, xliff
-from mtx.documents.edits import Edit, apply, decode
+from mtx.documents.edits import Reading, apply, decode
 from mtx.documents.markup import Marked
 from mtx.errors import UsageError
 from mtx.files.shell import shell_command
@@ -18,7 +18,7 @@ from mtx.files.text_files import errors_named
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 _GZIP = b"\x1f\x8b"
 Translate = Callable[[list[Marked]], list[Marked]]
-_Read = Callable[[str], tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]]
+_Read = Callable[[str], Reading]
 
 
 def translate_document(

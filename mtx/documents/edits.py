@@ -1,9 +1,10 @@
 """Replaces parts of a text and leaves every other byte as it is: the encoding, its byte order mark, and line ends."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mtx.documents.markup import Marked
 from mtx.errors import DataError
 from mtx.files.encodings import declared_encoding, likely_encoding, wide_encoding
 
@@ -30,6 +31,10 @@ class Edit:
     start: int
     end: int
     text: str
+
+
+# What the readers of documents give: the segments to translate, and what makes the edits from their translations
+Reading = tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]
 
 
 def apply(text: str, edits: Iterable[Edit]) -> str:

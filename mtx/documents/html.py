@@ -6,13 +6,13 @@ Inline elements are tags of a sentence, all others end it. Scripts, styles, code
 import html
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
-from mtx.documents.edits import Edit
+from mtx.documents.edits import Edit, Reading
 from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_edges, with_placeholders
 from mtx.errors import DataError
 
@@ -34,9 +34,6 @@ _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which brow
 _LETTER = re.compile(r"[^\W\d_]")
 _NO_BREAK_SPACE = "\xa0"
 
-Segments = list[Marked]
-Write = Callable[[Sequence[Marked]], list[Edit]]
-
 
 @dataclass
 class _Part:
@@ -57,7 +54,7 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(path: Path, text: str) -> tuple[Segments, Write]:
+def read_attributes(path: Path, text: str) -> Reading:
     """The values of attributes that a reader sees, and what makes the edits from their translations.
 
     Raises:
@@ -91,7 +88,7 @@ def _without_quotes(value: str) -> str:
     return value[1:-1] if value[:1] in ("'", '"') else value
 
 
-def read_blocks(text: str) -> tuple[Segments, Write]:
+def read_blocks(text: str) -> Reading:
     """The text of the blocks, and what makes the edits from their translations."""
     spans = [(start, end, with_placeholders(run, _escape)) for start, end, run in _spans(text)]
     spans = [span for span in spans if _LETTER.search(bare(span[2])[0])]

@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.documents.edits import Edit
+from mtx.documents.edits import Edit, Reading
 from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
@@ -51,7 +51,7 @@ class _Span:
     segment: Marked
 
 
-def read(text: str) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
+def read(text: str) -> Reading:
     """The segments of a text, and what makes the edits from their translations."""
     parse, line_end = _parser(), "\r\n" if "\r\n" in text else "\n"
     spans = [span for span in _spans(parse, text) if _LETTER.search(bare(span.segment)[0])]

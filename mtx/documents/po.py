@@ -5,12 +5,12 @@ Placeholders such as %s and {0} are tags, so each comes out once. Flow: see `doc
 
 import html
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mtx.data.bilingual import require_languages
 from mtx.data.po import Message, messages
-from mtx.documents.edits import Edit
+from mtx.documents.edits import Edit, Reading
 from mtx.documents.inline import with_lines
 from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_edges, with_placeholders, with_tags
 from mtx.errors import DataError
@@ -24,9 +24,7 @@ _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
 
 
-def read(
-    path: Path, text: str, languages: tuple[str, str], overwrite: bool
-) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
+def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
     """The messages to translate, and what makes the edits from their translations; see `documents.xliff.read`."""
     todo = list[tuple[Message, str, Marked]]()  # the message, the keyword of a translation, and its source
     for message in messages(path, text.split("\n")):

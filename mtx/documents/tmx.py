@@ -1,19 +1,17 @@
 """A translation memory as a document: units without a text in the target language get one. See `documents.xliff`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from mtx.data.bilingual import Unit, Variant, match_rank
 from mtx.data.tmx import TmxReader
-from mtx.documents.edits import Edit, space_before
+from mtx.documents.edits import Edit, Reading, space_before
 from mtx.documents.inline import Element, element, parse, written
 from mtx.documents.markup import Marked, bare, is_choice, with_edges
 
 
-def read(
-    path: Path, text: str, languages: tuple[str, str], overwrite: bool
-) -> tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]:
+def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
     """The segments to translate, and what makes the edits from their translations; see `documents.xliff.read`."""
     todo = list[tuple[Variant | None, Unit, Marked]]()
     for unit in TmxReader(path, text):

@@ -6,12 +6,12 @@ segments -> translations -> `Edit`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
 from mtx.data.xliff import UNTRANSLATED, File, XliffUnit, XliffUnitReader
-from mtx.documents.edits import Edit, space_before
+from mtx.documents.edits import Edit, Reading, space_before
 from mtx.documents.inline import TOKEN, Element, element, parse, with_attribute, written
 from mtx.documents.markup import Marked, bare, is_choice, with_edges
 
@@ -28,11 +28,7 @@ _CONFIRMED = {
 }
 
 
-Segments = list[Marked]
-Write = Callable[[Sequence[Marked]], list[Edit]]
-
-
-def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> tuple[Segments, Write]:
+def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
     """The segments of a document that are to be translated, and what makes the edits from their translations.
 
     Args:

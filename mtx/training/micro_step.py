@@ -22,6 +22,7 @@ from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device, twice
 from mtx.errors import MtxError
 from mtx.files import durable
+from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.decoder_only import DecoderModel
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
@@ -70,7 +71,7 @@ class MicroStep:
         if root is not None:
             self._forward = functools.partial(root, self._loss)
         self._compiled = compiled
-        self._graph: Any = None
+        self._graph: CudaGraph | None = None
         self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
         self._recorded_at: list[int] = []  # their addresses
         self._batch: PackedBatch | None = None  # the graph's input
@@ -99,7 +100,7 @@ class MicroStep:
             return
         if self._graph is None or self.addresses() != self._recorded_at:
             self._record(batch)
-        assert self._batch is not None
+        assert self._batch is not None and self._graph is not None
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
         self._graph.replay()
 
@@ -174,15 +175,10 @@ class MicroStep:
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.model.parameters()]
         sums = self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(_WARM_UPS):
-                self._run(self._batch)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
-        with torch.cuda.graph(self._graph, stream=stream, capture_error_mode="thread_local"):
-            self._run(self._batch)
+        self._graph = CudaGraph(functools.partial(self._run, self._batch), stream)
+        for _ in range(_WARM_UPS):
+            self._graph.warm_up()
+        self._graph.record()
         for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient)
@@ -206,26 +202,6 @@ def seed_all(seed: int, step: int, micro_step: int) -> None:
     """Seed torch's generators from the position of a micro-step in the run."""
     state = np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(state >> np.uint64(1)))
-
-
-class HostCopy:
-    """A copy of a small tensor in host memory; a copy from CUDA arrives later, and only `values` waits for it."""
-
-    def __init__(self, tensor: Tensor):
-        self._tensor, self._event = tensor, None
-        if tensor.is_cuda:
-            self._tensor = torch.empty(tensor.shape, pin_memory=True).copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.current_stream(tensor.device).record_event()
-
-    def is_ready(self) -> bool:
-        """Whether the copy has arrived."""
-        return self._event is None or self._event.query()
-
-    def values(self) -> list[float]:
-        """The numbers of the tensor."""
-        if self._event is not None:
-            self._event.synchronize()
-        return list(self._tensor.tolist())
 
 
 @dataclass(frozen=True)

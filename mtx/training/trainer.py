@@ -29,6 +29,7 @@ from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.architectures import training_flops
+from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine, peak_flops
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
@@ -44,7 +45,7 @@ from mtx.training.checkpoint import Snapshot, State
 from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
-from mtx.training.micro_step import HostCopy, Update, non_finite_error, seed_all
+from mtx.training.micro_step import Update, non_finite_error, seed_all
 from mtx.training.ranks import MaxReduction, Ranks
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import (
@@ -462,7 +463,7 @@ class Trainer:
         """
         while self._unread and (len(self._unread) > max_unread or self._unread[0].figures.is_ready()):
             update = self._unread.popleft()
-            loss, nll, norm = update.figures.values()
+            loss, nll, norm = update.figures.tensor().tolist()
             if not all(map(math.isfinite, (loss, nll, norm))):
                 raise non_finite_error(update, loss, norm, self.sampler, self.text, self.paths)
             tokens, epochs = update.num_tgt_tokens, update.epochs

@@ -14,14 +14,14 @@ from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.preprocess import load_prepared
-from mtx.decoding.continuous_batching import _GraphedStep
+from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import RunLayout
 from mtx.training.async_checkpoint import AsyncCheckpointer
 from mtx.training.checkpoint import State
 from mtx.training.fast_path import compare, make_steps
-from mtx.training.micro_step import HostCopy, MicroStep
+from mtx.training.micro_step import MicroStep
 from mtx.training.runtime import RuntimeChoices, check_fast_step, read_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import random_batch, tiny_model
@@ -137,17 +137,21 @@ def test_the_loaders_allocation_does_not_end_the_capture_of_a_step(monkeypatch: 
 
 def test_another_threads_allocation_does_not_end_the_capture_of_a_decoding_step() -> None:
     use_device(torch.device(LAST))
-    x = torch.zeros(10, device=LAST)
+    x, streams = torch.zeros(10, device=LAST), set[torch.cuda.Stream]()
 
     def step() -> None:
         x.add_(1)
+        streams.add(torch.cuda.current_stream(LAST))
         if torch.cuda.is_current_stream_capturing():
             assert in_thread(pin) == []
 
-    graphed = _GraphedStep(step, lambda: 1, torch.cuda.Stream(LAST))  # type: ignore[no-untyped-call]
-    for _ in range(5):
-        graphed()
+    stream = torch.cuda.Stream(LAST)  # type: ignore[no-untyped-call]
+    graph = CudaGraph(step, stream)
+    graph.warm_up()
+    for _ in range(3):
+        graph.replay()
     torch.cuda.synchronize()
+    assert streams == {stream}, "the warm-up runs where the graph is recorded"
 
 
 def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,4 +173,4 @@ def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkey
 def test_figures_are_read_from_the_device_of_the_run() -> None:
     copy = HostCopy(torch.arange(3.0, device=LAST))
     assert copy._event.device == torch.device(LAST)  # type: ignore[union-attr]
-    assert len(copy.values()) == 3
+    assert len(copy.tensor()) == 3

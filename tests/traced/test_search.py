@@ -25,15 +25,22 @@ def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
     """Traces a search that ends after some steps, when the host is told that all sentences are done."""
     polls = iter(range(1 << 20))
 
-    def arrives(tensor: Any) -> torch.Tensor:
-        return torch.full(tensor.shape, tensor.dtype == torch.bool and next(polls) >= NUM_STEPS, dtype=tensor.dtype)
+    class Arrived:
+        """Stands for `HostCopy`."""
 
-    def to_host(tensor: Any) -> torch.Tensor:
-        assert tensor.is_cuda
-        with torch.utils._python_dispatch._disable_current_modes():
-            return arrives(tensor)
+        def __init__(self, tensor: Any):
+            assert tensor.is_cuda
+            is_done = tensor.dtype == torch.bool and next(polls) >= NUM_STEPS
+            with torch.utils._python_dispatch._disable_current_modes():
+                self.found = torch.full(tensor.shape, is_done, dtype=tensor.dtype)
 
-    monkeypatch.setattr(continuous_batching, "_to_host", to_host)
+        def is_ready(self) -> bool:
+            return True
+
+        def tensor(self) -> torch.Tensor:
+            return self.found
+
+    monkeypatch.setattr(continuous_batching, "HostCopy", Arrived)
     config = settings.resolve(
         None, [f"model.preset={preset}", "model.num_encoder_layers=2", "model.num_decoder_layers=2"]
     ).config.model
@@ -58,8 +65,8 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("preset", ["base", "big"])
 def test_the_step_compiles_as_one_graph(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = torch.compile(continuous_batching._Search._step, fullgraph=True, dynamic=False)
-    monkeypatch.setattr(continuous_batching._Search, "_step", step)
+    step = torch.compile(continuous_batching._Search._extend, fullgraph=True, dynamic=False)
+    monkeypatch.setattr(continuous_batching._Search, "_extend", step)
     torch._dynamo.utils.counters.clear()
     trace = trace_search(preset, monkeypatch)
     assert not torch._dynamo.utils.counters["graph_break"] and trace.graphs
