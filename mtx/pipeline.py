@@ -33,10 +33,10 @@ from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
+from mtx.interop.cards import run_card
 from mtx.interop.engines import find_export
 from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
-from mtx.interop.model_card import run_card
 from mtx.model.device import keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
 from mtx.model_directory.description import info_of

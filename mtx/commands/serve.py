@@ -15,7 +15,7 @@ from mtx.files.shell import install_command, mtx_command
 from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
-_PACKAGES = "starlette", "uvicorn", "python-multipart"
+_PACKAGES = "starlette", "uvicorn", "python-multipart", "prometheus-client"
 _MIN_KEY_CHARS = 16
 
 

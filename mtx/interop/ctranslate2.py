@@ -16,7 +16,7 @@ from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
 from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
-from mtx.interop.ctranslate2_card import ctranslate2_card
+from mtx.interop.cards import ctranslate2_card
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.layout import CARD, EXPORT_CONFIG, EXPORT_EXAMPLE

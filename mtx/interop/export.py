@@ -16,13 +16,12 @@ from mtx.errors import MtxError, UsageError
 from mtx.files import durable, text_files
 from mtx.files.durable import MANIFEST
 from mtx.interop.argos import ENDING, check_argos, translate_as_argos, write_argos
+from mtx.interop.cards import ctranslate2_card, marian_card
 from mtx.interop.ctranslate2 import write_ctranslate2
-from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_is_transformer, check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
-from mtx.interop.marian_card import model_card
 from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export, compare_translations
 from mtx.model_directory import storage
 from mtx.model_directory.storage import LoadedModel
@@ -98,7 +97,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
                 card = ctranslate2_card(loaded.info, precision, scores, comparison)
                 _note(comparison, new)
             else:
-                card = model_card(loaded, scores, comparison)
+                card = marian_card(loaded, scores, comparison)
             durable.write_text(new / CARD, card)
             durable.write_manifest(new, (CARD,))
         if directory.exists():

@@ -18,8 +18,8 @@ from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.interop import marian
+from mtx.interop.cards import marian_card
 from mtx.interop.limits import check_replaceable, huggingface_obstacles
-from mtx.interop.marian_card import model_card
 from mtx.model.transformer import Transformer
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.layout import CARD
@@ -56,7 +56,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path, scores: Mapping[str
         assert isinstance(loaded.model, Transformer)
         weights = safetensors.torch.save(marian.tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
         durable.write_bytes(new / marian.WEIGHTS, weights)
-        durable.write_text(new / CARD, model_card(loaded, scores))
+        durable.write_text(new / CARD, marian_card(loaded, scores))
 
 
 def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:

@@ -1,16 +1,16 @@
-"""The fields of a request, from JSON, a form or its address, checked.
+"""The fields of a request, from JSON, a form or its address, checked by models of pydantic.
 
 Every fault is a `RequestError` that names the field.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
+from pydantic import BaseModel, BeforeValidator, FailFast, Field, NonNegativeInt, ValidationError
 from starlette.requests import Request
 
 from mtx.files.text_files import replace_surrogates
-from mtx.serve.limits import Limits
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_FIELDS = 100
@@ -22,6 +22,44 @@ class RequestError(Exception):
     def __init__(self, status: int, text: str):
         super().__init__(text)
         self.status, self.text = status, text
+
+
+def _without_surrogates(value: object) -> object:
+    return replace_surrogates(value) if isinstance(value, str) else value
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_without_surrogates), Field(description="a text")]
+
+
+class Detected(BaseModel):
+    """The fields of /detect."""
+
+    q: Annotated[list[Text], FailFast(), BeforeValidator(_as_list), Field(description="a text")]
+
+
+class Translated(Detected):
+    """The fields of /translate."""
+
+    source: Text
+    target: Text
+    format: Text = "text"
+    alternatives: NonNegativeInt = Field(default=0, description="a number from 0")
+
+
+class Aligned(BaseModel):
+    """The fields of /align."""
+
+    q: Text
+    translation: Text
+    source: Text
+    target: Text
+
+
+Checked = TypeVar("Checked", bound=BaseModel)
 
 
 async def read_fields(request: Request) -> dict[str, Any]:
@@ -47,40 +85,17 @@ async def read_fields(request: Request) -> dict[str, Any]:
     return fields
 
 
-def text_field(fields: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A field that is a text, without lone surrogates; without a default it must be there."""
-    value = fields.get(name, default)
-    if value is None:
-        raise RequestError(400, f"missing parameter {name}")
-    if not isinstance(value, str):
-        raise RequestError(400, f"{name}: expected a text")
-    return replace_surrogates(value)
-
-
-def texts_field(fields: Mapping[str, Any], limits: Limits) -> tuple[list[str], bool]:
-    """The texts of the field q, and whether it was a list.
+def check_fields(model: type[Checked], fields: Mapping[str, Any]) -> Checked:
+    """The fields of a request as a model of pydantic.
 
     Raises:
-        RequestError: 400 if it is missing, or more than the limits allow.
+        RequestError: 400, naming the first field that is missing or wrong.
     """
-    value = fields.get("q")
-    if not isinstance(value, list):
-        texts = [text_field(fields, "q")]
-    elif len(value) > limits.texts:
-        raise RequestError(400, f"q has {len(value):,} texts, more than the limit of {limits.texts:,}")
-    else:
-        texts = [text_field({"q": text}, "q") for text in value]
-    num_chars = sum(map(len, texts))
-    if num_chars > limits.chars:
-        raise RequestError(400, f"q has {num_chars:,} characters, more than the limit of {limits.chars:,}")
-    return texts, isinstance(value, list)
-
-
-def number_field(fields: Mapping[str, Any], name: str) -> int:
-    """A field that is a number from 0; 0 if it is not there."""
-    value = fields.get(name, 0)
-    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 10:
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise RequestError(400, f"{name}: expected a number from 0")
-    return value
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        name = str(first["loc"][0])
+        if first["type"] == "missing":
+            raise RequestError(400, f"missing parameter {name}") from None
+        raise RequestError(400, f"{name}: expected {model.model_fields[name].description}") from None

@@ -17,9 +17,7 @@ class Limits:
         batch_tokens: tokens that a thread translates at once. A request waits for one such batch, and for a sentence of
             each other request that waits, before its first sentence is translated.
         segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
-        headers_s, body_s: how long a client may take to send its headers, and its body.
-        request_s: how long a request may take after its body has arrived, waiting included.
-        send_s: how long a client may take to read its response.
+        request_s: how long a translation may take, waiting included.
         idle_s: how long an open connection may wait for its next request.
     """
 
@@ -30,8 +28,5 @@ class Limits:
     waiting_tokens: int = 125_000
     batch_tokens: int = 750
     segment_tokens: int = 4_000
-    headers_s: float = 10.0
-    body_s: float = 20.0
     request_s: float = 60.0
-    send_s: float = 20.0
     idle_s: int = 15

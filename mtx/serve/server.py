@@ -1,9 +1,8 @@
 """`mtx serve`: the application, which has LibreTranslate's interface, /align and /metrics, and what runs it.
 
-Flow: `LimitedProtocol` -> `Guard` -> a route -> `TranslationQueue` -> JSON.
+Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 """
 
-import functools
 import secrets
 import signal
 import socket
@@ -12,22 +11,22 @@ from dataclasses import asdict
 from typing import Any
 
 import uvicorn
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mtx.errors import DataError
 from mtx.serve import page
-from mtx.serve.fields import RequestError, number_field, read_fields, text_field, texts_field
-from mtx.serve.guard import Guard
+from mtx.serve.fields import Aligned, Detected, RequestError, Translated, check_fields, read_fields
+from mtx.serve.guard import Guard, finish_in_time
 from mtx.serve.limits import Limits
 from mtx.serve.metrics import Metrics
 from mtx.serve.pairs import Pair, Pairs
-from mtx.serve.protocol import LimitedProtocol
 from mtx.serve.queue import QueueFullError, TranslationQueue
 from mtx.serve.translation import Translation, align, translate_html, translate_plain, without_tags
 
@@ -35,7 +34,6 @@ _AUTO = "auto"
 _FORMATS = ("text", "html")
 _RETRY_S = 5
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
-_METRICS_TYPE = "text/plain; version=0.0.4"
 
 
 class Server:
@@ -47,7 +45,7 @@ class Server:
 
     def __init__(self, pairs: Pairs, queue: TranslationQueue, keys: Sequence[str], limits: Limits):
         self._pairs, self._queue, self._keys, self._limits = pairs, queue, keys, limits
-        self._metrics = Metrics()
+        self._metrics = Metrics(queue)
         self._page, self._policy = page.render(pairs.languages(), self._settings())
 
     def app(self) -> Starlette:
@@ -65,7 +63,10 @@ class Server:
         paths = frozenset(route.path for route in routes)
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
         guard = Middleware(Guard, limits=self._limits, metrics=self._metrics, paths=paths)
-        handlers: Any = {HTTPException: _http_error, RequestError: _request_error, QueueFullError: _queue_full}
+        handlers: Any = {
+            HTTPException: _http_error, RequestError: _request_error, QueueFullError: _queue_full,
+            ClientDisconnect: _disconnected,
+        }  # fmt: skip
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers=handlers)
         app.router.redirect_slashes = False  # its redirects name the host that the request names
         return app
@@ -75,17 +76,26 @@ class Server:
 
     async def translate(self, request: Request) -> Response:
         """POST /translate: q (a text or a list), source, target, format, alternatives, api_key."""
-        fields = await self._authorized_fields(request)
-        texts, is_list = texts_field(fields, self._limits)
-        source, target = text_field(fields, "source"), text_field(fields, "target")
-        format, num_alternatives = text_field(fields, "format", "text"), number_field(fields, "alternatives")
+        sent = await self._authorized_fields(request)
+        fields = check_fields(Translated, sent)
+        texts, format = self._limited(fields.q), fields.format
         if format not in _FORMATS:
             raise RequestError(400, f"format: {format[:40]} is not supported, expected {' or '.join(_FORMATS)}")
-        guesses = [self._guess(text, target, format) for text in texts] if source == _AUTO else []
-        sources = [str(guess["language"]) for guess in guesses] if guesses else [source] * len(texts)
+        guesses = [self._guess(text, fields.target, format) for text in texts] if fields.source == _AUTO else []
+        sources = [str(guess["language"]) for guess in guesses] if guesses else [fields.source] * len(texts)
         request.state.chars, request.state.texts = sum(map(len, texts)), len(texts)
-        results = await self._translate_all(texts, sources, target, format, num_alternatives)
-        return JSONResponse(self._answer(results, guesses, is_list, num_alternatives))
+        work = self._translate_all(texts, sources, fields.target, format, fields.alternatives)
+        results = await finish_in_time(request, work, self._limits.request_s)
+        return JSONResponse(self._answer(results, guesses, isinstance(sent["q"], list), fields.alternatives))
+
+    def _limited(self, texts: list[str]) -> list[str]:
+        """Some texts, if they are not more than the limits allow."""
+        most, most_chars, num_chars = self._limits.texts, self._limits.chars, sum(map(len, texts))
+        if len(texts) > most:
+            raise RequestError(400, f"q has {len(texts):,} texts, more than the limit of {most:,}")
+        if num_chars > most_chars:
+            raise RequestError(400, f"q has {num_chars:,} characters, more than the limit of {most_chars:,}")
+        return texts
 
     async def _translate_all(
         self, texts: Sequence[str], sources: Sequence[str], target: str, format: str, num_alternatives: int
@@ -95,9 +105,8 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
             pair, some = self._pair(source, target), [texts[number] for number in numbers]
-            labels = {"source": pair.src, "target": pair.tgt}
-            self._metrics.count("mtx_texts_total", len(some), **labels)
-            self._metrics.count("mtx_characters_total", sum(map(len, some)), **labels)
+            self._metrics.texts.labels(pair.src, pair.tgt).inc(len(some))
+            self._metrics.characters.labels(pair.src, pair.tgt).inc(sum(map(len, some)))
             try:
                 translated = (
                     await translate_html(self._queue, pair, some, self._limits.segment_tokens)
@@ -106,7 +115,8 @@ class Server:
                 )
             except DataError as error:
                 raise RequestError(400, str(error)) from None
-            self._metrics.count("mtx_suspicious_total", sum(bool(each.suspicion) for each in translated), **labels)
+            num_suspicious = sum(bool(each.suspicion) for each in translated)
+            self._metrics.suspicious.labels(pair.src, pair.tgt).inc(num_suspicious)
             results |= dict(zip(numbers, translated, strict=True))
         return [results[number] for number in range(len(texts))]
 
@@ -124,18 +134,17 @@ class Server:
 
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
-        fields = await self._authorized_fields(request)
-        texts, _ = texts_field(fields, self._limits)
-        return JSONResponse(self._pairs.detect(" ".join(texts)))
+        fields = check_fields(Detected, await self._authorized_fields(request))
+        return JSONResponse(self._pairs.detect(" ".join(self._limited(fields.q))))
 
     async def align(self, request: Request) -> Response:
         """POST /align: q, translation, source, target, api_key; for each line its words and which belong together."""
-        fields = await self._authorized_fields(request)
-        texts, _ = texts_field({"q": text_field(fields, "q")}, self._limits)
-        translations, _ = texts_field({"q": text_field(fields, "translation")}, self._limits)
-        pair = self._pair(text_field(fields, "source"), text_field(fields, "target"))
+        fields = check_fields(Aligned, await self._authorized_fields(request))
+        self._limited([fields.q])
+        self._limited([fields.translation])
+        work = align(self._queue, self._pair(fields.source, fields.target), fields.q, fields.translation)
         try:
-            lines = await align(self._queue, pair, texts[0], translations[0])
+            lines = await finish_in_time(request, work, self._limits.request_s)
         except ValueError:
             raise RequestError(400, "translation: expected as many lines as q has") from None
         return JSONResponse({"lines": list(map(asdict, lines))})
@@ -159,13 +168,7 @@ class Server:
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, with the header Authorization: Bearer KEY if keys are required."""
         self._require_key(request, {})
-        queue = self._queue
-        values = {
-            "mtx_waiting_tokens": ("gauge", "Tokens that wait for translation", queue.waiting_tokens),
-            "mtx_batches_total": ("counter", "Batches that were translated", queue.num_batches),
-            "mtx_batch_items_total": ("counter", "Sentences and segments of these batches", queue.num_items),
-        }
-        return PlainTextResponse(self._metrics.text(values), media_type=_METRICS_TYPE)
+        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _settings(self) -> dict[str, Any]:
         first = next(iter(self._pairs))
@@ -218,7 +221,13 @@ class Server:
 
 
 async def _request_error(request: Request, error: RequestError) -> Response:
-    return JSONResponse({"error": error.text}, error.status)
+    headers = {"connection": "close"} if error.status == 413 else None  # the rest of the body may still come
+    return JSONResponse({"error": error.text}, error.status, headers)
+
+
+async def _disconnected(request: Request, error: ClientDisconnect) -> Response:
+    """nginx's status of a request whose client has gone; nobody receives it."""
+    return Response(status_code=499)
 
 
 async def _http_error(request: Request, error: HTTPException) -> Response:
@@ -234,9 +243,9 @@ async def _queue_full(request: Request, error: QueueFullError) -> Response:
 def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
     """The HTTP server, which answers the requests that have begun before it stops."""
     config = uvicorn.Config(
-        app, http=functools.partial(LimitedProtocol, limits=limits), ws="none", lifespan="off",  # type: ignore[arg-type]
-        log_config=None, access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=limits.idle_s,
-        timeout_graceful_shutdown=round(limits.body_s + limits.request_s) + _STOPPING_S,
+        app, http="h11", ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, limit_concurrency=limits.connections, timeout_keep_alive=limits.idle_s,
+        timeout_graceful_shutdown=round(limits.request_s) + _STOPPING_S,
     )  # fmt: skip
     return uvicorn.Server(config)
 

@@ -13,8 +13,8 @@ import yaml
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.files import durable
+from mtx.interop.cards import ctranslate2_card
 from mtx.interop.ctranslate2 import model_spec, write_ctranslate2
-from mtx.interop.ctranslate2_card import ctranslate2_card
 from mtx.interop.verify import Comparison
 from mtx.model_directory import storage
 from tests.exports import INFO, VARIANTS, lively_bundle, small_tokenizer
@@ -82,7 +82,7 @@ def test_the_model_card_says_what_the_export_is_and_how_it_was_verified(tokenize
     _, metadata, text = card.split("---\n", 2)
     values = yaml.safe_load(metadata)
     assert (values["license"], values["library_name"]) == ("cc-by-4.0", "ctranslate2")
-    assert "# `de` to `en`, for CTranslate2" in text and "in int8." in text and "news, bleu: 25.12 (`sig`)" in text
+    assert "# `de` to `en`, for CTranslate2" in text and "in int8." in text and "- `news`: BLEU 25.12 (`sig`)" in text
     assert "python example.py < input.txt" in text and "were not compared" in text
     assert "Licence of the model: `CC-BY-4.0`. Licence of the training text: `ours # x`" in text
     compared = ctranslate2_card(

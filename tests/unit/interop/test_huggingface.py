@@ -13,10 +13,10 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import UsageError
 from mtx.files import durable
+from mtx.interop.cards import marian_card
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import huggingface_obstacles
 from mtx.interop.marian import PAD_BIAS
-from mtx.interop.marian_card import model_card
 from mtx.interop.verify import Comparison
 from mtx.model_directory import storage
 from mtx.model_directory.storage import LoadedModel
@@ -117,9 +117,9 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     assert described["language"] == ["no", "any"]
     assert (described["library_name"], described["pipeline_tag"]) == ("transformers", "translation")
     assert {"translation", "marian"} <= {*described["tags"]}
-    assert f"- test, bleu: 39.41 (`{signature}`)" in text
+    assert f"- `test`: BLEU 39.41 (`{signature}`)" in text
     assert "were not compared" in text
-    compared = model_card(loaded, None, Comparison(200, 0.995, True, -0.02))
+    compared = marian_card(loaded, None, Comparison(200, 0.995, True, -0.02))
     assert "On 200 lines, 99.5% of its translations are those of the model" in compared and "greedily" in compared
     assert "308 entries" in text and "NFC" in text and "seed" not in text
     durable.verify(tmp_path / "theirs", ("README.md", "model.safetensors", "source.spm"))

@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from mtx.config import settings
-from mtx.interop.model_card import run_card, shown
+from mtx.interop.cards import run_card, shown
 
 SCORES = {"news": {"bleu": {"score": 37.944, "signature": "nrefs:1|tok:13a"}, "ter": {"score": 47.0, "signature": "x"}}}
 RUN = {"device": "cpu", "training_precision": "bf16", "torch": "2.13.0"}
