@@ -21,7 +21,7 @@ _PREFIX = "mtx-dry-run-"
 def scratch_directory() -> Iterator[RunLayout]:
     """A run directory that is removed when the context ends, as are those that killed processes left."""
     _remove_stale(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=os.name == "nt") as directory:
+    with tempfile.TemporaryDirectory(prefix=_PREFIX) as directory:
         paths = RunLayout(Path(directory))
         with hold_lock(paths):
             write_owner(paths.lock)
