@@ -3,13 +3,10 @@
 stdout carries results; everything else goes to stderr. Nothing heavy is imported before a command needs it.
 """
 
-import _thread
 import logging
 import os
 import signal
 import sys
-import threading
-import time
 import warnings
 from pathlib import Path
 from types import FrameType
@@ -26,7 +23,6 @@ from mtx.commands.encode import encode
 from mtx.commands.evaluate import evaluate
 from mtx.commands.help import Command, Group
 from mtx.commands.interop import export, import_
-from mtx.commands.options import require_stdout
 from mtx.commands.report import report
 from mtx.commands.serve import serve
 from mtx.commands.train import config, prepare, status, train
@@ -58,14 +54,12 @@ for command in (
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
 app.command("back-translate", cls=Command)(back_translate)
-_PRINTING = {"evaluate", "config", "status", "doctor"}  # commands whose only result is their output
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
 # How long torch's idle CPU threads spin before they sleep. With the default (300,000) a training step takes twice as
 # long whenever another program uses a core; on a quiet machine this setting costs about 5% (docs/decisions.md).
 _SPIN_COUNT = "2000"
-_IMPORT_S = 0.05  # a signal in an import comes again after so many seconds
 
 
 def _print_version(is_asked: bool) -> None:
@@ -76,13 +70,11 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    if context.invoked_subcommand in _PRINTING:
-        require_stdout()
+    """Options of mtx itself."""
 
 
 class _LogFormat(logging.Formatter):
@@ -148,8 +140,6 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return StoppedError("terminated", error.signal_number)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
-        case RuntimeError() if isinstance(error.__cause__, KeyboardInterrupt):  # it came while a class was made
-            return _as_mtx_error(error.__cause__)
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return MtxError(f"{where}{error.strerror or error}")
@@ -167,13 +157,9 @@ def run(arguments: list[str]) -> int:
         _require_directory()
         with command.make_context("mtx", list(arguments) or ["--help"]) as context:
             command.invoke(context)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
         return 0
-    except typer.Exit as error:  # a command's own exit code, or 0 after --help
-        nobody_reads = error.exit_code == 0 and sys.stdout is None
-        return _report_error(UsageError("stdout is closed")) if nobody_reads else error.exit_code
-    except ReportedError as error:
+    except (typer.Exit, ReportedError) as error:  # a command's own exit code, or 0 after --help
         return error.exit_code
     except BrokenPipeError:
         streams.finish(sys.stdout)
@@ -194,35 +180,15 @@ def _require_directory() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Raise `TerminatedError`, but only after a module that is being imported.
-
-    There the error can be lost: pyarrow imports pandas and ignores why that failed, and Python ignores what is raised
-    in its own functions that unlock a module.
-    """
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            _thread.start_new_thread(_send_again, (number,))  # unlike `Thread` it takes no lock that may be held here
-            return
-        frame = frame.f_back
     raise TerminatedError(number)
 
 
-def _send_again(number: int) -> None:
-    """Send a signal to the main thread, which may be waiting, a little later."""
-    time.sleep(_IMPORT_S)
-    if hasattr(signal, "pthread_kill"):
-        signal.pthread_kill(threading.main_thread().ident or 0, number)
-    else:
-        _thread.interrupt_main(signal.Signals(number))
-
-
-def _hold_closed_streams() -> None:
-    """Occupy the numbers of closed standard streams; otherwise a file opened later would get them, and the messages."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        pass
-    os.close(fd)
+def _require_streams() -> None:
+    """Refuse a closed stdout: a file that is opened later would get its number, and what is printed."""
     if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        sys.exit(_report_error(UsageError("stdout is closed", "> FILE, or > /dev/null")))
 
 
 def _ignore_signals() -> None:
@@ -233,7 +199,7 @@ def _ignore_signals() -> None:
 
 def main() -> None:
     """The `mtx` command."""
-    _hold_closed_streams()
+    _require_streams()
     if "_MTX_COMPLETE" in os.environ:  # a shell asks for completions: Typer answers and exits
         app(prog_name="mtx")
     os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)  # read when torch is loaded

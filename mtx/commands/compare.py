@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output, require_stdout
+from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output
 from mtx.commands.translators import load_translator
 from mtx.errors import UsageError
 from mtx.files.streams import print_lines
@@ -68,8 +68,6 @@ def compare(
     """Compare runs, models or files of hypotheses by BLEU, chrF and TER, each setting over its seeds."""
     if as_json and form not in (Format.text, Format.json):
         raise UsageError(f"--json and --format {form.value} exclude each other")
-    if output is None:
-        require_stdout("-o FILE writes a file")
     texts = _texts(systems, src, ref, direction, test)
     results = _results(systems, texts, metrics, protocol, paired, device)
     from mtx.evaluation.comparison_output import output_lines

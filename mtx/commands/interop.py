@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, Model, can_print
+from mtx.commands.options import AsJson, Model
 from mtx.files.streams import print_json, print_lines
 from mtx.run.system_memory import check_address_space
 
@@ -37,8 +37,7 @@ def export(
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
-    if can_print(directory):
-        print_json(exported.as_dict()) if as_json else print_lines([exported.line()])
+    print_json(exported.as_dict()) if as_json else print_lines([exported.line()])
 
 
 def import_(

@@ -37,7 +37,7 @@ def blocks(
         return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
-    hidden = not sys.stderr.isatty() or (sys.stdout is not None and sys.stdout.isatty())
+    hidden = not sys.stderr.isatty() or sys.stdout.isatty()
     with tqdm(desc=work, unit=" lines", disable=hidden) as bar:
         for block in in_blocks(lines, BLOCK_LINES) if is_whole else _as_they_come(lines):
             yield block
@@ -75,7 +75,7 @@ def _typed(prompt: str) -> Iterator[str]:
 
     with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
         import readline  # noqa: F401
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    on_terminal = sys.stdout.isatty()
     while True:
         try:
             if on_terminal:

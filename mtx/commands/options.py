@@ -203,26 +203,12 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
             yield file
 
 
-def require_stdout(help: str = "> FILE writes the output to a file") -> None:
-    """Refuse to start a command that would print its result to a closed stdout."""
-    if sys.stdout is None:
-        raise UsageError("stdout is closed", help)
-
-
-def can_print(path: Path) -> bool:
-    """Whether a result that is also stored in `path` can be printed; warns if stdout is closed."""
-    if sys.stdout is None:
-        logger.warning("stdout is closed, so the result is not printed: see %s", path)
-    return sys.stdout is not None
-
-
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends without an error."""
     from mtx.files import disk, durable
 
     if path is None:
-        require_stdout("-o FILE writes a file")
         yield sys.stdout.buffer
         return
     path = checked_output(path)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, Settings, can_print, print_scores, require_stdout, resolve
+from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
-from mtx.run.layout import SCORES, RunLayout
+from mtx.run.layout import RunLayout
 from mtx.run.system_memory import check_address_space
 from mtx.run.world import World, this_world
 
@@ -35,8 +35,6 @@ def train(
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
-    if dry_run:
-        require_stdout()
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
@@ -95,7 +93,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     for sample in result.samples:
         logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
     logger.info("")
-    if prints_scores and can_print(result.paths.model / SCORES):
+    if prints_scores:
         print_scores(result.scores, False)
         if result.gains:
             print_lines([*(gain.line() for gain in result.gains), *map(str, advice(result.gains))])

@@ -181,11 +181,6 @@ class TokenStore:
         src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
         return src, tgt
 
-    def source_numbers(self) -> NDArray[np.int64]:
-        """For each pair the number of its source text: equal texts have one number, in the order of the pairs."""
-        encoded = self._table["src_text"].dictionary_encode().unify_dictionaries()
-        return np.concatenate([np.empty(0, np.int64), *(chunk.indices.to_numpy() for chunk in encoded.chunks)])
-
     def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
         """A store of the pairs with these numbers; the ids are not copied."""
         table, src, tgt = self._table.take(pairs), self.src.take(pairs), self.tgt.take(pairs)

@@ -1,17 +1,18 @@
-"""The standard streams: every byte is written or an error says so, a pause is not the end, what is shown is safe.
+"""The standard streams: every byte is written or an error says so, and what is shown is safe.
 
 All that mtx prints goes through here. Names and texts come from strangers' files, so control characters and marks that
 turn the direction of writing are escaped before a terminal gets them. Translations are data, not messages: they go to
 `sys.stdout.buffer` as they are.
 
-Another program can share a stream and make it non-blocking. Python then takes a pause of stdin for its end, and what a
-full pipe refuses for written; `_Writer` and `_Reader` wait instead.
+Another program that shares a stream may have made it non-blocking. Python then takes a pause of stdin for its end, and
+what a full pipe refuses for written, so that they are made blocking first.
 """
 
 import contextlib
+import errno
 import io
 import json
-import select
+import os
 import sys
 from collections.abc import Iterable
 from typing import IO, Any
@@ -23,7 +24,7 @@ _ESCAPED = "backslashreplace"  # what the locale's encoding lacks is shown by it
 
 
 class _Writer(io.RawIOBase):
-    """A standard stream whose writes wait for a slow reader, and whose errors name it."""
+    """A standard stream whose errors name it, and of which the rest can be discarded."""
 
     def __init__(self, stream: io.TextIOWrapper, name: str):
         buffer: Any = stream.buffer
@@ -35,8 +36,8 @@ class _Writer(io.RawIOBase):
         if self.is_discarding:
             return len(data)
         try:
-            while (count := self._stream.write(data)) is None:  # it is non-blocking, and full
-                select.select([], [self.fileno()], [])
+            if (count := self._stream.write(data)) is None:  # somebody has made it non-blocking since, and it is full
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         except OSError as error:
             error.filename = self._name
             raise
@@ -52,29 +53,11 @@ class _Writer(io.RawIOBase):
         return self._owner.isatty()
 
 
-class _Reader(io.RawIOBase):
-    """Standard input whose reads wait for a slow writer."""
-
-    def __init__(self) -> None:
-        self._stream = io.FileIO(sys.stdin.fileno(), "rb", closefd=False)
-
-    def readinto(self, buffer: Any) -> int:
-        while (count := self._stream.readinto(buffer)) is None:
-            select.select([self.fileno()], [], [])
-        return count
-
-    def readable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-
 def set_up() -> None:
     """Make `sys.stdout` and `sys.stderr` such streams, with buffers, and however Python was told to start."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            os.set_blocking(stream.fileno(), True)
     sys.stdout, sys.stderr = _replaced(sys.stdout, "standard output"), _replaced(sys.stderr, "standard error")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # `typed_line` decodes what the locale cannot
@@ -91,7 +74,7 @@ def _replaced(stream: Any, name: str) -> Any:
 
 def standard_input() -> IO[bytes]:
     """stdin in a buffer of its own: if a thread still waits in that of `sys.stdin`, the interpreter fails at exit."""
-    return io.BufferedReader(_Reader())
+    return open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: PTH123
 
 
 def typed_line(prompt: str = "") -> str:

@@ -168,13 +168,6 @@ def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trai
     assert tree(run_copy / "model") == tree(trained / "model")
 
 
-def while_a_class_is_made() -> RuntimeError:
-    """What Python makes of Ctrl-C at that moment."""
-    error = RuntimeError("Error calling __set_name__ on 'Field' instance 'name' in 'Class'")
-    error.__cause__ = KeyboardInterrupt()
-    return error
-
-
 @pytest.mark.parametrize(
     "error, code, words",
     [
@@ -183,7 +176,6 @@ def while_a_class_is_made() -> RuntimeError:
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, ["out of memory"]),
         (OSError(28, "No space left on device", "x"), 1, ["x: No space left on device"]),
         (KeyboardInterrupt(), 130, ["interrupted"]),
-        (while_a_class_is_made(), 130, ["interrupted"]),
     ],
 )
 def test_what_a_command_can_raise(

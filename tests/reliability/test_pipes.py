@@ -131,35 +131,11 @@ def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end(engine: str, run_c
     os.close(reader)
 
 
-@pytest.mark.parametrize("command", [
-    "mtx status $RUN", "mtx config", "mtx config demo", "mtx config seed", "mtx doctor --json", "mtx evaluate $RUN",
-    "mtx evaluate --hyp $TEXT --ref $TEXT", "mtx compare $TEXT $TEXT --ref $TEXT", "mtx translate $RUN $TEXT",
-    "mtx logprob $RUN $TEXT $TEXT", "mtx train demo --dry-run", "mtx", "mtx --help", "mtx train --help",
-])  # fmt: skip
-def test_a_closed_stdout_is_refused_where_the_result_is_printed(command: str, trained: Path, text: Path) -> None:
+@pytest.mark.parametrize("command", ["mtx config demo", "mtx translate $RUN $TEXT", "mtx train $RUN", "mtx --help"])
+def test_a_closed_stdout_is_refused(command: str, trained: Path, text: Path) -> None:
     result = shell(f"{command} >&-", trained, text)
     check_error(result.returncode, result.stderr.decode(), 2, "error: stdout is closed")
     assert result.stderr.startswith(b"error: "), "nothing is done before"
-
-
-def test_a_closed_stdout_is_a_warning_where_the_result_is_in_files(run_copy: Path, text: Path, tmp_path: Path) -> None:
-    trained_on = shell("mtx train $RUN training.max_steps=44 >&-", run_copy, text)
-    assert trained_on.returncode == 0, trained_on.stderr.decode()
-    scores = run_copy / "model" / "scores.json"
-    assert f"warning: stdout is closed, so the result is not printed: see {scores}\n" in trained_on.stderr.decode()
-    assert b'"heldout"' in scores.read_bytes() and (run_copy / "checkpoints" / "step-00000044").is_dir()
-    out = tmp_path / "out"
-    exported = shell("mtx export $RUN --to huggingface -o $OUT >&-", run_copy, text, OUT=str(out))
-    assert exported.returncode == 0 and (out / "model.safetensors").is_file(), exported.stderr.decode()
-    assert f"warning: stdout is closed, so the result is not printed: see {out}\n" in exported.stderr.decode()
-
-
-@pytest.mark.parametrize("command", ["prepare $RUN", "report $RUN -o $OUT"])
-def test_a_closed_stdout_does_not_matter_to_what_only_writes_files(
-    command: str, trained: Path, text: Path, tmp_path: Path
-) -> None:
-    result = shell(f"mtx {command} >&-", trained, text, OUT=str(tmp_path / "out.html"))
-    assert result.returncode == 0 and b"warning" not in result.stderr, result.stderr.decode()
 
 
 @needs_full

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import typer
 from mtx import cli
 from mtx.commands.help import EXAMPLES
 from mtx.run.machine import package_version
-from tests.integration.commands import hears_signals
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -88,28 +86,3 @@ def test_a_shell_completes_commands_and_options_without_torch(words: str, expect
         [sys.executable, "-c", code], env={**os.environ, **protocol}, capture_output=True, text=True, check=False
     )
     assert done.stdout.split() == [*expected, "False"], done.stderr
-
-
-@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
-def test_a_signal_during_an_import_is_not_lost(number: signal.Signals, word: str, tmp_path: Path) -> None:
-    """As in pyarrow, which imports pandas when it is first used and ignores the errors of that."""
-    (tmp_path / "slow.py").write_text("import time; print('importing', flush=True); time.sleep(1); print('imported')")
-    (tmp_path / "command.py").write_text(
-        "import contextlib, sys, time\n"
-        "from mtx import cli\n"
-        "def command(arguments):\n"
-        "    with contextlib.suppress(BaseException):\n"
-        "        import slow\n"
-        "    time.sleep(60)\n"
-        "cli.train.__globals__['resolve'] = command\n"
-        "sys.argv[1:] = ['train']\n"
-        "cli.main()\n"
-    )
-    process = subprocess.Popen(
-        [sys.executable, tmp_path / "command.py"], env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_signals,
-    )  # fmt: skip
-    assert process.stdout and process.stdout.readline() == b"importing\n"
-    process.send_signal(number)
-    out, err = process.communicate(timeout=50)
-    assert (process.returncode, out, err.decode()) == (128 + number, b"imported\n", f"error: {word}\n")

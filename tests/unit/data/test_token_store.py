@@ -54,17 +54,6 @@ def test_copies_have_the_target_on_both_sides(tmp_path: Path) -> None:
     assert store.src_texts()[8:10] == ["s9", "tä1"]
 
 
-def test_equal_sources_have_one_number_in_all_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtx.data.token_store.BATCH_PAIRS", 2)
-    ids = [[0]] * 5
-    with StoreWriter(tmp_path / "a.arrow", 300, [1.0]) as writer:
-        writer.add(store_batch(300, ids, ids, range(5), [0] * 5, ["b", "a", "a", "c", "b"], ["t"] * 5))
-    store = TokenStore.open(tmp_path / "a.arrow")
-    assert store.source_numbers().tolist() == [0, 1, 1, 2, 0]
-    assert store.take(np.array([3, 4, 1, 3])).source_numbers().tolist() == [0, 1, 2, 0]
-    assert store.take(np.empty(0, np.int64)).source_numbers().tolist() == []
-
-
 @pytest.mark.seconds
 def test_several_batches_are_one_view_without_a_copy(tmp_path: Path) -> None:
     num_pairs = 2 * BATCH_PAIRS + 1000

@@ -89,24 +89,6 @@ def test_a_full_disk_names_the_stream_and_is_told_once(is_unbuffered: bool, monk
     os.close(full)
 
 
-def test_a_pause_of_stdin_is_not_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(reader, False)
-
-    def write() -> None:
-        for line in (b"one\n", b"two ", b"\xff\n", b"three"):
-            time.sleep(0.02)
-            os.write(writer, line)
-        os.close(writer)
-
-    with os.fdopen(reader) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        thread = threading.Thread(target=write)
-        thread.start()
-        assert list(streams.standard_input()) == [b"one\n", b"two \xff\n", b"three"]
-        thread.join()
-
-
 def is_safe(text: str) -> bool:
     return all(char.isprintable() or char in SPACES for char in text)
 
