@@ -18,6 +18,7 @@ CARD = "README.md"
 TRAIN_STORE = "train.arrow"
 VALID_STORE = "valid.arrow"
 REPORT = "report.json"
+SETTINGS = "settings.json"  # the fixed settings of the run
 TERMS = "terms.tsv"  # with data.terms
 # In vectors/, which mtx encode --nearest makes
 TRAIN_VECTORS, VECTORS_MEAN, VECTORS_SCALING = "train.npy", "mean.npy", "scaling.npy"
