@@ -42,9 +42,9 @@ MODES = ("greedy", "beam4")
 DISTRIBUTIONS = ("torch", "ctranslate2", "transformers", "sentencepiece", "sacrebleu", "mtx-translate")
 BASELINE = "mtx-torch-fp32"  # the column "same" compares with its translations
 CPU_SYSTEMS = (
-    BASELINE, "mtx-torch-bf16", "mtx-ctranslate2-int8", "ctranslate2-float32", "ctranslate2-int8", "transformers",
+    BASELINE, "mtx-torch-bf16", "mtx-ctranslate2-int8", "ctranslate2-fp32", "ctranslate2-int8", "transformers",
 )  # fmt: skip
-CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "ctranslate2-float16", *CPU_SYSTEMS[4:])
+CUDA_SYSTEMS = (*CPU_SYSTEMS[:4], "ctranslate2-fp16", *CPU_SYSTEMS[4:])
 SYSTEMS = (*CUDA_SYSTEMS[:3], "mtx-ctranslate2-fp32", *CUDA_SYSTEMS[3:])
 # the batches that are tried with CTranslate2
 BATCHES = {

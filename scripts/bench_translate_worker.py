@@ -137,6 +137,7 @@ def _ctranslate2(job: "Job") -> Translate:
     import ctranslate2
     import sentencepiece
 
+    from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES
     from mtx.interop.export_cache import cached_export
     from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
@@ -147,8 +148,8 @@ def _ctranslate2(job: "Job") -> Translate:
     is_nfc = json.loads((path / TOKENIZER_JSON).read_text(encoding="utf-8"))["normalization"] == "nfc"
     kind, _, number = job.device.partition(":")
     runtime = ctranslate2.Translator(
-        str(path), kind, device_index=int(number or 0), compute_type=precision, inter_threads=setting.workers,
-        intra_threads=setting.threads,
+        str(path), kind, device_index=int(number or 0), compute_type=COMPUTE_TYPES[precision],
+        inter_threads=setting.workers, intra_threads=setting.threads,
     )  # fmt: skip
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:

@@ -15,11 +15,10 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from mtx.config import seal
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
 from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
 from mtx.config.value_types import NULL
-from mtx.config.yaml_text import read_config_lines, read_yaml
+from mtx.config.yaml_text import read_yaml
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.text_files import open_binary, printable, read_lines
@@ -103,32 +102,14 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory, also one that was changed; see `mtx.run.configuration`."""
+    """Read the config.yaml of a run directory as it is; see `mtx.run.configuration`."""
     require_file(path)
     values, lines = read_yaml(path)
     return _validate(values, [], lines)
 
 
 def dump(config: Config) -> str:
-    """The configuration as YAML that `load` reads back as an equal one, with a seal in its last line."""
-    return seal.sealed(as_yaml(config))
-
-
-def is_dumped(path: Path) -> bool:
-    """Whether `dump` wrote a file and nobody has changed it."""
-    try:
-        return seal.is_sealed(read_config_lines(path))
-    except UsageError:
-        return False
-
-
-def is_changed(path: Path) -> bool:
-    """Whether somebody has changed a file that `dump` wrote."""
-    return seal.is_changed(read_config_lines(path))
-
-
-def as_yaml(config: Config) -> str:
-    """The configuration as YAML, for reading."""
+    """The configuration as YAML that `load` reads back as an equal one."""
     return _to_yaml(config.model_dump(mode="json"))
 
 

@@ -7,6 +7,8 @@ results in order, so the data does not depend on the number of workers. Only 64-
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
+import hashlib
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
@@ -36,8 +39,7 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokeniz
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files import disk, durable
-from mtx.files.durable import MANIFEST
-from mtx.run.layout import REPORT, TERMS, TRAIN_STORE, VALID_STORE, test_store
+from mtx.run.layout import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class PreparedData:
     """What training and evaluation need: token ids, their tokenizer, and the report on the preparation.
 
     Attributes:
-        sha256: of the manifest, which holds the SHA-256 of every file, so it stands for all of the data.
+        sha256: of the SHA-256 of every file but that of the run's settings, so it stands for all of the data.
         terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`); None
             without data.terms.
     """
@@ -108,7 +110,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
         DamagedFileError: if a file is missing or changed; the message names it.
     """
     tokenizer_files = Tokenizer.file_names_in(data_dir)
-    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, *tokenizer_files])
+    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
     report = durable.read_json(data_dir / REPORT)
     tokenizer = Tokenizer.load(data_dir)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
@@ -120,7 +122,9 @@ def load_prepared(data_dir: Path) -> PreparedData:
         return store
 
     tests = {name: open_store(test_store(name)) for name in report["tests"]}
-    sha256 = durable.sha256(data_dir / MANIFEST)
+    entries = durable.read_manifest(data_dir)
+    del entries[SETTINGS]
+    sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
     return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256, terms)
 
 
@@ -182,6 +186,7 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         share = multi_sentence_share(lines, config.data.languages[0])
         report = _report(tallies, sets, tokenizer, num_tokens, share)
         report |= {} if num_terms is None else {"terms": num_terms}
+        durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config)})
         durable.write_json(directory / REPORT, report)
 
 

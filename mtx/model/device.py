@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -193,7 +193,7 @@ def _cpu_capabilities() -> Mapping[str, Any]:
     return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
 
 
-def fast_precision(device: torch.device) -> str:
+def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     """Returns bf16 if the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
         return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"

@@ -112,7 +112,7 @@ def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str
         "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
         "gains": list(_gain_rows(run)), "advice": list(map(str, advice(run.gains))),
         "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
-        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.as_yaml(run.config),
+        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.dump(run.config),
     }  # fmt: skip
 
 

@@ -41,10 +41,10 @@ def is_run(root: Path) -> bool:
 def foreign_entry(paths: RunLayout) -> Path | None:
     """The first entry of a run directory that no run of mtx wrote; None if the directory is a run's, empty or missing.
 
-    A run's own are its configuration with a lock that names an owner, with prepared data or with a checkpoint; its user
-    may put anything beside them. A start that was killed before leaves only what is told from other files.
+    A run's own are its configuration with its lock, with prepared data or with a checkpoint; its user may put anything
+    beside them.
     """
-    if is_run(paths.root) and (lock.names_owner(paths.lock) or durable.is_written(paths.data) or _has_saved(paths)):
+    if is_run(paths.root) and (_is_lock(paths.lock) or durable.is_written(paths.data) or _has_saved(paths)):
         return None
     try:
         return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
@@ -57,26 +57,17 @@ def _has_saved(paths: RunLayout) -> bool:
     return any(map(durable.is_written, (paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))))
 
 
-def _is_trace(paths: RunLayout, path: Path) -> bool:
-    """Whether a start of a run that was killed before it made anything can have left a file."""
-    if path == paths.lock:
-        return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
-    if path == paths.config:
-        from mtx.config import settings  # takes longer to import than `mtx --help` otherwise runs
+def _is_lock(path: Path) -> bool:
+    return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
 
-        return settings.is_dumped(path)
-    if path == paths.status:
-        return _is_status(path)
+
+def _is_trace(paths: RunLayout, path: Path) -> bool:
+    """Whether a start that was killed before it wrote the configuration, or the system, can have left a file."""
+    if path == paths.lock:
+        return _is_lock(path)
     if path == paths.distilled:
         return path.is_dir()
     return durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
-
-
-def _is_status(path: Path) -> bool:
-    try:
-        return {"state", "stage", "pid"} <= durable.read_json(path).keys()
-    except DamagedFileError:
-        return False
 
 
 def require_run(root: Path) -> RunLayout:

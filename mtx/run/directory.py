@@ -104,7 +104,6 @@ def check_settings(paths: RunLayout, config: Config) -> None:
 
     Raises:
         UsageError: naming the fixed settings that differ, with both values.
-        DamagedFileError: if no checkpoint tells the settings of the run and config.yaml is not what mtx wrote.
     """
     if not (paths.config.exists() and has_begun(paths)):
         return

@@ -18,6 +18,7 @@ CARD = "README.md"
 TRAIN_STORE = "train.arrow"
 VALID_STORE = "valid.arrow"
 REPORT = "report.json"
+SETTINGS = "settings.json"  # the fixed settings of the run
 TERMS = "terms.tsv"  # with data.terms
 # In evaluation/NAME
 SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"

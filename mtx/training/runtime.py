@@ -5,19 +5,17 @@ a step learns from, so the steps of a run may be divided in any way.
 """
 
 import contextlib
-import hashlib
 import json
 import logging
 import math
-import re
-import reprlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from mtx.checks import steps_per_epoch
@@ -64,20 +62,7 @@ _CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use s
 # that begins one token too late put the gradient 0.08 off.
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
-
-
-_SEAL = "sha256"  # the key of the seal in chosen.json
-_MAX_THREADS = 4096
 _NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
-_POSSIBLE: dict[str, Callable[[Any], bool]] = {  # what each value of chosen.json can be
-    "device": lambda value: isinstance(value, str) and re.fullmatch(r"cpu|cuda(:\d{1,3})?|mps", value) is not None,
-    "precision": lambda value: value in ("fp32", "bf16"),
-    "micro_batch_tokens": lambda value: type(value) is int and 1 <= value < 1 << 31,
-    "kernel": lambda value: value in get_args(Kernel),
-    "threads": lambda value: type(value) is int and _NOT_CHOSEN <= value <= _MAX_THREADS,
-    "compile": lambda value: type(value) is bool,
-    "graph": lambda value: type(value) is bool,
-}
 
 
 @dataclass(frozen=True)
@@ -88,11 +73,11 @@ class RuntimeChoices:
         graph: whether a step is recorded once and replayed.
     """
 
-    device: str
-    precision: str
-    micro_batch_tokens: int
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
+    precision: Literal["fp32", "bf16"]
+    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
     kernel: Kernel
-    threads: int
+    threads: Annotated[int, Field(ge=_NOT_CHOSEN, le=4096)]
     compile: bool
     graph: bool = False
 
@@ -141,7 +126,7 @@ def choose_runtime(
     return _with_threads(runtime, ranks)
 
 
-def _precision(config: Config, device: torch.device) -> str:
+def _precision(config: Config, device: torch.device) -> Literal["fp32", "bf16"]:
     return fast_precision(device) if config.precision == "auto" else config.precision
 
 
@@ -227,8 +212,8 @@ def record_micro_batch(path: Path, size: int) -> None:
 
 
 def write_runtime(path: Path, runtime: RuntimeChoices) -> None:
-    """Record choices for later starts, with a hash of them as a seal."""
-    durable.write_json(path, {**asdict(runtime), _SEAL: _seal(asdict(runtime))})
+    """Record choices for later starts."""
+    durable.write_json(path, asdict(runtime))
 
 
 def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
@@ -253,24 +238,14 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
 
 
 def read_runtime(path: Path) -> RuntimeChoices:
-    """Read the choices of an earlier start.
-
-    Raises:
-        DamagedFileError: if one is missing or impossible, or if they were changed after mtx wrote them.
-    """
-    stored, help = durable.read_json(path), "put back what mtx wrote; another run_dir=DIR starts anew"
-    values: dict[str, Any] = {name: value for name, value in stored.items() if name in _POSSIBLE}
-    for name, is_possible in _POSSIBLE.items():
-        if not is_possible(values.get(name)):
-            text = f"lacks {name}" if name not in stored else f"{name} cannot be {reprlib.repr(values.get(name))}"
-            raise DamagedFileError(f"{path}: {text}", help)
-    if stored.get(_SEAL) != _seal(values):
-        raise DamagedFileError(f"{path}: was changed after mtx wrote it", help)
-    return RuntimeChoices(**values)
-
-
-def _seal(values: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    """Read the choices of an earlier start; raises DamagedFileError if one is missing or impossible."""
+    try:
+        return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "another run_dir=DIR starts anew"
+        ) from None
 
 
 def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> TranslationModel:

@@ -139,7 +139,7 @@ def set_settings(run: Path, **values: Any) -> None:
     changed = {key.replace("__", "."): value for key, value in values.items()}
     config = settings.replace_values(resolved, changed, "a test").config
     (run / "config.yaml").write_text(settings.dump(config))
-    for path in run.glob("checkpoints/*/state.json"):
+    for path in (*run.glob("checkpoints/*/state.json"), run / "data" / "settings.json"):
         durable.write_json(path, {**json.loads(path.read_text()), "settings": fixed.fixed_settings(config)})
         durable.write_manifest(path.parent, [path.name])
 

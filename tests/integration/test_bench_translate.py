@@ -17,7 +17,7 @@ FIGURES = (
     "sentences_per_s", "target_tokens_per_s", "latency_ms", "latency_p95_ms", "latency_25_tokens_ms", "load_s",
     "memory_mb",
 )  # fmt: skip
-NEEDS = {"transformers": ["transformers"], "ctranslate2": ["ctranslate2-float32", "mtx-ctranslate2-int8"]}
+NEEDS = {"transformers": ["transformers"], "ctranslate2": ["ctranslate2-fp32", "mtx-ctranslate2-int8"]}
 
 
 def bench(*arguments: Any) -> "subprocess.CompletedProcess[str]":
@@ -36,7 +36,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.slow
 def test_every_row_has_its_figures_or_a_reason(trained: Path, tmp_path: Path) -> None:
     before, report = tree(trained), tmp_path / "report.json"
-    systems = ["mtx-torch-fp32", "mtx-ctranslate2-int8", "ctranslate2-float32", "transformers"]
+    systems = ["mtx-torch-fp32", "mtx-ctranslate2-int8", "ctranslate2-fp32", "transformers"]
     result = bench(trained, "--lines", 12, "--repeats", 2, "--systems", ",".join(systems), "--json", report)
     assert result.returncode == 0, result.stderr
     assert tree(trained) == before

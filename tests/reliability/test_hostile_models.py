@@ -76,7 +76,7 @@ def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = {"model": loaded.model.config.model_dump(), "data": {"src": "de", "tgt": "en", "max_tokens": 24}}
     for name in ("data", CHECKPOINT):
         (run / name).mkdir(parents=True)
-    (run / RUN_CONFIG).write_text(settings.as_yaml(Config.model_validate(tree)))
+    (run / RUN_CONFIG).write_text(settings.dump(Config.model_validate(tree)))
     loaded.tokenizer.save(run / "data")
     shutil.copy(honest / WEIGHTS, run / CHECKPOINT)
     durable.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})

@@ -97,7 +97,7 @@ def test_the_directory_holds_what_the_paths_name(tmp_path: Path, train_text: lis
     assert is_prepared(tmp_path / "out")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "train.arrow", "valid.arrow", "test.flickr.arrow", "test.news.arrow",
-        "report.json", "tokenizer.model", "tokenizer.json", "manifest.json",
+        "report.json", "settings.json", "tokenizer.model", "tokenizer.json", "manifest.json",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run bind its settings, also where config.yaml has no seal."""
+"""The data and the checkpoints of a run bind its fixed settings."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from mtx.config import settings
 from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config
-from mtx.errors import DamagedFileError
+from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config, load_config
@@ -20,7 +20,7 @@ CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
 @pytest.fixture
 def run(tmp_path: Path) -> RunLayout:
     paths = RunLayout(tmp_path)
-    paths.config.write_text(settings.as_yaml(CONFIG))
+    paths.config.write_text(settings.dump(CONFIG))
     for step in (1, 2):
         with durable.new_directory(paths.checkpoint(step)) as new:
             durable.write_json(new / "state.json", {"settings": fixed_settings(CONFIG)})
@@ -31,36 +31,32 @@ def test_the_settings_that_may_change_are_not_bound(run: RunLayout) -> None:
     assert load_config(run) == CONFIG
     values = {"training.max_steps": 7, "run_dir": "other", "decoding.beam_size": 1, "data.dir": "else"}
     resolved = settings.replace_values(settings.Resolved(CONFIG, {}), values, "")
-    run.config.write_text(settings.as_yaml(resolved.config))
+    run.config.write_text(settings.dump(resolved.config))
     assert load_config(run) == resolved.config
 
 
 def test_other_fixed_settings_are_told_with_both_values(run: RunLayout) -> None:
     run.config.write_text(
-        settings.as_yaml(CONFIG).replace("num_heads: 8", "num_heads: 2").replace("seed: 1", "seed: 5")
+        settings.dump(CONFIG).replace("num_heads: 8", "num_heads: 2").replace("seed: 1\n", "seed: 5\n")
     )
-    with pytest.raises(DamagedFileError) as caught:
+    with pytest.raises(UsageError) as caught:
         load_config(run)
-    assert "is not the configuration of step 2: model.num_heads is 2, the run was trained with 8" in str(caught.value)
-    assert "seed is 5, the run was trained with 1" in str(caught.value) and "run_dir=NEW" in (caught.value.help or "")
-
-
-def test_an_edit_is_told_with_the_settings_that_it_changed(run: RunLayout) -> None:
-    run.config.write_text(settings.dump(CONFIG).replace("seed: 1\n", "").replace("num_heads: 8", "num_heads: 2"))
-    with pytest.raises(DamagedFileError, match=r"was changed after mtx wrote it: model.num_heads is 2, the .* with 8$"):
-        load_config(run)
-    run.config.write_text(settings.dump(CONFIG).replace("beam_size: 4", "beam_size: 5"))
-    with pytest.raises(DamagedFileError, match="config.yaml: was changed after mtx wrote it$") as caught:
-        load_config(run)
+    assert "config.yaml: model.num_heads is 2, the run began with 8; seed is 5, the run began with 1" in str(
+        caught.value
+    )
     assert f"cp {run.config} COPY.yaml && {mtx_command('train', 'COPY.yaml')} run_dir=NEW" in (caught.value.help or "")
 
 
-def test_the_newest_checkpoint_tells_the_fixed_settings_whatever_became_of_the_file(run: RunLayout) -> None:
+def test_the_fixed_settings_are_known_whatever_became_of_the_file(run: RunLayout) -> None:
+    with durable.new_directory(run.data) as new:
+        durable.write_json(new / "settings.json", {"settings": fixed_settings(CONFIG)})
     run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
-    assert fixed_settings(fixed_config(run)) == fixed_settings(CONFIG)
-    shutil.rmtree(run.checkpoints)
-    with pytest.raises(DamagedFileError, match="was changed"):
-        fixed_config(run)
+    for gone in (run.checkpoints, run.data):
+        assert fixed_settings(fixed_config(run)) == fixed_settings(CONFIG)
+        with pytest.raises(UsageError, match="seed is 5, the run began with 1"):
+            load_config(run)
+        shutil.rmtree(gone)
+    assert load_config(run).seed == fixed_config(run).seed == 5, "it has not begun"
 
 
 def test_a_whole_checkpoint_whose_settings_are_none_is_damaged(run: RunLayout) -> None:
@@ -73,17 +69,9 @@ def test_a_whole_checkpoint_whose_settings_are_none_is_damaged(run: RunLayout) -
 def test_a_damaged_checkpoint_binds_nothing_and_the_one_before_does(run: RunLayout) -> None:
     (run.checkpoint(2) / "state.json").write_text("{}")
     assert load_config(run) == CONFIG
-    run.config.write_text(settings.as_yaml(CONFIG).replace("seed: 1", "seed: 5"))
-    with pytest.raises(DamagedFileError, match="of step 1: seed is 5"):
+    run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
+    with pytest.raises(UsageError, match="seed is 5, the run began with 1"):
         load_config(run)
-
-
-def test_states_of_earlier_versions_bind_nothing(run: RunLayout) -> None:
-    for step in (1, 2):
-        durable.write_json(run.checkpoint(step) / "state.json", {"step": step})
-        durable.write_manifest(run.checkpoint(step))
-    run.config.write_text(settings.as_yaml(CONFIG).replace("seed: 1", "seed: 5"))
-    assert load_config(run).seed == 5
 
 
 def test_a_setting_that_a_later_version_adds_has_its_default(run: RunLayout) -> None:

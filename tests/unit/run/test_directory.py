@@ -147,7 +147,9 @@ def test_the_root_directory_is_refused() -> None:
     assert not Path("/run.lock").exists()
 
 
-@pytest.mark.parametrize("left", [(), ("run.lock",), ("run.lock", "config.yaml"), ("config.yaml", "status.json")])
+@pytest.mark.parametrize(
+    "left", [(), ("run.lock",), ("run.lock", "config.yaml"), ("run.lock", "config.yaml", "status.json")]
+)
 def test_a_start_that_was_killed_at_any_moment_leaves_a_run(tmp_path: Path, left: tuple[str, ...]) -> None:
     texts = {
         "run.lock": "",
