@@ -157,6 +157,10 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
     other = {"data.src": found.tgt, "data.tgt": found.src}
     if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
         languages = other
+    for key, language in given.items():
+        if key in languages and match_rank(languages[key], language) is None:
+            help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
+            raise UsageError(f"{key}={language}: {file} has {found.src} and {found.tgt}, as {found.told_by} says", help)
     src, tgt = (given.get(key, language) for key, language in languages.items())
     logger.info(
         "%s: %s to %s, as %s says; data.src=%s data.tgt=%s is the other direction", file, src, tgt, found.told_by,

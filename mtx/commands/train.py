@@ -162,6 +162,8 @@ def config(
     if is_here and (keys or name in configuration.recipe_names()):
         what = "a recipe" if not keys else "a key" if keys == [name] else "a section"
         raise UsageError(f"{name}: is {what}, and a file or a run here", f"{mtx_command('config', path)} shows that")
+    if keys and settings:
+        raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
     for key in keys:
         description, default = configuration.describe_key(key)
         print_lines([f"{key}: {description}", f"default: {default}"])

@@ -5,7 +5,7 @@ turn the direction of writing are escaped before a terminal gets them. Translati
 `sys.stdout.buffer` as they are.
 
 Another program that shares a stream may have made it non-blocking. Python then takes a pause of stdin for its end, and
-what a full pipe refuses for written, so that they are made blocking first.
+what a full pipe refuses for written, so the streams are made blocking first.
 """
 
 import contextlib

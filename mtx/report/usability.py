@@ -28,7 +28,7 @@ _WORDS = (
 # the scores from which each description holds; on Multi30k en-de a BLEU of 21 goes with a chrF2 of 45
 _LIMITS = {"BLEU": (40.0, 30.0, 20.0, 10.0, 0.0), "chrF2": (65.0, 55.0, 45.0, 35.0, 0.0)}
 _SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar makes the text: it can all be learned
-_DRAFT, _GIST, _POOR, _USELESS = 1, 2, 3, 4  # in `_WORDS`
+_GIST, _POOR, _USELESS = 2, 3, 4  # in `_WORDS`
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
 _FEW_EPOCHS = 5  # before which a useless model has simply not been trained

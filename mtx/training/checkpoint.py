@@ -39,7 +39,7 @@ class State:
         elapsed_s: seconds of training so far, over all starts.
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
-        data_sha256: the hash of the manifest of the prepared data, which `position` refers to.
+        data_sha256: `PreparedData.sha256` of the data that `position` refers to.
         settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.

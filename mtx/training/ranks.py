@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -120,9 +121,10 @@ class Ranks:
         if self.size == 1:
             return work()
         value, error = _attempt(work) if self.is_rank_zero else (None, None)
-        value, failure = self.broadcast_object((value, self._failure(error)))
-        if failure is not None:
-            self._raise(failure, error)
+        with _signals_held():
+            value, failure = self.broadcast_object((value, self._failure(error)))
+            if failure is not None:
+                self._raise(failure, error)
         return value  # type: ignore[no-any-return]
 
     def gather(self, work: Callable[[], Value]) -> list[Value]:
@@ -134,24 +136,27 @@ class Ranks:
         if self.size == 1:
             return [work()]
         value, error = _attempt(work)
-        outcomes = self.all_gather_object((value, self._failure(error)))
-        for _, failure in outcomes:
-            if failure is not None:
-                self._raise(failure, error)
+        with _signals_held():
+            outcomes = self.all_gather_object((value, self._failure(error)))
+            for _, failure in outcomes:
+                if failure is not None:
+                    self._raise(failure, error)
         return [found for found, _ in outcomes]
 
     def broadcast_object(self, value: Any) -> Any:
         """The value of rank 0."""
         values = [value]
         if self.size > 1:
-            dist.broadcast_object_list(values, 0, self._patient)
+            with _signals_held():
+                dist.broadcast_object_list(values, 0, self._patient)
         return values[0]
 
     def all_gather_object(self, value: Value) -> list[Value]:
         """The values of all ranks, in their order."""
         values = [value] * self.size
         if self.size > 1:
-            dist.all_gather_object(values, value, self._patient)
+            with _signals_held():
+                dist.all_gather_object(values, value, self._patient)
         return values
 
     def wait_for_all(self) -> None:
@@ -235,6 +240,26 @@ class Ranks:
             found = re.search(r"Ranks? ([\d, ]+) failed", str(error))
             return f"rank {found[1]}" if found else None
         return None
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Deliver the signals that stop mtx after the block: a rank that leaves an exchange halfway ends the others.
+
+    None is delivered after an error, with which this rank ends anyway.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    noted = list[int]()
+    handlers = {each: signal.signal(each, lambda number, _: noted.append(number)) for each in STOPPING_SIGNALS}
+    try:
+        yield
+    finally:
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
+    for number in noted:
+        signal.raise_signal(number)
 
 
 def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:

@@ -110,8 +110,9 @@ def choose_runtime(
     use_device(device)
     is_first = recorded is None or torch.device(recorded.device).type != device.type
     wished = _for_device(replace(runtime, kernel="varlen") if is_first else runtime, config, device)
+    is_unchecked = is_first or (wished.compile and not runtime.compile)
     runtime = wished
-    if is_first and device.type == "cuda":
+    if is_unchecked and device.type == "cuda":
         checked = ranks.run_on_rank_zero(lambda: check_fast_step(wished, config, data))
         runtime = replace(checked, device=str(device))
     if recorded is None:
@@ -153,7 +154,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 
     They are compared with those of one step in fp32, one operation after the other, both without dropout: the gradients
     by the norm of their difference, relative to that of the plain one. `mtx doctor` compares more. A kernel that
-    crashes the process or hangs is not caught.
+    crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
     """
     eager = replace(runtime, kernel="padded", compile=False, graph=False)
     plain = replace(eager, precision="fp32")
@@ -161,7 +162,8 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         return runtime
     text = training_text(config, data)
     sampler = new_sampler(config, text, data.tokenizer, data.terms)
-    size = max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
+    limits, chosen = [config.training.batch_tokens, _CPU_MICRO_BATCH], config.training.micro_batch_tokens
+    size = max(min([*limits, chosen] if isinstance(chosen, int) else limits), config.data.max_tokens)
     num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
     with contextlib.closing(load_steps(text, sampler, SamplerState(), 1, num_micro_steps, shape)) as steps:
         batch = next(steps).micro_batches[0]
@@ -173,22 +175,29 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         return take_step(new_micro_step(config, choices, model), [batch], config.seed)
 
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
-    expected, norm, faults = take(plain), torch.nn.utils.get_total_norm, list[str]()
-    for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager]):
-        try:
-            found = take(choices)
-            apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
-            loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
-            if loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT:
-                break
-            faults.append(f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}")
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            faults.append(f"{type(error).__name__}: {first_line(error)}")
-        free_unused_memory(torch.device(runtime.device))
-    else:
-        choices = plain
+    norm, faults = torch.nn.utils.get_total_norm, list[str]()
+    try:
+        expected = take(plain)
+        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager]):
+            try:
+                found = take(choices)
+                apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
+                loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+                if loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT:
+                    break
+                faults.append(f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}")
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                faults.append(f"{type(error).__name__}: {first_line(error)}")
+            free_unused_memory(torch.device(runtime.device))
+        else:
+            choices = plain
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        logger.warning("memory does not suffice to compare the fast step with the plain one; mtx doctor does it")
+        return runtime
     if faults:
         path = "without compiling it" if choices.graph else f"one operation after the other, in {choices.precision}"
         logger.warning(

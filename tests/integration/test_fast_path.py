@@ -138,11 +138,11 @@ def test_a_kernel_that_sees_later_tokens_is_found(
 
 
 def test_too_little_memory_is_no_fault_of_the_step(
-    own: tuple[Config, PreparedData], varlen: None, monkeypatch: pytest.MonkeyPatch
+    own: tuple[Config, PreparedData], varlen: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put_in(no_memory, "bf16", monkeypatch)
-    with pytest.raises(torch.OutOfMemoryError):
-        check_fast_step(COMPILED, *own)
+    assert check_fast_step(COMPILED, *own) == COMPILED
+    assert "memory does not suffice to compare the fast step" in caplog.text
 
 
 class Choosing:
@@ -181,8 +181,9 @@ def test_what_the_first_start_found_holds_for_later_ones(choose: Choosing) -> No
 def test_the_key_decides_about_compiling_at_each_start(choose: Choosing) -> None:
     assert not choose(compile=False).compile
     assert not choose().compile, "auto is what was chosen first"
-    assert choose(compile=True).compile and choose(compile=True).graph and not choose(compile=False).compile
     assert choose.num_checks == 1
+    assert choose(compile=True).compile and choose.num_checks == 2, "what was not chosen first is compared"
+    assert not choose(compile=False).compile and choose.num_checks == 2
 
 
 def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(choose: Choosing) -> None:
