@@ -15,8 +15,8 @@ _OUT_OF_MEMORY = (
 )  # fmt: skip
 
 
-# What asks a process to stop: Ctrl-C, another program, and the end of its terminal.
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# What asks a process to stop: Ctrl-C, another program, and the end of its terminal, which Windows does not have.
+STOPPING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @dataclass(frozen=True)

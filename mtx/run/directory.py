@@ -88,7 +88,7 @@ def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> N
 
 
 def _unlink(lock: Path) -> None:
-    """Remove a lock that is held."""
+    """Remove a lock that is held. Windows does not remove an open file; there filelock removes it on release."""
     with contextlib.suppress(OSError):
         lock.unlink()
 

@@ -72,6 +72,8 @@ def _not_writable(paths: RunLayout, error: OSError) -> MtxError:
 
 def write_owner(lock: Path) -> None:
     """Write this process into the lock file that it holds, for the messages of other processes."""
+    if os.name == "nt":  # on Windows, a lock file cannot be written while it is held
+        return
     owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
     with disk.create(lock) as file:
         file.write(owner.encode())
