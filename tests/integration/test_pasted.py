@@ -47,9 +47,8 @@ def paste(command: str, cwd: Path) -> str:
 
 def test_what_is_next_after_training(here: Path) -> None:
     done = run([*MTX, "train", "./-my run", "training.max_steps=80"], here)  # after 40 it is of no use yet
-    longer, translate, evaluate = printed(done.stderr)
+    translate, evaluate = printed(done.stderr)
     assert done.returncode == 0 and "'./-my run'" in translate
-    assert "max_steps: " in paste(longer.replace(" train ", " config ", 1), here)
     assert paste(translate, here).count("\n") == 1
     assert paste(evaluate, here).startswith("heldout BLEU ")
 
@@ -64,20 +63,20 @@ def test_the_next_step_of_a_run_without_a_model(here: Path) -> None:
 
 def test_what_to_do_with_an_edited_configuration(here: Path) -> None:
     config = here / "-my run" / "config.yaml"
-    config.write_text(config.read_text(encoding="utf-8").replace("max_steps: 40", "max_steps: 4"), encoding="utf-8")
+    config.write_text(config.read_text(encoding="utf-8").replace("num_heads: 2", "num_heads: 4"), encoding="utf-8")
     refused = run([*MTX, "evaluate", "./-my run"], here)
     [train_anew] = printed(refused.stderr)
     copied, _, train = train_anew.partition(" && ")
     assert train.endswith(" train COPY.yaml run_dir=NEW")
     paste(copied, here)
-    assert "max_steps: 4 " in paste(train.replace(" train ", " config ", 1), here)
+    assert "num_heads: 4 " in paste(train.replace(" train ", " config ", 1), here)
 
 
-def test_a_text_instead_of_a_configuration_and_a_wrong_option(here: Path, corpus: Path) -> None:
+def test_a_text_in_place_of_a_configuration_and_a_wrong_option(here: Path, corpus: Path) -> None:
     shutil.copy(corpus, here / "my text.tsv")
-    refused = run([*MTX, "prepare", "my text.tsv"], here)
-    [train] = printed(refused.stderr)
-    assert train.endswith(" train './my text.tsv' data.src=en data.tgt=de")
+    prepared = run([*MTX, "prepare", "my text.tsv"], here)
+    [train] = printed(prepared.stderr)
+    assert train.endswith(" train own-text 'data.train=my text.tsv' data.src=en data.tgt=de 'run_dir=runs/my text'")
     assert paste(train.replace(" train ", " config ", 1), here).count("my text.tsv") == 1
     [help] = printed(run([*MTX, "status", "--no-such"], here).stderr)
     assert "Usage: mtx status" in paste(help, here)

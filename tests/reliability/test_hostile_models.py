@@ -78,6 +78,7 @@ def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (run / name).mkdir(parents=True)
     (run / RUN_CONFIG).write_text(settings.dump(Config.model_validate(tree)))
     loaded.tokenizer.save(run / "data")
+    durable.write_json(run / "data" / "report.json", {"multi_sentence_share": 0.0})
     shutil.copy(honest / WEIGHTS, run / CHECKPOINT)
     durable.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})
     vouch(run)

@@ -168,7 +168,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus"]), "seed": st.integers(0, 2**31 - 1),
     "precision": st.sampled_from(["auto", "fp32", "bf16"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
-    "data.src": TEXT | st.none(), "data.tgt": TEXT, "data.dir": TEXT, "data.hub": HUB,
+    "data.src": TEXT, "data.tgt": TEXT, "data.dir": TEXT, "data.hub": HUB,
     "data.generator": st.just("grammar"),
     "data.train": st.lists(TEXT | PART), "data.valid": TEXT, "data.test": st.lists(TEXT),
     "data.columns": st.lists(TEXT, min_size=2, max_size=2, unique=True), "data.licence": TEXT, "model.licence": TEXT,

@@ -73,7 +73,7 @@ def search(options: SearchOptions) -> Callable[[Any], None]:
         steps = _Search(IncrementalModel(model.eval()), RequestQueue.of(requests, 3), options)
         assert steps._fill()
         for _ in range(3):
-            steps.step()
+            steps._step()
             steps.cache.count_step()
 
     return run
