@@ -102,7 +102,6 @@ def test_each_write(
     (["encode", "RUN", "TEXT"], "out.npy"),
     (["report", "RUN"], "out.html"),
     (["attention", "RUN", "one two"], "out.html"),
-    (["attention", "RUN", "one two"], "out.png"),
     (["export", "RUN", "--to", "huggingface"], "out"),
     (["export", "RUN", "--to", "ctranslate2"], "out"),
 ])  # fmt: skip

@@ -78,7 +78,8 @@ def test_names_of_files_that_are_scored(trained: Path, tmp_path: Path) -> None:
 
 def test_names_of_corpora(tmp_path: Path) -> None:
     write_sides(tmp_path, HOSTILE, range(1000, 1010))
-    text = shown("download", f"data.dir={tmp_path}", f"data.train={HOSTILE}", "data.src=en", "data.tgt=de")
+    settings = [f"data.dir={tmp_path}", f"data.train={HOSTILE}", "data.src=en", "data.tgt=de"]
+    text = shown("prepare", "--download-only", *settings)
     assert ESCAPED in text
 
 
