@@ -315,7 +315,7 @@ def _store_all_scores(
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
-    find_export(paths.model)  # the first translation need not wait for it
+    find_export(paths.model)  # fills the cache, so that the first translation need not wait
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
 
 

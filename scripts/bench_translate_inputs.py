@@ -98,8 +98,8 @@ def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequ
 
 
 def copy_model(model: Path, directory: Path) -> None:
-    """Copies the model without its cached exports, so that nothing is written into the user's model."""
-    shutil.copytree(require_model_directory(model), directory, ignore=shutil.ignore_patterns("ctranslate2-*"))
+    """Copies the model directory of a model or a run."""
+    shutil.copytree(require_model_directory(model), directory)
 
 
 def random_model(preset: str, src: Sequence[str], directory: Path) -> None:

@@ -13,15 +13,12 @@ from mtx import cli
 from mtx.errors import STOPPING_SIGNALS
 from tests.integration.commands import TINY, check_error, mtx, write_tsv
 
-SHARED_RUNS: list[Path] = []
-
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test changes what later ones meet: the signals of the process, which new processes inherit, and shared runs.
+    """No test changes what later ones meet: the signals of the process, which new processes inherit.
 
     Another number of threads than the one of `ENVIRONMENT`, which `mtx translate --threads` leaves, gives other bits.
-    Translation with CTranslate2 keeps a converted copy beside the model; the end of a training makes that in fp32.
     """
     numbers = [*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
     torch.set_num_threads(1)
@@ -29,9 +26,6 @@ def nothing_is_left() -> Iterator[None]:
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    for run in SHARED_RUNS:
-        for converted in {*(run / "model").glob("ctranslate2-*")} - {run / "model" / "ctranslate2-fp32"}:
-            shutil.rmtree(converted)
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +46,6 @@ def trained(settings: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     assert result.returncode == 0, result.stderr.decode()
     (run.parent / "stdout").write_bytes(result.stdout)
     (run.parent / "stderr").write_bytes(result.stderr)
-    SHARED_RUNS.append(run)
     return run
 
 

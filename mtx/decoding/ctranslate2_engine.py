@@ -18,11 +18,11 @@ from typing import Any, Literal
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.ctranslate2_file import check_export
 from mtx.decoding.options import NO_SCORES, Candidate, Sampling, SearchOptions, check_number, penalty
 from mtx.decoding.text_translator import Attention, Splitter, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
+from mtx.files.untrusted import read_untrusted_json
 from mtx.model_directory import description
 from mtx.run.layout import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
 from mtx.run.machine import num_cores
@@ -128,9 +128,10 @@ class CTranslate2Translator(TextTranslator):
             raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
         described = description.read(path, _FILES, name=EXPORT_CONFIG)
         info = described.info
+        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != described.tokenizer.vocabulary():
+            raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
         if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
             raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")
-        check_export(path, described.config, described.tokenizer.vocabulary(), info["num_positions"])
         options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
         if threads is not None:
             check_number("threads", threads, 1)

@@ -10,33 +10,33 @@ from typing import Any
 
 import numpy as np
 
+from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import EOS, UNK
 from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
-from mtx.decoding.ctranslate2_file import ACTIVATIONS, variables
 from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
 from mtx.interop.cards import ctranslate2_card
+from mtx.model.architecture import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.layout import CARD, EXPORT_CONFIG, EXPORT_EXAMPLE
 
+_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
 def write_ctranslate2(
-    loaded: LoadedModel, directory: Path, precision: str, source: str | None = None,
-    scores: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+    loaded: LoadedModel, directory: Path, precision: str, scores: Mapping[str, Any] | None = None
+) -> None:
     """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
 
     Args:
         precision: fp32, fp16 or int8, which quantizes the matrices and leaves the rest in fp32.
-        source: sha256 of the weights of `loaded`, by which an outdated export is recognised.
         scores: the content of `scores.json` beside the model, for the model card.
     """
     library()
@@ -48,7 +48,7 @@ def write_ctranslate2(
     num_positions = longest if learned is None else len(learned)
     settings = {
         **loaded.info, "model": loaded.model.config.stored(), "num_ids": loaded.tokenizer.num_ids,
-        "precision": precision, "num_positions": num_positions, "source": source,
+        "precision": precision, "num_positions": num_positions,
     }  # fmt: skip
     assert isinstance(loaded.model, Transformer)
     spec = model_spec(loaded.model, vocabulary, num_positions)
@@ -75,14 +75,14 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     config = model.config
     spec = specs.transformer_spec.TransformerSpec.from_config(
         (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(ACTIVATIONS[config.activation]), alignment_heads=config.num_heads,
+        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]), alignment_heads=config.num_heads,
     )  # fmt: skip
     sinusoids = sinusoidal_positions(num_positions, config.d_model)
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
     if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
         raise MtxError(NO_SCORES)
-    for variable, parts in variables(config, model.pad_id, num_positions).items():
+    for variable, parts in _variables(config, model.pad_id, num_positions).items():
         layer, _, name = variable.rpartition("/")
         rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
         setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
@@ -95,3 +95,13 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     spec.config.decoder_start_token = EOS
     spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
     return spec
+
+
+def _variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, list[Parameter]]:
+    """The tensors of an export: for each name the parameters or position tables that it concatenates."""
+    tables = [] if config.positions == "learned" else position_tables(config, num_positions)
+    parts: dict[str, list[Parameter]] = {}
+    for parameter in (*parameters(config, num_ids), *tables):
+        for variable in parameter.ctranslate2:
+            parts.setdefault(variable, []).append(parameter)
+    return parts

@@ -1,6 +1,6 @@
 """Which engine translates with a model: CTranslate2 on a CPU, torch on a GPU and for what CTranslate2 cannot do.
 
-CTranslate2 in fp32 gives the translations of torch, and faster. The model directory keeps its conversion
+CTranslate2 in fp32 gives the translations of torch, and faster. The user's cache keeps the conversion of a model
 (`export_cache`). This module imports neither engine before one is used.
 """
 

@@ -14,11 +14,9 @@ from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError, UsageError
 from mtx.files import durable, text_files
-from mtx.files.durable import MANIFEST
 from mtx.interop.argos import ENDING, check_argos, translate_as_argos, write_argos
 from mtx.interop.cards import ctranslate2_card, marian_card
 from mtx.interop.ctranslate2 import write_ctranslate2
-from mtx.interop.export_cache import weights_hash
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.limits import check_is_transformer, check_replaceable
 from mtx.interop.marian import SOURCE_MODEL
@@ -83,8 +81,7 @@ def export(model: Path, to: str, directory: Path, precision: str = "fp32", text:
         new = Path(temporary) / directory.name
         try:
             if to == "ctranslate2":
-                source = weights_hash(root) if (root / MANIFEST).is_file() else None
-                write_ctranslate2(loaded, new, precision, source, scores)
+                write_ctranslate2(loaded, new, precision, scores)
             else:
                 export_huggingface(loaded, new, scores)
         except OSError as error:
@@ -125,7 +122,7 @@ def _export_argos(
 
 
 def measure_cost(root: Path, kept: Path) -> None:
-    """Compare the CTranslate2 export that a model directory keeps with the model, if there is text for it."""
+    """Compare a conversion for CTranslate2 with its model, if there is text for it, and note the result in it."""
     try:
         text = _comparison_text(_model_and_run(root)[1], None)
         if text is not None and (comparison := compare_export(root, "ctranslate2", kept, text)):

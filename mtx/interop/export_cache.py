@@ -1,32 +1,39 @@
-"""The CTranslate2 export inside a model directory, with which `mtx translate MODEL` translates on a CPU.
+"""The conversions for CTranslate2 in the user's cache, with which `mtx translate MODEL` translates on a CPU.
 
-The first use converts the model; later uses convert it again only if its weights have changed. Only a conversion
-imports torch.
+A conversion is made from verified weights, and found again by their sha256, the precision and the version of
+CTranslate2. A model is verified before its conversion is used. Only a conversion imports torch.
 """
 
 import contextlib
+import hashlib
+import json
 import logging
-from collections.abc import Iterator
+import os
+import shutil
 from pathlib import Path
 
+import platformdirs
 from filelock import FileLock
 
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.ctranslate2_engine import library
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.files.shell import mtx_command
 from mtx.interop.limits import check_is_transformer
+from mtx.model_directory import description
 from mtx.run.contents import is_run, model_directory
-from mtx.run.layout import EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG, SCORES, WEIGHTS
+from mtx.run.layout import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
 
 logger = logging.getLogger(__name__)
 
 _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
+_MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used longest ago goes first
 
 
 def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False) -> Path:
-    """The directory of MODEL's CTranslate2 export, converted now if it is missing or outdated.
+    """The directory of MODEL's conversion for CTranslate2, converted now if it is not in the cache.
 
     Args:
         model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
@@ -34,55 +41,67 @@ def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False
 
     Raises:
         UsageError: if there is no such model.
-        DamagedFileError: if the lock file is a symbolic link.
-        MtxError: if CTranslate2 is not installed, or the export cannot be written inside the model directory.
+        DamagedFileError: if a file of the model differs from its manifest.
+        MtxError: if CTranslate2 is not installed, or the cache cannot be written.
     """
     if (model / EXPORT_CONFIG).is_file():
         return model
-    root = require_model_directory(model)
-    export, source = root / f"{KEPT_EXPORT_PREFIX}{precision}", weights_hash(root)
-    library()  # before anything is written
-    if not is_damaged and _source_of(export) == source:
-        return export
-    if isinstance(stored := durable.read_json(root / MODEL_CONFIG).get("model"), dict):  # or loading refuses it
-        check_is_transformer(stored.get("architecture", "transformer"))
-    lock = root / f"{durable.TEMPORARY_PREFIX}{export.name}.lock"
-    if lock.is_symlink():  # locking would empty the file that it points to
-        raise DamagedFileError(f"{lock}: is a symbolic link, expected a lock file")
+    root, version = require_model_directory(model), library().__version__
+    check_is_transformer(description.read(root, (WEIGHTS,)).config.architecture)
+    cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
+    export = cache / f"{_identity(root)}-{precision}-{version}"
     try:
-        with _locked(lock):
-            if is_damaged and not _is_sound(export):
-                durable.remove_directory(export)
-            if _source_of(export) != source:  # no other process has converted it meanwhile
-                if precision != "fp32" or (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
-                    logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
-                scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else None
-                from mtx.interop.ctranslate2 import write_ctranslate2
-                from mtx.model_directory import storage
-
-                write_ctranslate2(storage.load(root), export, precision, source, scores)
-                if precision != "fp32":
-                    from mtx.interop.export import measure_cost
-
-                    measure_cost(root, export)
+        if not is_damaged and durable.is_written(export):
+            with contextlib.suppress(OSError):
+                os.utime(export)
+            return export
+        durable.make_directories(cache)
+        with FileLock(cache / "lock"):
+            if not _is_sound(export):  # else another process has converted it meanwhile
+                shutil.rmtree(export, ignore_errors=True)
+                _convert(root, export, precision)
+                _remove_oldest(cache, export)
     except OSError as error:
         elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         raise MtxError(
-            f"{export}: cannot be written: {error.strerror or error}",
+            f"{cache}: cannot be written: {error.strerror or error}",
             f"write it elsewhere: {elsewhere} -o DIR && {mtx_command('translate', 'DIR', '--engine', 'ctranslate2')}",
         ) from None
     return export
 
 
-@contextlib.contextmanager
-def _locked(lock: Path) -> Iterator[None]:
-    """Hold a lock, whose file is removed also after a failure; a process that waits for it then makes a new one."""
-    with FileLock(lock):
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # Windows does not remove an open file
-                lock.unlink()
+def _identity(root: Path) -> str:
+    """A hash of what a conversion is made from: the weights, the configuration and the tokenizer."""
+    entries = durable.read_manifest(root)
+    names = (WEIGHTS, MODEL_CONFIG, *Tokenizer.file_names_in(root))
+    return hashlib.sha256(json.dumps([entries[name]["sha256"] for name in names]).encode()).hexdigest()[:32]
+
+
+def _convert(root: Path, export: Path, precision: str) -> None:
+    if precision != "fp32" or (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
+        logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+    from mtx.interop.ctranslate2 import write_ctranslate2
+    from mtx.model_directory import storage
+
+    durable.remove_temporaries(export.parent)
+    loaded = storage.load(root)
+    if not export.name.startswith(_identity(root)):
+        raise DamagedFileError(f"{root}: changed while it was read")
+    write_ctranslate2(loaded, export, precision)
+    if precision != "fp32":
+        from mtx.interop.export import measure_cost
+
+        measure_cost(root, export)
+
+
+def _remove_oldest(cache: Path, newest: Path) -> None:
+    """Remove the conversions that were used longest ago until all together have at most `_MAX_BYTES`."""
+    exports = sorted(filter(Path.is_dir, cache.iterdir()), key=lambda path: path.stat().st_mtime)
+    sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in exports}
+    for path in exports:
+        if sum(sizes.values()) > _MAX_BYTES and path != newest:
+            shutil.rmtree(path, ignore_errors=True)
+            del sizes[path]
 
 
 def require_model_directory(model: Path) -> Path:
@@ -99,25 +118,9 @@ def require_model_directory(model: Path) -> Path:
     raise UsageError(f"{model}: is not a model directory or a run directory")
 
 
-def weights_hash(root: Path) -> str:
-    """The sha256 of a model directory's weights, from its manifest."""
-    try:
-        return str(durable.read_json(root / MANIFEST)["files"][WEIGHTS]["sha256"])
-    except (KeyError, TypeError):
-        raise DamagedFileError(f"{root / MANIFEST}: does not list {WEIGHTS}") from None
-
-
 def _is_sound(export: Path) -> bool:
     try:
         durable.verify(export)
     except DamagedFileError:
         return False
     return True
-
-
-def _source_of(export: Path) -> str | None:
-    """The sha256 of the weights that an export was made from; None without a usable export."""
-    try:
-        return str(durable.read_json(export / EXPORT_CONFIG).get("source"))
-    except DamagedFileError:
-        return None

@@ -10,7 +10,7 @@ from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.run.contents import is_run
-from mtx.run.layout import KEPT_EXPORT_PREFIX, MODEL_CONFIG, WEIGHTS, RunLayout
+from mtx.run.layout import MODEL_CONFIG, WEIGHTS, RunLayout
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -32,7 +32,7 @@ def check_is_transformer(architecture: str) -> None:
 def check_replaceable(directory: Path) -> None:
     """Raise UsageError if a directory holds a file not written by mtx, because an export or import replaces it.
 
-    mtx wrote what the manifest lists, temporary files of an interruption, and the exports cached in a model directory.
+    mtx wrote what the manifest lists, and temporary files of an interruption.
     """
     durable.check_reachable(directory)
     if not directory.exists() and not directory.is_symlink():
@@ -43,15 +43,11 @@ def check_replaceable(directory: Path) -> None:
     if is_run(run) and directory.resolve() == RunLayout(run).model:
         raise UsageError(f"{directory}: is the model of a run, so it is not replaced", "name a new directory")
     has_manifest = (directory / MANIFEST).exists()
-    for path in sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir()):
-        if has_manifest and path.name.startswith(f"{durable.TEMPORARY_PREFIX}{KEPT_EXPORT_PREFIX}"):  # a lock
-            continue
-        if not (path.name.startswith(KEPT_EXPORT_PREFIX) and path.is_dir()):
-            raise UsageError(
-                f"{directory}: holds {path.name}, which mtx did not write there and would replace",
-                "name a new directory",
-            )
-        check_replaceable(path)
+    if others := sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir()):
+        raise UsageError(
+            f"{directory}: holds {others[0].name}, which mtx did not write there and would replace",
+            "name a new directory",
+        )
 
 
 def check_model_replaceable(directory: Path) -> None:

@@ -25,7 +25,7 @@ from mtx.model.translation_model import TranslationModel
 from mtx.model_directory import description
 from mtx.model_directory.description import ModelDescription
 from mtx.run.contents import checkpoint_steps, is_run
-from mtx.run.layout import CARD, EXPORT_CONFIG, KEPT_EXPORT_PREFIX, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -120,9 +120,6 @@ def write(
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.stored(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)
-    for export in directory.glob(f"{KEPT_EXPORT_PREFIX}*"):
-        if (export / EXPORT_CONFIG).is_file() and durable.is_written(export):  # of the weights before
-            durable.remove_directory(export)
 
 
 def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:

@@ -25,7 +25,6 @@ SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
 # In an export to CTranslate2
 EXPORT_CONFIG = "mtx.json"
 EXPORT_EXAMPLE = "example.py"
-KEPT_EXPORT_PREFIX = "ctranslate2-"  # and the precision: the name of an export that a model directory keeps
 CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG = "model.bin", "config.json"
 CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 

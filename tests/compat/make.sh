@@ -1,8 +1,8 @@
 # Makes format-2/run anew, with the mtx that `python -m mtx` starts: bash tests/compat/make.sh
 set -e
 cd "$(dirname "$0")"
-export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES=
 home=$(pwd) new=$(mktemp -d)
+export OMP_NUM_THREADS=1 CUDA_VISIBLE_DEVICES= XDG_CACHE_HOME=$new/cache
 cd "$new"
 for line in red:rot big:gross old:alt new:neu; do
   for noun in dog:Hund bed:Bett tree:Baum hat:Hut; do
@@ -15,7 +15,7 @@ python -m mtx train data.train=text.tsv data.valid=text.tsv data.test=test.tsv d
   model.num_decoder_layers=1 model.dropout=0 precision=fp32 device=cpu training.batch_tokens=128 training.warmup_steps=20 \
   training.learning_rate=0.03 training.max_steps=160 training.checkpoint_every=160 training.validate_every=160 \
   training.average_last=1 training.label_smoothing=0 run_dir=run
-rm -rf run/report.html run/model/ctranslate2-* run/sources.json
+rm -rf run/report.html run/sources.json
 sed -i -e '/"event": "train"/d' -e 's/"machine": "[^"]*"/"machine": ""/' -e 's/"platform": "[^"]*"/"platform": ""/' run/metrics.jsonl
 sed -i 's/"host": "[^"]*"/"host": "host"/' run/status.json
 sed -i 's/ on .* since / on host since /' run/run.lock

@@ -17,6 +17,8 @@ from typing import Any
 from tests.rig import Rig
 
 MTX = [sys.executable, "-m", "mtx"]
+os.environ["XDG_CACHE_HOME"] = CACHE = tempfile.mkdtemp()  # no test touches the user's cache
+atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TINY = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",

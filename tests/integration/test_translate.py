@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.interop.export_cache import cached_export
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, start, tree
 
 HOSTILE = [
@@ -147,22 +148,41 @@ def test_a_run_without_model_means_its_best_checkpoint(run_copy: Path) -> None:
     check_error(damaged.returncode, damaged.stderr.decode(), 1, "data/tokenizer.model", "damaged")
 
 
+@pytest.mark.parametrize("engine", ["auto", "torch", "ctranslate2"])
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.model", "config.json"])
-def test_one_flipped_bit_in_the_model_is_refused_by_name(run_copy: Path, name: str) -> None:
+def test_one_flipped_bit_in_the_model_is_refused_by_name(run_copy: Path, name: str, engine: str) -> None:
+    """Also where the cache holds a sound conversion of the model, which the end of its training made."""
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2")
     flip_bit(run_copy / "model" / name)
     before = tree(run_copy)
-    result = mtx("translate", run_copy, "--engine", "torch", stdin=b"one\n")
+    result = mtx("translate", run_copy, "--engine", engine, stdin=b"one\n")
     check_error(result.returncode, result.stderr.decode(), 1, f"model/{name}", "damaged")
     assert result.stdout == b"" and tree(run_copy) == before
 
 
 @pytest.mark.parametrize("name", ["model.bin", "tokenizer.model", "config.json"])
-def test_a_damaged_conversion_is_made_again(run_copy: Path, name: str) -> None:
-    kept = run_copy / "model" / "ctranslate2-fp32"
-    sound = mtx("translate", run_copy, stdin=b"one two\n")
-    flip_bit(kept / name)
-    result = mtx("translate", run_copy, stdin=b"one two\n")
+def test_a_damaged_conversion_is_made_again(trained: Path, name: str) -> None:
+    pytest.importorskip("ctranslate2")
+    sound = mtx("translate", trained, stdin=b"one two\n")
+    flip_bit(cached_export(trained) / name)
+    result = mtx("translate", trained, stdin=b"one two\n")
     assert (result.returncode, result.stdout) == (0, sound.stdout) and b"it is made again" in result.stderr
+
+
+def test_where_the_cache_cannot_be_written_torch_translates_and_that_is_said_once(
+    trained: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("ctranslate2")
+    (tmp_path / "file").touch()
+    environment = {**ENVIRONMENT, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    expected = mtx("translate", trained, stdin=b"one two\n" * 3)
+    result = mtx("translate", trained, stdin=b"one two\n" * 3, env=environment)
+    assert (result.returncode, result.stdout) == (0, expected.stdout)
+    (line,) = result.stderr.decode().splitlines()
+    assert "torch translates: " in line and f"{tmp_path / 'file'}/mtx/ctranslate2: cannot be written" in line
+    refused = mtx("translate", trained, "--engine", "ctranslate2", stdin=b"one\n", env=environment)
+    check_error(refused.returncode, refused.stderr.decode(), 1, "cannot be written", "mtx export")
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

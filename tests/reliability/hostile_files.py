@@ -85,27 +85,3 @@ def with_charsmap(model: bytes, charsmap: bytes) -> bytes:
     """A SentencePiece model that normalizes by this table."""
     rest = b"".join(field(number, value) for number, value in fields(model) if number != 3)
     return rest + field(3, field(1, b"x") + field(2, charsmap) + field(3, 1) + field(4, 1) + field(5, 1))
-
-
-def model_bin(content: bytes, change: Any) -> bytes:
-    """CTranslate2's model.bin with one variable as `change(name, shape, bytes)` has it, where that is not None."""
-    place = 4
-
-    def take(form: str) -> Any:
-        nonlocal place
-        (value,) = struct.unpack_from(f"<{form}", content, place)
-        place += struct.calcsize(form)
-        return value
-
-    take(f"{take('H')}s")
-    take("I")
-    out = content[:place] + content[place : place + 4]
-    for _ in range(take("I")):
-        name = take(f"{take('H')}s")
-        shape = [take("I") for _ in range(take("B"))]
-        kind = take("B")
-        value = take(f"{take('I')}s")
-        shape, value = change(name.rstrip(b"\0").decode(), shape, value) or (shape, value)
-        out += struct.pack("<H", len(name)) + name + struct.pack("<B", len(shape))
-        out += b"".join(struct.pack("<I", length) for length in shape) + struct.pack("<BI", kind, len(value)) + value
-    return out + content[place:]

@@ -26,13 +26,13 @@ from mtx.files.durable import MANIFEST
 from mtx.interop.huggingface import export_huggingface
 from mtx.model_directory import storage
 from mtx.run.events import read_events
-from mtx.run.layout import WEIGHTS
+from mtx.run.layout import REPORT, WEIGHTS
 from mtx.training import init_from
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import check_error
 from tests.reliability import trials
 from tests.reliability.conftest import size
-from tests.reliability.hostile_changes import Change, huge, link, pipe, put
+from tests.reliability.hostile_changes import Change, huge, put
 from tests.reliability.hostile_files import torch_pickle
 from tests.reliability.hostile_models import (
     CONFIGS,
@@ -52,7 +52,6 @@ from tests.reliability.hostile_others import (
     RUNS_ASKED_WRONGLY,
     STARTS,
     Cases,
-    setting,
 )  # fmt: skip
 
 MEMORY = 600 << 20  # most that a refusal may take: 16 MB of braces make 400 MB of dictionaries
@@ -78,7 +77,7 @@ def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         (run / name).mkdir(parents=True)
     (run / RUN_CONFIG).write_text(settings.dump(Config.model_validate(tree)))
     loaded.tokenizer.save(run / "data")
-    durable.write_json(run / "data" / "report.json", {"multi_sentence_share": 0.0})
+    durable.write_json(run / "data" / REPORT, {})
     shutil.copy(honest / WEIGHTS, run / CHECKPOINT)
     durable.write_json(run / CHECKPOINT / "state.json", {"best_step": 1})
     vouch(run)
@@ -96,7 +95,7 @@ def published(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def vouch(directory: Path) -> None:
     """Make every manifest of a model or a run right."""
-    for inner in (directory, directory / "data", directory / CHECKPOINT, directory / "ctranslate2-int8"):
+    for inner in (directory, directory / "data", directory / CHECKPOINT):
         is_one = (inner / MANIFEST).is_file() or (inner / "state.json").is_file() or inner.name == "data"
         if is_one and inner.is_dir():
             durable.write_manifest(inner)
@@ -275,7 +274,7 @@ def exported(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     from mtx.interop.ctranslate2 import write_ctranslate2
 
     directory = tmp_path_factory.mktemp("honest") / "export"
-    write_ctranslate2(storage.load(honest), directory, "int8", durable.sha256(honest / WEIGHTS))
+    write_ctranslate2(storage.load(honest), directory, "int8")
     yield directory
 
 
@@ -289,28 +288,3 @@ def test_a_hostile_export_is_refused(exported: Path, tmp_path: Path, tally: Tall
         for name, (change, word) in share(EXPORTS).items()
     }
     check(problems, "hostile CTranslate2 exports", tally)
-
-
-def test_a_hostile_export_inside_a_model_is_refused(honest: Path, exported: Path, tmp_path: Path, tally: Tally) -> None:
-    """The one that a model keeps; a description or a lock that is none is not waited for, written through or read."""
-    folder, victim = tmp_path / "trial", tmp_path / "victim"
-    victim.write_text("dear")
-    arguments = ["translate", "model", "--precision", "int8", "--threads", "1"]
-
-    def keep(model: Path) -> None:
-        shutil.copytree(exported, model / "ctranslate2-int8")
-        setting("encoder/num_heads", b"\0\0")(model / "ctranslate2-int8")
-
-    def keep_pipe(model: Path) -> None:
-        (model / "ctranslate2-int8").mkdir()
-        pipe("mtx.json")(model / "ctranslate2-int8")
-
-    lock = link(".tmp-ctranslate2-int8.lock", str(victim))
-    problems = {
-        "no heads": problem(ended(honest, keep, folder, *arguments), folder, 1, "encoder/num_heads is 0"),
-        "a lock elsewhere": problem(ended(honest, lock, folder, *arguments), folder, 1, "is a symbolic link"),
-    }
-    made = ended(honest, keep_pipe, folder, *arguments)
-    problems["a pipe"] = None if made.code == 0 else str(made)
-    assert victim.read_text() == "dear"
-    check(problems, "hostile CTranslate2 exports inside a model", tally)

@@ -78,16 +78,13 @@ def test_names_of_files_that_are_scored(trained: Path, tmp_path: Path) -> None:
 
 def test_names_of_corpora(tmp_path: Path) -> None:
     write_sides(tmp_path, HOSTILE, range(1000, 1010))
-    text = shown(
-        "prepare", "--download-only", f"data.dir={tmp_path}", f"data.train={HOSTILE}", "data.src=en", "data.tgt=de"
-    )
+    settings = [f"data.dir={tmp_path}", f"data.train={HOSTILE}", "data.src=en", "data.tgt=de"]
+    text = shown("prepare", "--download-only", *settings)
     assert ESCAPED in text
 
 
 def rewritten(model: Path, **changes: Any) -> Path:
     """A model directory with other values in its configuration, and a tensor with a hostile name; all is consistent."""
-    for kept in model.glob("ctranslate2-*"):
-        shutil.rmtree(kept)
     config = durable.read_json(model / "config.json")
     config.pop("format")
     durable.write_json(model / "config.json", {**config, **changes})

@@ -92,6 +92,7 @@ def _child(arguments: list[str], folder: Path, fds: list[int]) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     sys.argv = ["mtx", *arguments]
     os.chdir(folder)
+    os.environ["XDG_CACHE_HOME"] = str(folder / ".cache")
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY,) * 2)
     system_memory._TO_TRAIN = 0  # this limit is for hostile files; a training is never reached

@@ -57,12 +57,12 @@ def test_the_directory_says_what_it_is_and_is_whole(tokenizer: Tokenizer, tmp_pa
     loaded = lively_bundle(tokenizer, tmp_path / "model")
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "old").write_text("old")
-    write_ctranslate2(loaded, tmp_path / "export", "fp16", "abc")
+    write_ctranslate2(loaded, tmp_path / "export", "fp16")
     durable.verify(
         tmp_path / "export", ("model.bin", "config.json", "shared_vocabulary.json", "mtx.json", "example.py")
     )
     described = durable.read_json(tmp_path / "export" / "mtx.json")
-    assert described.items() >= {**INFO, "precision": "fp16", "source": "abc", "num_positions": 512}.items()
+    assert described.items() >= {**INFO, "precision": "fp16", "num_positions": 512}.items()
     assert json.loads((tmp_path / "export" / "shared_vocabulary.json").read_bytes()) == tokenizer.vocabulary()
     sizes = {}
     for precision in ("fp32", "fp16", "int8"):

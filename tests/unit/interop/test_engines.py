@@ -31,9 +31,10 @@ def with_gpu(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
 
 
 def test_on_a_cpu_it_is_ctranslate2(model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert find_export(model) == find_export(model, device="cpu") == model / "ctranslate2-fp32"
-    assert find_export(model, precision="int8") == model / "ctranslate2-int8"
-    assert find_export(model / "ctranslate2-int8") == model / "ctranslate2-int8"
+    export, quantized = find_export(model), find_export(model, precision="int8")
+    assert export is not None and quantized is not None and export != quantized
+    assert find_export(model, device="cpu") == find_export(export) == export
+    assert find_export(quantized) == quantized
     assert "torch" not in caplog.text
 
 

@@ -1,6 +1,8 @@
-"""The export inside a model directory: made once, made again for other weights, and never half there."""
+"""The conversions in the user's cache: made once, made again for other weights, never half there, never too many."""
 
 import errno
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,15 +13,17 @@ import pytest
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import MtxError, UsageError
+from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files import durable
 from mtx.files.shell import install_command
 from mtx.interop import export_cache
 from mtx.interop.export_cache import cached_export
 from mtx.model_directory import storage
+from mtx.run.layout import WEIGHTS
 from tests.exports import lively_bundle, small_tokenizer
+from tests.integration.commands import flip_bit, tree
 
-pytest.importorskip("ctranslate2")
+ctranslate2 = pytest.importorskip("ctranslate2")
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 KEEP = (
@@ -39,75 +43,143 @@ def model(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def keep_elsewhere(model: Path) -> "subprocess.Popen[str]":
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "mtx" / "ctranslate2"
+
+
+def conversions(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir() if path.name != "lock")
+
+
+def convert_elsewhere(model: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", KEEP, str(model)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def test_it_is_made_once_and_then_found_without_torch(model: Path) -> None:
+def test_it_is_made_once_outside_the_model_and_then_found_without_torch(model: Path, cache: Path) -> None:
+    before = tree(model)
     export = cached_export(model)
-    assert export == model / "ctranslate2-fp32"
+    assert export.parent == cache and export.name.endswith(f"-fp32-{ctranslate2.__version__}")
     made = (export / "model.bin").stat().st_mtime_ns
-    out, err = keep_elsewhere(model).communicate(timeout=60)
-    assert out == "ctranslate2-fp32 False\n", err
+    out, err = convert_elsewhere(model).communicate(timeout=60)
+    assert out == f"{export.name} False\n", err
     assert cached_export(export) == export == cached_export(model)
     assert (export / "model.bin").stat().st_mtime_ns == made
-    assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
-    assert TorchTranslator.load(model).translate(LINES)  # the model directory is still one
+    assert conversions(cache) == [export.name] and tree(model) == before
 
 
-def test_it_is_made_again_for_other_weights(model: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    before = cached_export(model, "fp32")
-    out = CTranslate2Translator.load(before).translate(LINES)
-    lively_bundle(tokenizer, tmp_path / "other", seed=5)
-    before.rename(tmp_path / "other" / before.name)
-    after = cached_export(tmp_path / "other", "fp32")
-    expected = TorchTranslator.load(tmp_path / "other").translate(LINES)
-    assert CTranslate2Translator.load(after).translate(LINES) == expected != out
-
-
-def test_an_unfinished_one_is_made_again(model: Path) -> None:
+def test_a_copy_of_a_model_has_the_same_one_and_other_weights_another(
+    model: Path, tokenizer: Tokenizer, tmp_path: Path, cache: Path
+) -> None:
     export = cached_export(model)
-    (export / "mtx.json").unlink()
+    assert cached_export(Path(shutil.copytree(model, tmp_path / "copy"))) == export
+    lively_bundle(tokenizer, tmp_path / "other", seed=5)
+    other = cached_export(tmp_path / "other")
+    assert len({export, other, cached_export(model, "int8")}) == len(conversions(cache)) == 3
+    out = [CTranslate2Translator.load(path).translate(LINES) for path in (export, other)]
+    assert out == [TorchTranslator.load(path).translate(LINES) for path in (model, tmp_path / "other")]
+    assert out[0] != out[1]
+
+
+def test_other_search_settings_of_the_same_weights_are_another(model: Path) -> None:
+    export = cached_export(model)
+    info = durable.read_json(model / "config.json")
+    info.pop("format")
+    durable.write_json(model / "config.json", {**info, "beam_size": 1})
+    durable.write_manifest(model)
+    assert CTranslate2Translator.load(export).options.beam_size != 1
+    assert CTranslate2Translator.load(cached_export(model)).options.beam_size == 1
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.model", "tokenizer.json"])
+def test_a_flipped_bit_in_the_model_is_noticed_beside_a_sound_conversion(model: Path, name: str) -> None:
+    cached_export(model)
+    flip_bit(model / name)
+    with pytest.raises(DamagedFileError, match=name):
+        cached_export(model)
+
+
+def test_a_model_that_changes_while_it_is_read_gives_nobody_its_conversion(
+    model: Path, tokenizer: Tokenizer, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lively_bundle(tokenizer, tmp_path / "other", seed=5)
+    load = storage.load
+
+    def replace_and_load(root: Path) -> Any:
+        shutil.copytree(tmp_path / "other", root, dirs_exist_ok=True)
+        return load(root)
+
+    monkeypatch.setattr(storage, "load", replace_and_load)
+    with pytest.raises(DamagedFileError, match="changed while it was read"):
+        cached_export(model)
+    assert conversions(cache) == []
+
+
+def test_an_unfinished_one_is_made_again(model: Path, cache: Path) -> None:
+    export = cached_export(model)
+    (export / durable.MANIFEST).unlink()
     durable.verify(cached_export(model), ("mtx.json", "model.bin"))
+    assert conversions(cache) == [export.name]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_nothing_is_left_of_one_that_fails(error: BaseException, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_one_that_fails(
+    error: BaseException, model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
-        assert (model / ".tmp-ctranslate2-fp32.lock").is_file()
         raise error
 
-    before = sorted(model.iterdir())
-    monkeypatch.setattr("mtx.interop.ctranslate2.write_ctranslate2", fail)
-    with pytest.raises((MtxError, KeyboardInterrupt)):
-        cached_export(model)
-    assert sorted(model.iterdir()) == before
+    before = tree(model)
+    with monkeypatch.context() as context:
+        context.setattr("mtx.interop.ctranslate2.write_ctranslate2", fail)
+        with pytest.raises((MtxError, KeyboardInterrupt)):
+            cached_export(model)
+    assert conversions(cache) == [] and tree(model) == before
+    (cache / ".tmp-0123456789abcdef").mkdir()  # of a process that was killed
+    assert conversions(cache) != [cached_export(model).name] == conversions(cache)
 
 
 def test_without_the_library_nothing_is_written_or_told(
-    model: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = sorted(model.rglob("*"))
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with caplog.at_level("INFO"), pytest.raises(MtxError, match="CTranslate2 is not installed") as error:
         cached_export(model)
-    assert sorted(model.rglob("*")) == before and caplog.text == ""
+    assert not cache.exists() and caplog.text == ""
     assert error.value.help == install_command("ctranslate2")
 
 
 @pytest.mark.seconds
-def test_two_processes_at_once_make_one(model: Path) -> None:
-    processes = [keep_elsewhere(model) for _ in range(2)]
+def test_two_processes_at_once_make_one(model: Path, cache: Path) -> None:
+    processes = [convert_elsewhere(model) for _ in range(2)]
     results = [process.communicate(timeout=120) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
     assert sorted(out.split()[1] for out, _ in results) == ["False", "True"], results
-    durable.verify(model / "ctranslate2-fp32", ("model.bin",))
-    assert [path.name for path in model.iterdir() if path.name.startswith(".")] == []
+    (name,) = conversions(cache)
+    durable.verify(cache / name, ("model.bin",))
 
 
-def test_where_nothing_can_be_written_is_said(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_that_was_used_longest_ago_goes_first(
+    model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, unused = cached_export(model), cached_export(model, "fp16")
+    (cache / "of-an-earlier-version").mkdir()
+    for path in cache.iterdir():
+        os.utime(path, (1, 1))
+    os.utime(unused, (2, 2))
+    assert cached_export(model) == used
+    sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in (used, unused)}
+    monkeypatch.setattr(export_cache, "_MAX_BYTES", 2 * sizes[used])
+    new = cached_export(model, "int8")
+    assert conversions(cache) == sorted([used.name, new.name])
+    monkeypatch.setattr(export_cache, "_MAX_BYTES", 1)
+    assert conversions(cache) != [cached_export(model, "fp16").name] == conversions(cache), "the newest stays"
+
+
+def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Refusing:
         def __init__(self, path: Path):
             self.path = path
@@ -119,7 +191,7 @@ def test_where_nothing_can_be_written_is_said(model: Path, monkeypatch: pytest.M
             pass
 
     monkeypatch.setattr(export_cache, "FileLock", Refusing)
-    with pytest.raises(MtxError, match="ctranslate2-fp32: cannot be written: Permission denied") as error:
+    with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied") as error:
         cached_export(model)
     assert error.value.help is not None and "mtx export" in error.value.help
 
@@ -135,5 +207,4 @@ def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_model_of_a_run_is_meant(model: Path) -> None:
-    assert cached_export(model.parent) == model / "ctranslate2-fp32"
-    assert storage.load(model).info["src"] == "de"
+    assert cached_export(model.parent) == cached_export(model)

@@ -75,15 +75,13 @@ def test_scores_are_added_and_vouched_for(tmp_path: Path, tokenizer: Tokenizer) 
 def test_a_model_directory_is_replaced_whole(tmp_path: Path, tokenizer: Tokenizer) -> None:
     make(tmp_path / "model", tokenizer)
     storage.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
-    with durable.new_directory(tmp_path / "model" / "ctranslate2-int8") as kept:
-        durable.write_json(kept / "mtx.json", {"source": "of the old weights"})
-    (tmp_path / "model" / "ctranslate2-mine").mkdir()
+    (tmp_path / "model" / "mine").mkdir()
     (tmp_path / "model" / "notes").write_text("x")
     make(tmp_path / "model", tokenizer)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
     names = {path.name for path in (tmp_path / "model").iterdir()}
     own = {MANIFEST, MODEL_CONFIG, WEIGHTS, TOKENIZER_JSON, TOKENIZER_MODEL}
-    assert names == {*own, "notes", "ctranslate2-mine"}, "what mtx did not write stays"
+    assert names == {*own, "notes", "mine"}, "what mtx did not write stays"
     storage.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
     assert "notes" not in durable.read_manifest(tmp_path / "model")
 
