@@ -10,6 +10,7 @@ WITHOUT = """
 import os, signal, sys
 for module in ("grp", "pwd", "readline", "resource", "termios"):
     sys.modules[module] = None
+import platformdirs.unix  # which other systems have in another form, with its own imports
 for name in ("confstr", "fork", "geteuid", "getuid", "mkfifo", "posix_fadvise", "sched_getaffinity", "sysconf"):
     delattr(os, name)
 for name in ("SIGALRM", "SIGHUP", "SIGKILL", "SIGPIPE", "SIGUSR1"):
