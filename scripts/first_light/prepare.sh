@@ -16,11 +16,13 @@ cd "$here/../.."
 rm -rf .gpu .whl
 mkdir -p .gpu/multi30k .whl
 cp "$data"/{train,val,test_2016_flickr}.{en,de}.gz .gpu/multi30k
-if [ $# -gt 0 ]; then printf '%s\n' "$@"; else cat "$here/wheels.txt"; fi > .whl/packages.txt
+if [ $# -gt 0 ]; then printf '%s\n' "$@"; else cat "$here/wheels.txt"; fi > .whl/asked.txt
 platforms=(--platform manylinux2014_x86_64)
 for minor in {17..39}; do platforms+=(--platform "manylinux_2_${minor}_x86_64"); done # pip compares them literally
 for version in ${PYTHON_VERSIONS:-3.11 3.12 3.13}; do
     python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --implementation cp \
-        --python-version "$version" "${platforms[@]}" --dest .whl --requirement .whl/packages.txt 2> >(grep -v WARNING >&2)
+        --python-version "$version" "${platforms[@]}" --dest .whl --requirement .whl/asked.txt 2> >(grep -v WARNING >&2)
 done
+rm -f .whl/{numpy,torch}-*.whl # what others need of these, the machine has
+for wheel in .whl/*.whl; do name=${wheel##*/}; echo "${name%%-*}"; done | sort -u > .whl/packages.txt
 du -sh .gpu .whl
