@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tables import print_tables
-from turns import READY, RESULTS, report
+from turns import READY, RESULTS, errors_reported, report
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -138,7 +138,8 @@ class Running:
             "stage", name=self.stage.name, outcome=outcome, seconds=seconds, turn_s=turn_s, last_line=self._last[:99]
         )
         if self.stage.run is not None:
-            report("run", name=self.stage.name, wall_s=seconds, **describe_run(self.stage.run))
+            with errors_reported("run", name=self.stage.name):  # a run that died may have left anything
+                report("run", name=self.stage.name, wall_s=seconds, **describe_run(self.stage.run))
 
 
 def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, budget_ends: float) -> list[str]:
@@ -169,7 +170,8 @@ def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, b
 def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage]]:
     """Returns the stages that start together, and those that run alone after them."""
     is_toy = device == "cpu"
-    both_fit = int(gpu_state().get("memory.total", 0)) > 100_000
+    memory = gpu_state().get("memory.total", "")  # in MiB; some devices have "[N/A]"
+    both_fit = memory.isdecimal() and int(memory) > 100_000
 
     def probe(name: str, *arguments: str | Path, toy: Sequence[str] = ()) -> list[str | Path]:
         return [sys.executable, HERE / f"probe_{name}.py", "--device", device, *(toy if is_toy else arguments)]
