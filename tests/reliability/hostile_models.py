@@ -131,7 +131,7 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
     "a table with a wrong size": (sentencepiece_model(lambda m: with_charsmap(m, b"\xff" * 9)), "blob size"),
     "half of it": (sentencepiece_model(lambda m: m[: len(m) // 2]), "not a SentencePiece model"),
     "a field of 2^63 bytes": (sentencepiece_model(lambda m: m + b"\x0a" + b"\xff" * 9 + b"\1"), "not a SentencePiece"),
-    "64 MB of nothing": (lambda d: os.truncate(d / TOKENIZER_MODEL, 64 * MEGABYTE), "too many"),
+    "64 MB of nothing": (lambda d: os.truncate(d / TOKENIZER_MODEL, 64 * MEGABYTE), "expected at most"),
     "tokenizer.json: pickle": (put(TOKENIZER_JSON, PICKLE), "not JSON"),
     "tokenizer.json: of another model": (text(TOKENIZER_JSON, '"a": ', '"\\u00e9": '), "are not those of"),
     "tokenizer.json: a piece twice": (text(TOKENIZER_JSON, '"<unk>": 1', '"<unk>": 1, "<unk>": 1'), "stands twice"),
@@ -163,8 +163,9 @@ MANIFESTS: dict[str, tuple[Change, str]] = {
 
 LINKS: dict[str, tuple[Change, str]] = {
     **{f"{name} to /etc/passwd": (link(name, "/etc/passwd"), "leads out") for name in (
-        WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST, "tokenizer.src.model", "unknown",
+        WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST, "unknown",
     )},
+    "a second tokenizer to /etc/passwd": (link("tokenizer.src.model", "/etc/passwd"), "does not belong beside"),
     **{f"{name} to its honest self": (outside(name), "leads out") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST,
     )},
