@@ -133,13 +133,6 @@ async def large(connection: Connection, languages: dict[str, str]) -> str:
     return await connection.read()
 
 
-async def expecting(connection: Connection, languages: dict[str, str]) -> str:
-    """Announces 100 MB, and waits for leave to send them."""
-    head = request("POST", "/translate", b"", "Expect: 100-continue")
-    await connection.send(head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE))
-    return await connection.read()
-
-
 async def chunks(connection: Connection, languages: dict[str, str], num_blocks: int, end: bytes) -> str:
     """A body in chunks, as fast as the server takes them, and an end."""
     is_taken = await connection.send(CHUNKED_HEAD)
@@ -217,7 +210,6 @@ KINDS = {
     "wrong chunks": sends("400", *(CHUNKED_HEAD + chunk for chunk in WRONG_CHUNKS)),
     "100 MB": Kind(large, ["413"]),
     "100 MB in chunks": Kind(partial(chunks, num_blocks=100, end=b"0\r\n\r\n"), ["413"]),
-    "100 MB that are announced": Kind(expecting, ["413"]),
     "too large, then wrong chunks": Kind(partial(chunks, num_blocks=1, end=b"zz\r\n"), ["413", "400"]),
     "a body that never ends, fast": Kind(partial(dribbles, head=CHUNKED_HEAD, part=CHUNK, pause_s=0.01), ["413"]),
     "cancelled within the body": Kind(partial(leaves, size=0.5), [NOTHING]),

@@ -42,14 +42,14 @@ def serve(
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
     from mtx.interop.engines import Translator
-    from mtx.serve import logs, server
-    from mtx.serve.limits import Limits
+    from mtx.serve import server
+    from mtx.serve.guard import Limits, log_as_json
     from mtx.serve.pairs import Pairs
     from mtx.serve.queue import TranslationQueue
 
     limits = Limits()
     with _listener(host, port) as listener:
-        logs.set_up()
+        log_as_json()
         translators = list(map(Translator.load, models))
         num_threads = max([translator.share_workers() for translator in translators])
         pairs = Pairs(translators)

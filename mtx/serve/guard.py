@@ -4,27 +4,90 @@ Slow clients are for uvicorn, and for a reverse proxy before it.
 """
 
 import asyncio
+import json
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mtx.errors import MtxError
-from mtx.serve.fields import RequestError
-from mtx.serve.limits import Limits
-from mtx.serve.metrics import Metrics
+from mtx.errors import DataError, MtxError, UsageError
+from mtx.serve.queue import QueueFullError, TranslationQueue
 
 logger = logging.getLogger("mtx.serve")
 _HEADERS = [
-    (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"),
-]  # fmt: skip
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
 _TAKEN_BYTES = 1 << 27  # of a body that is too large; a client that is still sending would not see the answer
+_RETRY_S = 5
+_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_PAIR = ("source", "target")
 
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for, and how long the server waits: the only place with such numbers.
+
+    Attributes:
+        chars: most characters of the texts of a request, together.
+        texts: most texts of a request.
+        body_bytes: largest body. A character takes up to 12 bytes, as JSON or form.
+        connections: most open connections.
+        waiting_tokens: most tokens that wait for translation, those of all requests together. Time is in proportion to
+            tokens, of which a character that the model does not know takes up to four, and an ordinary one a quarter.
+        batch_tokens: tokens that a thread translates at once. A request waits for one such batch, and for a sentence of
+            each other request that waits, before its first sentence is translated.
+        segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
+        request_s: how many seconds a translation may take, waiting included.
+        idle_s: how many seconds an open connection may wait for its next request.
+    """
+
+    chars: int = 10_000
+    texts: int = 200
+    body_bytes: int = 1 << 18
+    connections: int = 500
+    waiting_tokens: int = 125_000
+    batch_tokens: int = 750
+    segment_tokens: int = 4_000
+    request_s: float = 60.0
+    idle_s: int = 15
+
+
+class Metrics(Collector):
+    """Counts requests and translations for Prometheus, without texts and addresses; the queue counts its batches."""
+
+    def __init__(self, queue: TranslationQueue):
+        self._queue = queue
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        about = "Requests by path and status"
+        self.requests = Counter("mtx_requests", about, ("path", "status"), registry=self.registry)
+        about = "Time from the first byte of a request to the last of its response"
+        self.seconds = Histogram("mtx_request_seconds", about, buckets=_BUCKETS_S, registry=self.registry)
+        about = "Characters of the source texts of translations"
+        self.characters = Counter("mtx_characters", about, _PAIR, registry=self.registry)
+        self.texts = Counter("mtx_texts", "Source texts of translations", _PAIR, registry=self.registry)
+        about = "Translations that repeat words or copy their source"
+        self.suspicious = Counter("mtx_suspicious", about, _PAIR, registry=self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of the queue."""
+        queue = self._queue
+        yield GaugeMetricFamily("mtx_waiting_tokens", "Tokens that wait for translation", queue.waiting_tokens)
+        yield CounterMetricFamily("mtx_batches", "Batches that were translated", queue.num_batches)
+        yield CounterMetricFamily("mtx_batch_items", "Sentences and segments of these batches", queue.num_items)
 
 
 class Guard:
@@ -35,53 +98,44 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]):
-        self._app, self._limits, self._metrics, self._paths = app, limits, metrics, paths
-        self._too_large = f"the body is larger than the limit of {limits.body_bytes:,} bytes"
+        self._app = app
+        self._limits = limits
+        self._metrics = metrics
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started, status, num_bytes = time.monotonic(), 0, 0
+        started = time.monotonic()
+        status = num_bytes = 0
         scope["state"] = facts = dict[str, Any]()
 
         async def receive_limited() -> Message:
             nonlocal num_bytes
             message = await receive()
             num_bytes += len(message.get("body", b""))
-            if num_bytes > self._limits.body_bytes:
+            if (most := self._limits.body_bytes) < num_bytes:
                 while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
                     message = await receive()
                     num_bytes += len(message.get("body", b""))
-                raise RequestError(413, self._too_large)
+                text = f"the body is larger than the limit of {most:,} bytes"
+                raise HTTPException(413, text, {"connection": "close"})  # the rest of the body may still come
             return message
 
         async def send_marked(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message.get("headers", []), *_HEADERS]}
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
             await send(message)
 
         try:
-            await self._refusing(dict(scope["headers"]))(scope, receive_limited, send_marked)
+            await self._app(scope, receive_limited, send_marked)
         except Exception as error:
             if status:
                 raise
-            await _failed(error)(scope, receive, send_marked)
+            await (await answer(Request(scope), error))(scope, receive, send_marked)
         finally:
             self._record(scope, status, time.monotonic() - started, facts)
-
-    def _refusing(self, headers: dict[bytes, bytes]) -> ASGIApp:
-        """The application, or an answer to headers that are refused before the body is read."""
-        if b"content-length" in headers and b"transfer-encoding" in headers:  # two servers may read it in two ways
-            text = "expected the header content-length or transfer-encoding, not both"
-            return JSONResponse({"error": text}, 400, {"connection": "close"})
-        length = int(headers.get(b"content-length", b"0"))  # h11 lets only numbers pass
-        if b"expect" in headers and length > self._limits.body_bytes:  # its client waits to be asked for the body
-            return JSONResponse({"error": self._too_large}, 413, {"connection": "close"})
-        return self._app
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
         path = scope["path"] if scope["path"] in self._paths else "other"
@@ -92,15 +146,31 @@ class Guard:
         logger.info("request", extra={"fields": fields})
 
 
-def _failed(error: Exception) -> JSONResponse:
-    """The answer to a request that failed. The log names the place alone: the text may hold what was translated."""
-    where = error.__traceback__
-    while where is not None and where.tb_next is not None:
-        where = where.tb_next
-    place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-    logger.error("%s at %s", type(error).__name__, place)
-    text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
-    return JSONResponse({"error": text}, 500)
+async def answer(request: Request, error: Exception) -> Response:
+    """The answer to a request that is refused or has failed: {"error": text}.
+
+    The log names the place of a failure alone: the text of an error may hold what was translated.
+    """
+    headers: Mapping[str, str] | None = None
+    match error:
+        case HTTPException():
+            status, text, headers = error.status_code, error.detail, error.headers
+        case UsageError() | DataError():
+            status, text = 400, str(error)
+        case ClientDisconnect():
+            status, text = 499, ""  # as of nginx; nobody receives it
+        case QueueFullError():
+            status, text = 503, "too much is waiting for translation; try again later"
+            headers = {"retry-after": str(_RETRY_S)}
+        case _:
+            where = error.__traceback__
+            while where is not None and where.tb_next is not None:
+                where = where.tb_next
+            place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
+            logger.error("%s at %s", type(error).__name__, place)
+            status = 500
+            text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
+    return JSONResponse({"error": text}, status, headers)
 
 
 async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
@@ -108,16 +178,17 @@ async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], se
 
     Raises:
         ClientDisconnect: the client has gone, so nobody needs the result.
-        RequestError: 504, the time is over.
+        HTTPException: 504, the time is over.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_until_disconnect(request.receive))
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_until_disconnect(request.receive))
     try:
-        done, _ = await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if task in done:
+        await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
             return task.result()
-        if gone in done:
+        if gone.done():
             raise ClientDisconnect
-        raise RequestError(504, f"the translation took longer than {seconds:g} seconds")
+        raise HTTPException(504, f"the translation took longer than {seconds:g} seconds")
     finally:
         task.cancel()
         gone.cancel()
@@ -126,3 +197,23 @@ async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], se
 async def _until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+class JsonFormat(logging.Formatter):
+    """A record as one line of JSON in ASCII; the dict `fields` of a record adds its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line: time (UTC), level, message, and fields."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        about = {"time": f"{moment}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
+        return json.dumps(about | {"message": record.getMessage()} | getattr(record, "fields", {}))
+
+
+def log_as_json() -> None:
+    """Write the messages of mtx as JSON from now on, and the errors of the HTTP library too; none holds a text."""
+    library = logging.getLogger("uvicorn.error")
+    library.handlers = logging.getLogger("mtx").handlers
+    library.propagate = False
+    library.setLevel(logging.ERROR)
+    for handler in library.handlers:
+        handler.setFormatter(JsonFormat())

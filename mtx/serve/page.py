@@ -5,22 +5,17 @@ Its Content-Security-Policy allows this script and these styles, by their hashes
 
 import base64
 import hashlib
-import json
 from pathlib import Path
-from typing import Any
 
-_FOLDER = Path(__file__).parent
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&"}  # so that no text ends the element
+from jinja2 import Template
 
 
-def render(languages: list[dict[str, object]], settings: dict[str, Any]) -> tuple[str, str]:
+def render(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
     """The HTML of the page and its policy. Names of languages come from models, and are not trusted."""
-    text, style, script = (
-        (_FOLDER / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    template, style, script = (
+        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
     )
-    data = json.dumps({"languages": languages, "settings": settings}).translate(_ESCAPES)
-    for name, value in {"style": style, "script": script, "data": data}.items():
-        text = text.replace(f"{{{{ {name} }}}}", value)
+    text = Template(template).render(style=style, script=script, data={"languages": languages, "settings": settings})
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

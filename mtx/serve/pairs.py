@@ -1,6 +1,6 @@
 """The language pairs that the server translates, each with its model: codes, names, and guesses of the language."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from mtx.data.language_guess import name_of, rank_languages
@@ -30,10 +30,7 @@ class Pair:
 
 
 class Pairs:
-    """The pairs by their languages.
-
-    Attributes:
-        codes: the languages, as the models call them, in the order of the models.
+    """The pairs by their languages, which are called as the models call them.
 
     Raises:
         UsageError: if two models translate the same pair.
@@ -45,38 +42,48 @@ class Pairs:
             if (pair.src, pair.tgt) in self._pairs:
                 raise UsageError(f"two models translate {pair.src} to {pair.tgt}", "name one of them")
             self._pairs[pair.src, pair.tgt] = pair
-        self.codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
-        self._known = {name.lower(): code for code in reversed(self.codes) for name in (code_of(code), code)}
+        self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
+        known = {name: code for code in reversed(self._codes) for name in (code_of(code), code)}
+        self._known = {name.lower().replace("_", "-"): code for name, code in known.items()}
 
     def __iter__(self) -> Iterator[Pair]:
         return iter(self._pairs.values())
 
-    def get(self, src: str, tgt: str) -> Pair | None:
-        """The pair of two languages of `codes`."""
-        return self._pairs.get((src, tgt))
-
-    def code(self, language: str) -> str | None:
-        """The language of `codes` that a client means, also with another region (en for en-GB) or case."""
-        name = language.lower().replace("_", "-")
-        return self._known.get(language.lower()) or self._known.get(name) or self._known.get(name.partition("-")[0])
-
-    def targets(self, src: str) -> list[str]:
-        """The languages that a language is translated to."""
-        return [tgt for other, tgt in self._pairs if other == src]
-
-    def sources(self, tgt: str) -> list[str]:
-        """The languages that are translated to a language."""
-        return [src for src, other in self._pairs if other == tgt]
+    def get(self, source: str, target: str) -> Pair:
+        """The pair of two languages; raises UsageError if there is none."""
+        src = self._code("source", source)
+        tgt = self._code("target", target)
+        if (src, tgt) not in self._pairs:
+            targets = ", ".join(self._targets(src)) or "nothing"
+            raise UsageError(f"target: {src} is not translated to {tgt} here, only to {targets}")
+        return self._pairs[src, tgt]
 
     def languages(self) -> list[dict[str, object]]:
         """The answer of /languages."""
-        return [{"code": code, "name": name_of(code) or code, "targets": self.targets(code)} for code in self.codes]
+        return [{"code": code, "name": name_of(code) or code, "targets": self._targets(code)} for code in self._codes]
 
-    def detect(self, text: str, languages: Sequence[str] | None = None) -> list[dict[str, object]]:
-        """The answer of /detect: `languages` (all by default), the most likely first, with confidences in per cent."""
-        ranked = rank_languages(text, self.codes)
-        return [
-            {"confidence": confidence, "language": code}
-            for code, confidence in ranked
-            if languages is None or code in languages
-        ]
+    def detect(self, text: str, target: str | None = None) -> list[dict[str, object]]:
+        """The answer of /detect: the likeliest language first, with confidences in per cent.
+
+        Args:
+            target: only languages that are translated to this one; raises UsageError if there are none.
+        """
+        codes = self._codes
+        if target is not None:
+            tgt = self._code("target", target)
+            codes = [src for src, other in self._pairs if other == tgt]
+            if not codes:
+                raise UsageError(f"target: nothing is translated to {tgt} here")
+        ranked = rank_languages(text, self._codes)
+        return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
+
+    def _targets(self, src: str) -> list[str]:
+        return [tgt for other, tgt in self._pairs if other == src]
+
+    def _code(self, field: str, language: str) -> str:
+        """The code that a client means, also with another region (en for en-GB) or case."""
+        name = language.lower().replace("_", "-")
+        code = self._known.get(name) or self._known.get(name.partition("-")[0])
+        if code is None:
+            raise UsageError(f"{field}: {language[:40]} is not supported, expected one of {', '.join(self._codes)}")
+        return code

@@ -5,12 +5,12 @@ Each batch takes items of all waiting jobs with the same function, one of each i
 hold up a small one.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -43,12 +43,12 @@ class _Job:
         return 0 if self.future.done() else sum(self.sizes[self.num_taken :])
 
     def finish(self, error: Exception | None = None) -> None:
-        if self.future.done() or not self.future.set_running_or_notify_cancel():
-            return
-        if error is None:
-            self.future.set_result([self.results[number] for number in range(len(self.items))])
-        else:
-            self.future.set_exception(error)
+        """Give the results, or why there are none, unless the job was cancelled or has failed before."""
+        with contextlib.suppress(InvalidStateError):
+            if error is None:
+                self.future.set_result([self.results[number] for number in range(len(self.items))])
+            else:
+                self.future.set_exception(error)
 
 
 _Batch = list[tuple[_Job, int]]  # jobs, each with the number of its item
@@ -66,32 +66,26 @@ class TranslationQueue:
     """
 
     def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
-        self.num_batches, self.num_items = 0, 0
-        self._batch_tokens, self._most_waiting = batch_tokens, waiting_tokens
-        self._jobs, self._num_idle = deque[_Job](), 0
-        self._changed = threading.Condition()
-        self._is_closed = False
-        names = (f"translation-{number}" for number in range(num_threads))
-        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
+        self.num_batches = 0
+        self.num_items = 0
+        self._batch_tokens = batch_tokens
+        self._most_waiting = waiting_tokens
+        self._jobs = deque[_Job]()
+        self._num_idle = num_threads
+        self._num_threads = num_threads
+        self._lock = threading.RLock()
+        self._threads = ThreadPoolExecutor(num_threads, "translation")
 
     def __enter__(self) -> "TranslationQueue":
-        for thread in self._threads:
-            thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+    def __exit__(self, *error: object) -> None:
+        self._threads.shutdown()
 
     @property
     def waiting_tokens(self) -> int:
         """How many tokens wait for translation."""
-        with self._changed:
+        with self._lock:
             return sum(job.waiting_tokens for job in self._jobs)
 
     def submit(
@@ -110,52 +104,47 @@ class TranslationQueue:
         if not items:
             job.finish()
             return job.future
-        with self._changed:
-            waiting = sum(other.waiting_tokens for other in self._jobs)
+        with self._lock:
+            waiting = self.waiting_tokens
             if waiting and waiting + job.waiting_tokens > self._most_waiting:
                 raise QueueFullError
             self._jobs.append(job)
-            self._changed.notify()
+            for _ in range(min(self._num_threads, len(items))):
+                self._threads.submit(self._run)
         return job.future
 
     def _run(self) -> None:
-        while batch := self._next_batch():
+        """Compute batches until nothing is waiting."""
+        with self._lock:
+            self._num_idle -= 1
+        while batch := self._take():
             self._compute(batch)
 
-    def _next_batch(self) -> _Batch:
-        """The next batch; empty at the end."""
-        with self._changed:
-            while not (batch := self._take()):
-                if self._is_closed:
-                    return []
-                self._num_idle += 1
-                self._changed.wait()
-                self._num_idle -= 1
-            self.num_batches += 1
-            self.num_items += len(batch)
-            if self._jobs:
-                self._changed.notify()
-            return batch
-
     def _take(self) -> _Batch:
-        """Take items of one function in turn; jobs of other functions go to the front, so that theirs is the next."""
-        batch, others = _Batch(), list[_Job]()
-        waiting = sum(job.waiting_tokens for job in self._jobs) if self._num_idle else self._batch_tokens
-        room = min(self._batch_tokens, -(-waiting // (self._num_idle + 1)))
-        while self._jobs and room > 0:
-            job = self._jobs.popleft()
-            if job.future.done():
-                continue
-            if batch and job.function != batch[0][0].function:
-                others.append(job)
-                continue
-            batch.append((job, job.num_taken))
-            room -= job.sizes[job.num_taken]
-            job.num_taken += 1
-            if job.num_taken < len(job.items):
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(others))
-        return batch
+        """Take items of one function in turn; jobs of other functions go to the front, so that theirs is the next.
+
+        Without any the thread is idle.
+        """
+        with self._lock:
+            batch, others = _Batch(), list[_Job]()
+            room = min(self._batch_tokens, -(-self.waiting_tokens // (self._num_idle + 1)))
+            while self._jobs and room > 0:
+                job = self._jobs.popleft()
+                if job.future.done():
+                    continue
+                if batch and job.function != batch[0][0].function:
+                    others.append(job)
+                    continue
+                batch.append((job, job.num_taken))
+                room -= job.sizes[job.num_taken]
+                job.num_taken += 1
+                if job.num_taken < len(job.items):
+                    self._jobs.append(job)
+            self._jobs.extendleft(reversed(others))
+            self.num_batches += bool(batch)
+            self.num_items += len(batch)
+            self._num_idle += not batch
+            return batch
 
     def _compute(self, batch: _Batch) -> None:
         """Compute a batch; if that fails, each of its jobs alone, so that one fails for itself only."""
@@ -165,13 +154,12 @@ class TranslationQueue:
             done = list(zip(batch, results, strict=True))
         except Exception as error:
             if len(jobs) == 1:
-                with self._changed:
-                    batch[0][0].finish(error)
+                batch[0][0].finish(error)
                 return
             for one in jobs:
                 self._compute([(job, number) for job, number in batch if job is one])
             return
-        with self._changed:
+        with self._lock:
             for (job, number), result in done:
                 job.results[number] = result
             for job in jobs:

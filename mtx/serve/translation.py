@@ -101,10 +101,13 @@ async def align(queue: TranslationQueue, pair: Pair, text: str, translation: str
     """The alignment of each line of a text and of its translation, which has as many.
 
     Raises:
-        ValueError: it has not.
+        DataError: it has not.
         QueueFullError: see `TranslationQueue.submit`.
     """
-    lines = list(zip(_LINE_END.split(text), _LINE_END.split(translation), strict=True))
+    sides = _LINE_END.split(text), _LINE_END.split(translation)
+    if len(sides[0]) != len(sides[1]):
+        raise DataError("translation: expected as many lines as q has")
+    lines = list(zip(*sides, strict=True))
     return await asyncio.wrap_future(queue.submit(pair.alignments, lines, pair.num_tokens(map("".join, lines))))
 
 

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from mtx.serve.limits import Limits
+from mtx.serve.guard import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server, http_server

@@ -13,7 +13,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTranslator
-from mtx.serve.limits import Limits
+from mtx.serve.guard import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server
