@@ -101,7 +101,7 @@ def back_translate(
         with open_output(output) as sink:
             counts = write_pairs(work, sink, drop_worst=scorer is not None)
         kept.remove()
-    logger.info("%s: %s", output, described(counts, end - start))
+    logger.info("%s: %s", output, described(counts))
     logger.info(
         "train with them in a configuration, as the recipe back-translation does: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}", output,

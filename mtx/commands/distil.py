@@ -58,11 +58,8 @@ def distil(
     paths.distilled.mkdir(parents=True, exist_ok=True)
     about = distillation.check_teacher(paths.distilled, teacher, mono, text)
     own = [*_own_text(teacher, translator, paths, text, others), *others]
-    config = resolve([_RECIPE, f"data.train={distillation.TRAIN}", *own]).config
-    num_pairs, total = (distillation.num_lines(paths.distilled, more) for more in (None, mono))
-    logger.info(distillation.summary(config, total))
-    for doubt in distillation.doubts(config, teacher, translator.tokenizer.num_ids, num_pairs, mono):
-        logger.warning("%s", doubt)
+    resolve([_RECIPE, f"data.train={distillation.TRAIN}", *own])  # wrong settings are refused before the teacher works
+    total = sum(1 for _ in distillation.source_lines(paths.distilled, mono))
     with tqdm(desc="translating", total=total, unit=" lines", disable=None) as bar:
         distillation.translate_text(translator, paths.distilled, mono, about, bar.update)
     config = resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config
@@ -70,7 +67,6 @@ def distil(
     systems = _compare(teacher, translator, paths, options)
     rows = [system.cells() for system in systems]
     print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(draw(distillation.HEAD, rows, "text"))
-    logger.info(distillation.verdict(systems[0], systems[-1], mono))
 
 
 def _sorted(settings: list[str]) -> tuple[Path | None, list[str], list[str]]:

@@ -1,6 +1,6 @@
-"""Translates text of one language into synthetic training pairs, in parts that a killed process goes on with.
+"""Translates text of one language into synthetic training pairs, in blocks, so that a killed process resumes.
 
-Flow: lines -> blocks -> translations, which a file beside the output keeps -> filters -> TSV of source and target. The
+Flow: lines -> blocks -> translations, which a file next to the output keeps -> filters -> TSV of source and target. The
 lines are the target side of the pairs for back-translation, and the source side for distillation.
 The blocks are the same in every call, so that a translation does not depend on where an earlier call ended.
 """
@@ -70,7 +70,7 @@ class SyntheticText:
             pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
             if isinstance(pair, str):
                 yield pair
-            elif noted := suspicion(*(pair if self.side == "src" else reversed(pair))):
+            elif noted := suspicion(line, translation):
                 yield noted
             elif worst is not None and score is not None and score <= worst:
                 yield "improbable"
@@ -103,8 +103,8 @@ def write_pairs(work: SyntheticText, sink: IO[bytes], drop_worst: bool = False) 
     return counts
 
 
-def described(counts: Counter[str], num_lines: int) -> str:
+def described(counts: Counter[str]) -> str:
     """What `write_pairs` has counted, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
-    pairs, lines = counted(counts[KEPT], "pair"), counted(num_lines, "line")
+    pairs, lines = counted(counts[KEPT], "pair"), counted(counts.total(), "line")
     return f"{pairs} of {lines}{dropped and f' ({dropped})'}"

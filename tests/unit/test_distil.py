@@ -1,4 +1,4 @@
-"""Distillation: what the student learns from, what is said of it, and a killed command goes on."""
+"""Distillation: what the student learns from, and a killed command resumes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from mtx import distil
-from mtx.config import settings
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.text_translator import Hypothesis
-from mtx.distil import DISTILLED, TRAIN, System, _References, doubts, source_lines, translate_text, verdict, write_text
+from mtx.distil import DISTILLED, TRAIN, source_lines, translate_text, write_text
 from mtx.errors import UsageError
 from mtx.evaluation.metrics import nearest_by_chrf
-from mtx.model.architecture import num_parameters
 
 
 class Store:
@@ -63,13 +61,6 @@ def test_the_hypothesis_nearest_to_the_reference() -> None:
     assert nearest_by_chrf(["x", "y"], "z") == "x"
 
 
-def test_references_follow_the_lines(tmp_path: Path) -> None:
-    (tmp_path / TRAIN).write_text("".join(f"s{n}\tt{n}\n" for n in range(1, 6)))
-    references = _References(tmp_path / TRAIN)
-    assert references.of(3, 2) == ["t3", "t4"] and references.of(5, 3) == ["t5", None, None]
-    assert references.of(1, 1) == ["t1"] and references.of(9, 2) == [None, None]
-
-
 def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
     """Sources of `num_pairs` pairs, whose references are the second hypothesis, and more lines."""
     (directory / TRAIN).write_text("".join(f"source {n}\tsecond\n" for n in range(num_pairs)))
@@ -100,27 +91,3 @@ def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeyp
     for teacher, more, text in (("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])):
         with pytest.raises(UsageError, match="is of another teacher or of other text"):
             distil.check_teacher(tmp_path, teacher, more, text)
-
-
-def test_doubts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = settings.resolve("student", ["model.preset=student-small"]).config
-    assert num_parameters(config.model, 8008) == 1_952_640
-    for size, num_pairs, mono, words in (
-        (2_000_000, 10, None, ["1,952,640 parameters and its teacher 2,000,000", "no text beyond the 10 pairs"]),
-        (8_000_000, 10, tmp_path, []), (8_000_000, 2_000_000, None, []), (3_900_000, 10, tmp_path, ["1,952,640"]),
-    ):  # fmt: skip
-        monkeypatch.setattr(distil, "num_parameters", lambda teacher, size=size: size)
-        found = list(doubts(config, "teacher", 8008, num_pairs, mono))
-        assert len(found) == len(words) and all(word in str(doubt) for word, doubt in zip(words, found, strict=True))
-
-
-def test_the_verdict(tmp_path: Path) -> None:
-    teacher = System("teacher", 40.0, 60.0, 32.0, 100.0, 20.0)
-    fast, slow, bad = (
-        System("", bleu, 60.0, 2.0, rate, 2.0) for bleu, rate in ((39.5, 900.0), (39.5, 120.0), (38.0, 900.0))
-    )
-    assert verdict(teacher, fast, None) == "the student is 9.0 times as fast, 16.0 times smaller, -0.50 BLEU"
-    assert verdict(teacher, slow, None).startswith("the student does not pay: 1.2 times as fast")
-    assert "loses 2.00 BLEU: more source text (data.mono=FILE)" in verdict(teacher, bad, None)
-    assert "loses 2.00 BLEU: still more source text" in verdict(teacher, bad, tmp_path)
-    assert teacher.cells() == ["teacher", "40.00", "60.0", "32.0", "100", "20.0"]
