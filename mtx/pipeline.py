@@ -33,9 +33,8 @@ from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
-from mtx.interop.cards import run_card
+from mtx.interop.cards import licences_of, run_card
 from mtx.interop.engines import find_export
-from mtx.interop.licences import Licences
 from mtx.interop.limits import export_note
 from mtx.model.device import keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
@@ -306,7 +305,7 @@ def _store_all_scores(
         "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
         "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
         "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"], "code": _code_hash(),
-        **Licences.of_config(config).stored(),
+        **licences_of(config),
     }  # fmt: skip
     state = trainer.state
     if state.init_sha256:
@@ -329,12 +328,12 @@ def _store_scores(
 
 def _renew_card(config: Config, paths: RunLayout) -> None:
     """Write the card of a finished run again if its licences have changed, which are only words."""
-    run, licences = durable.read_json(paths.model / SCORES)["run"], Licences.of_config(config)
-    if Licences.of_scores({"run": run}) == licences:
+    before = durable.read_json(paths.model / SCORES)["run"]
+    run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
+    if run == before:
         return
     if not (steps := checkpoint_steps(paths)):
         raise MtxError(f"{paths.root}: has no checkpoint any more, and the model card is written from one")
-    run = {**{key: value for key, value in run.items() if "licence" not in key}, **licences.stored()}
     data, state = preprocess.load_prepared(paths.data), checkpoint.load_state(paths.checkpoint(steps[-1]) / STATE)
     _store_scores(config, paths, data.report, stored_scores(paths), run, state)
     logger.info("%s: its model card gives the licences anew", paths.model)

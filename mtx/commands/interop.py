@@ -1,6 +1,7 @@
 """`mtx export` and `mtx import`: models for other programs, and models from them."""
 
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +38,7 @@ def export(
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision, text)
-    print_json(exported.as_dict()) if as_json else print_lines([exported.line()])
+    print_json(asdict(exported)) if as_json else print_lines([exported.line()])
 
 
 def import_(

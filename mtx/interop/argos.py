@@ -5,12 +5,11 @@ The package has the model for CTranslate2, the SentencePiece model of the tokeni
 differ from mtx's.
 """
 
-import shutil
+import json
 import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from mtx.data.languages import KNOWN, code_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE
@@ -31,54 +30,57 @@ _DATE = 1980, 1, 1, 0, 0, 0  # the same model gives the same bytes
 _SEARCH = {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.2, "replace_unknowns": True}  # of Argos Translate
 
 
-def check_argos(loaded: LoadedModel, file: Path) -> None:
-    """Raise UsageError if Argos Translate cannot use this model, or the file is something else than a package."""
-    if file.is_dir() or (file.exists() and not _is_package(file)):
-        raise UsageError(f"{file}: is no earlier package, so it is not replaced", "-o FILE names another file")
-    if not isinstance(loaded.tokenizer.models, JointModel):
-        raise UsageError(
-            "a package of Argos Translate has one tokenizer for both languages, and this model has two",
-            "--to ctranslate2",
-        )
-
-
-def _is_package(file: Path) -> bool:
+def is_package(file: Path) -> bool:
+    """Whether a file is a package of Argos Translate."""
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as package:
         return any(name.endswith(f"/{_METADATA}") for name in package.namelist())
 
 
-def write_argos(loaded: LoadedModel, file: Path, precision: str, scores: Mapping[str, Any] | None) -> None:
+def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> None:
     """Write a package. The file is replaced as a whole.
 
     Args:
         precision: fp32, fp16 or int8.
-        scores: the content of `scores.json` beside the model, for the README.
+        card: the content of its README.md.
+
+    Raises:
+        UsageError: if the model has two tokenizers.
     """
-    src, tgt = (str(loaded.info[side]) for side in ("src", "tgt"))
-    codes = code_of(src) or src, code_of(tgt) or tgt
+    if not isinstance(loaded.tokenizer.models, JointModel):
+        raise UsageError(
+            "a package of Argos Translate has one tokenizer for both languages, and this model has two",
+            "--to ctranslate2",
+        )
+    codes = [code_of(str(loaded.info[side])) for side in ("src", "tgt")]
     names = [KNOWN[code].name if code in KNOWN else code for code in codes]
     metadata = {
-        "package_version": "1.0", "argos_version": "1.9.0", "type": "translate", "from_code": codes[0],
-        "from_name": names[0], "to_code": codes[1], "to_name": names[1],
-    }  # fmt: skip
-    root = f"translate-{codes[0]}_{codes[1]}-1_0"
-    is_single = loaded.info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-    splitter = _SPLITTER.read_bytes() if is_single else _SPLITTER.read_bytes().replace(_SPLITS, _KEEPS_WHOLE)
+        "package_version": "1.0",
+        "argos_version": "1.9.0",
+        "type": "translate",
+        "from_code": codes[0],
+        "from_name": names[0],
+        "to_code": codes[1],
+        "to_name": names[1],
+    }
+    splitter = _SPLITTER.read_bytes()
+    if loaded.info.get("multi_sentence_share", 0.0) >= MOSTLY_SINGLE:
+        splitter = splitter.replace(_SPLITS, _KEEPS_WHOLE)
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
-        made = Path(temporary) / "model"
-        write_ctranslate2(loaded, made, precision, scores=scores)
-        durable.write_json(made / _METADATA, metadata)
-        durable.write_bytes(made / _SPLITTER.name, splitter)
-        packed = {CARD: CARD, _METADATA: _METADATA, TOKENIZER_MODEL: "sentencepiece.model"}
-        packed |= {name: f"model/{name}" for name in _MODEL_FILES} | {_SPLITTER.name: f"minisbd/{_SPLITTER.name}"}
+        model = Path(temporary) / "model"
+        write_ctranslate2(loaded, model, precision)
+        contents = {
+            CARD: card.encode(),
+            _METADATA: json.dumps(metadata).encode(),
+            "sentencepiece.model": (model / TOKENIZER_MODEL).read_bytes(),
+            f"minisbd/{_SPLITTER.name}": splitter,
+            **{f"model/{name}": (model / name).read_bytes() for name in _MODEL_FILES},
+        }
         with durable.new_file(file) as new, zipfile.ZipFile(new, "w") as package:
-            for name, path in packed.items():
-                about = zipfile.ZipInfo(f"{root}/{path}", _DATE)
-                about.compress_type = zipfile.ZIP_DEFLATED
-                with (made / name).open("rb") as content, package.open(about, "w", force_zip64=True) as entry:
-                    shutil.copyfileobj(content, entry)
+            for name, content in contents.items():
+                about = zipfile.ZipInfo(f"translate-{codes[0]}_{codes[1]}-1_0/{name}", _DATE)
+                package.writestr(about, content, zipfile.ZIP_DEFLATED)
 
 
 def translate_as_argos(package: Path, lines: Sequence[str]) -> list[str]:

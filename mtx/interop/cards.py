@@ -1,12 +1,11 @@
 """Model cards: README.md of a run, of an export for CTranslate2, and of a MarianMT directory, in the form of the hub.
 
-Flow: configuration, report, scores, comparison -> `card.md.jinja` -> text. Names of files, corpora and languages are
-untrusted: they are shown as code, without their folders, so that nothing in them is markup.
+Flow: configuration, report, scores, comparison -> `card.md.jinja` -> text. Names of files, corpora, languages and
+licences are untrusted: they are shown as code, names without their folders, so that nothing in them is markup.
 """
 
-import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,7 +14,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
 from mtx.files.shell import requirement, shell_command
-from mtx.interop.licences import Licences
 from mtx.interop.verify import Comparison
 from mtx.model.architecture import in_words
 from mtx.model_directory.storage import LoadedModel
@@ -23,12 +21,46 @@ from mtx.run.layout import EXPORT_EXAMPLE
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
+# Those of https://huggingface.co/docs/hub/repositories-licenses that models are published under.
+_HUB_LICENCES = {
+    "agpl-3.0",
+    "apache-2.0",
+    "bsd-2-clause",
+    "bsd-3-clause",
+    "cc-by-4.0",
+    "cc-by-nc-4.0",
+    "cc-by-nc-nd-4.0",
+    "cc-by-nc-sa-4.0",
+    "cc-by-nd-4.0",
+    "cc-by-sa-3.0",
+    "cc-by-sa-4.0",
+    "cc0-1.0",
+    "eupl-1.2",
+    "gpl-2.0",
+    "gpl-3.0",
+    "lgpl-2.1",
+    "lgpl-3.0",
+    "mit",
+    "mpl-2.0",
+    "openrail",
+    "unlicense",
+}
+
+
+def licences_of(config: Config) -> dict[str, str]:
+    """The licences of the model and of its training text, as a user gave them, for the entry `run` of scores.json."""
+    given = {"licence": config.model.licence, "data_licence": config.data.licence}
+    return {key: value for key, value in given.items() if value}
 
 
 def run_card(
-    config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any], steps: int,
+    config: Config,
+    report: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    run: Mapping[str, Any],
+    steps: int,
     elapsed: str,
-) -> str:  # fmt: skip
+) -> str:
     """README.md of a model directory.
 
     Args:
@@ -49,17 +81,23 @@ def run_card(
         for name, values in scores.items()
     ]
     what, sizes = in_words(config.model)
-    index = {"model-index": [{"name": config.data.direction, "results": results}]}
-    metadata = _metadata(config.data.languages, Licences.of_config(config), "mtx") | index
-    return _render(
-        metadata, Licences.of_config(config), scores, kind="run", src=config.data.src, tgt=config.data.tgt,
-        config=config, report=report, run={"init_from": None, **run}, steps=steps, elapsed=elapsed, what=what,
+    return _card(
+        "mtx",
+        config.data.languages,
+        {**scores, "run": run},
+        index=[{"name": config.data.direction, "results": results}],
+        config=config,
+        report=report,
+        run=run,
+        steps=steps,
+        elapsed=elapsed,
+        what=what,
         sizes=sizes,
-    )  # fmt: skip
+    )
 
 
 def ctranslate2_card(
-    info: Mapping[str, Any], precision: str, scores: Mapping[str, Any] | None, comparison: Comparison | None = None
+    info: Mapping[str, Any], precision: str, scores: Mapping[str, Any], comparison: Comparison | None = None
 ) -> str:
     """README.md of an export for CTranslate2, for people who have neither mtx nor the run.
 
@@ -68,63 +106,96 @@ def ctranslate2_card(
         scores: the content of scores.json beside the model.
         comparison: of the export's translations with those of the model; None if they were not compared.
     """
-    licences = Licences.of_scores(scores)
-    metadata = _metadata((info["src"], info["tgt"]), licences, "ctranslate2", "ctranslate2")
     install = shell_command("pip", "install", requirement("ctranslate2"), requirement("sentencepiece"))
-    return _render(
-        metadata, licences, scores, kind="ctranslate2", src=info["src"], tgt=info["tgt"], info=info,
-        precision=precision, install=install, example=EXPORT_EXAMPLE, comparison=comparison,
-    )  # fmt: skip
+    return _card(
+        "ctranslate2",
+        (info["src"], info["tgt"]),
+        scores,
+        info=info,
+        precision=precision,
+        install=install,
+        example=EXPORT_EXAMPLE,
+        comparison=comparison,
+    )
 
 
-def marian_card(loaded: LoadedModel, scores: Mapping[str, Any] | None, comparison: Comparison | None = None) -> str:
+def marian_card(loaded: LoadedModel, scores: Mapping[str, Any], comparison: Comparison | None = None) -> str:
     """README.md of a MarianMT directory; see `ctranslate2_card`. Its translations are compared by greedy search."""
-    info, licences = loaded.info, Licences.of_scores(scores)
-    metadata = _metadata((info["src"], info["tgt"]), licences, "transformers", "marian")
+    info = loaded.info
     num_parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
-    return _render(
-        metadata, licences, scores, kind="marian", src=info["src"], tgt=info["tgt"], info=info, model=loaded.model,
-        tokenizer=loaded.tokenizer, num_parameters=num_parameters, comparison=comparison,
-    )  # fmt: skip
+    return _card(
+        "marian",
+        (info["src"], info["tgt"]),
+        scores,
+        info=info,
+        model=loaded.model,
+        tokenizer=loaded.tokenizer,
+        num_parameters=num_parameters,
+        comparison=comparison,
+    )
 
 
-def shown(name: str) -> str:
-    """A name as Markdown code: without its folders, on one line, and without backquotes."""
-    text = "".join(c if c.isprintable() and c != "`" else " " for c in PurePath(name).name or name)
-    return f"`{text[:100]}`"
+def shown(text: str) -> str:
+    """Text of others as Markdown code: on one line, and without backquotes."""
+    return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def _metadata(languages: tuple[str, str], licences: Licences, library: str, *tags: str) -> dict[str, Any]:
-    """The metadata that the hub reads, with those of the languages that it accepts as codes."""
-    codes = [code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)]
-    language = {"language": codes} if codes else {}
-    about = {"tags": ["translation", *tags, "mtx"], "library_name": library, "pipeline_tag": "translation"}
-    return {**language, **licences.metadata(), **about}
+def _card(
+    kind: str, languages: tuple[str, str], scores: Mapping[str, Any], index: Sequence[Any] = (), **values: Any
+) -> str:
+    """A card, with the metadata that the hub reads. `scores` is the content of scores.json, which may be a stranger's.
+
+    Args:
+        kind: mtx, ctranslate2 or marian.
+        index: the hub's list of results.
+    """
+    licence, data_licence = (_licence(scores.get("run"), key) for key in ("licence", "data_licence"))
+    on_hub = re.sub("-(only|or-later)$", "", licence.strip().lower())
+    is_known = on_hub in _HUB_LICENCES
+    metadata = {
+        "language": [code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
+        "license": on_hub if is_known else licence and "other",
+        "license_name": "" if is_known else _on_one_line(licence),
+        "tags": [*dict.fromkeys(["translation", kind, "mtx"])],
+        "library_name": "transformers" if kind == "marian" else kind,
+        "pipeline_tag": "translation",
+        "model-index": index,
+    }
+    text = yaml.safe_dump({key: value for key, value in metadata.items() if value}, sort_keys=False, allow_unicode=True)
+    return _TEMPLATES.get_template("card.md.jinja").render(
+        kind=kind,
+        metadata=text,
+        src=languages[0],
+        tgt=languages[1],
+        scores=list(_score_rows(scores)),
+        licence=licence,
+        data_licence=data_licence,
+        **values,
+    )
 
 
 def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str]]:
-    """Test set, metric, score and sacreBLEU's signature of each score in scores.json, which may be a stranger's."""
+    """Test set, metric, score and sacreBLEU's signature of each score."""
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
                 yield name, str(_METRICS.get(metric, metric)), value["score"], value.get("signature", "no signature")
 
 
-def _render(metadata: dict[str, Any], licences: Licences, scores: Mapping[str, Any] | None, **values: Any) -> str:
-    text = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
-    rows = list(_score_rows(scores or {}))
-    return (
-        _environment()
-        .get_template("card.md.jinja")
-        .render(metadata=text, licence=licences.sentence(), scores=rows, **values)
-    )
+def _licence(run: object, key: str) -> str:
+    value = run.get(key) if isinstance(run, Mapping) else None
+    return value if isinstance(value, str) else ""
 
 
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.filters |= {"code": shown, "number": "{:,}".format}
-    return environment
+def _on_one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)[:200]
+
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {"code": shown, "name": lambda path: PurePath(path).name or path, "number": "{:,}".format}

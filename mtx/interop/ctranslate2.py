@@ -4,7 +4,6 @@ The weights go into CTranslate2's documented specification. Its decoder reads a 
 first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
 from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
-from mtx.interop.cards import ctranslate2_card
 from mtx.model.architecture import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.model_directory.storage import LoadedModel
-from mtx.run.layout import CARD, EXPORT_CONFIG, EXPORT_EXAMPLE
+from mtx.run.layout import EXPORT_CONFIG, EXPORT_EXAMPLE
 
 _ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
@@ -28,16 +26,13 @@ _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTransl
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
-def write_ctranslate2(
-    loaded: LoadedModel, directory: Path, precision: str, scores: Mapping[str, Any] | None = None
-) -> None:
+def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
     """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
 
     Args:
         precision: fp32, fp16 or int8, which quantizes the matrices and leaves the rest in fp32.
-        scores: the content of `scores.json` beside the model, for the model card.
     """
     library()
     vocabulary = loaded.tokenizer.vocabulary()
@@ -47,9 +42,12 @@ def write_ctranslate2(
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
     num_positions = longest if learned is None else len(learned)
     settings = {
-        **loaded.info, "model": loaded.model.config.stored(), "num_ids": loaded.tokenizer.num_ids,
-        "precision": precision, "num_positions": num_positions,
-    }  # fmt: skip
+        **loaded.info,
+        "model": loaded.model.config.stored(),
+        "num_ids": loaded.tokenizer.num_ids,
+        "precision": precision,
+        "num_positions": num_positions,
+    }
     assert isinstance(loaded.model, Transformer)
     spec = model_spec(loaded.model, vocabulary, num_positions)
     spec.validate()
@@ -60,7 +58,6 @@ def write_ctranslate2(
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)
         durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
-        durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores))
 
 
 def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:
@@ -74,9 +71,12 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
 
     config = model.config
     spec = specs.transformer_spec.TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]), alignment_heads=config.num_heads,
-    )  # fmt: skip
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]),
+        alignment_heads=config.num_heads,
+    )
     sinusoids = sinusoidal_positions(num_positions, config.d_model)
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}

@@ -10,7 +10,7 @@ from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.run.contents import is_run
-from mtx.run.layout import MODEL_CONFIG, WEIGHTS, RunLayout
+from mtx.run.layout import RunLayout
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -29,8 +29,8 @@ def check_is_transformer(architecture: str) -> None:
         raise UsageError(f"a model of model.architecture={architecture} cannot be exported, only a Transformer can")
 
 
-def check_replaceable(directory: Path) -> None:
-    """Raise UsageError if a directory holds a file not written by mtx, because an export or import replaces it.
+def check_replaceable(directory: Path, marks: set[str]) -> None:
+    """Raise UsageError if an export or import would replace anything but an earlier one, which has these files.
 
     mtx wrote what the manifest lists, and temporary files of an interruption.
     """
@@ -39,24 +39,17 @@ def check_replaceable(directory: Path) -> None:
         return
     if not directory.is_dir():
         raise UsageError(f"{directory}: is not a directory")
-    run = directory.resolve().parent
-    if is_run(run) and directory.resolve() == RunLayout(run).model:
-        raise UsageError(f"{directory}: is the model of a run, so it is not replaced", "name a new directory")
     has_manifest = (directory / MANIFEST).exists()
-    if others := sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir()):
-        raise UsageError(
-            f"{directory}: holds {others[0].name}, which mtx did not write there and would replace",
-            "name a new directory",
-        )
-
-
-def check_model_replaceable(directory: Path) -> None:
-    """Raise UsageError if an import would replace anything but a model directory that mtx wrote."""
-    check_replaceable(directory)
-    if not directory.exists() or not any(directory.iterdir()):
+    others = sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir())
+    if others:
+        problem = f"holds {others[0].name}, which mtx did not write there and would replace"
+    elif RunLayout(run := directory.resolve().parent).model == directory.resolve() and is_run(run):
+        problem = "is the model of a run, so it is not replaced"
+    elif has_manifest and not marks <= durable.read_manifest(directory).keys():
+        problem = "is another directory of mtx, so it is not replaced"
+    else:
         return
-    if not {MODEL_CONFIG, WEIGHTS} <= durable.read_manifest(directory).keys():
-        raise UsageError(f"{directory}: is no model directory, so it is not replaced", "name a new directory")
+    raise UsageError(f"{directory}: {problem}", "name a new directory")
 
 
 def export_note(config: ModelConfig) -> str | None:

@@ -1,14 +1,17 @@
 """Imports a published MarianMT directory (OPUS-MT and its like) as a model directory of mtx.
 
 No code of transformers runs, and nothing is unpickled. mtx reads JSON, SentencePiece models and one safetensors file
-under their fixed names. An error names what mtx cannot represent exactly.
+under their fixed names. An error names what mtx cannot represent exactly. Older files hold copies of tensors that
+others determine, which must equal the original.
 """
 
 import reprlib
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_origin
+from typing import Any, Literal, TypeVar
 
+import torch
 from pydantic import BaseModel, Field, ValidationError
+from torch import Tensor
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
@@ -16,14 +19,26 @@ from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import untrusted
-from mtx.files.shell import mtx_command
-from mtx.interop import marian
-from mtx.interop.limits import check_model_replaceable
+from mtx.interop.huggingface import (
+    GENERATION_CONFIG,
+    OUTPUT_BIAS,
+    SIZES,
+    TARGET_MODEL,
+    TIES,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    MarianConfig,
+)
+from mtx.interop.limits import check_replaceable
+from mtx.model.architecture import Shape, parameters, position_tables
+from mtx.model.transformer import sinusoidal_positions
 from mtx.model_directory import storage
-from mtx.run.contents import is_run
-from mtx.run.layout import TOKENIZER_JSON
+from mtx.run.layout import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
 
 _DEFAULT_BEAM_SIZE = 4
+_MAX_BYTES = 1 << 34
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_POSITION_TOLERANCE = 1e-2  # above bfloat16's rounding of a sine, far below any other table
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
 
 _Values = TypeVar("_Values", bound=BaseModel)
@@ -42,7 +57,7 @@ class _GenerationConfig(BaseModel, strict=True):
     """The keys of generation_config.json that mtx reads."""
 
     num_beams: int | None = Field(None, ge=1, le=MAX_BEAM_SIZE)
-    length_penalty: Any = 1.0
+    length_penalty: float = Field(1.0, ge=0, le=MAX_LENGTH_PENALTY)
 
 
 def import_marian(source: Path, target: Path) -> None:
@@ -52,37 +67,35 @@ def import_marian(source: Path, target: Path) -> None:
         UsageError: if `source` is not such a directory, or needs a feature that mtx does not have.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    _check_paths(source, target)
-    path = source / marian.CONFIG
+    if not source.is_dir():
+        raise UsageError(f"{source}: no such directory")
+    check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
+    _check_weights(source)
+    path = source / MODEL_CONFIG
     values = _read_json(path)
-    required = {"model_type": None, "scale_embedding": False, "activation_function": None}  # an absent key is refused
-    marian_config = _validated(marian.MarianConfig, path, {**required, **values})
-    config, num_ids = _model_config(path, marian_config), _num_ids(path, marian_config)
-    info, tokenizer = _info(source, marian_config, values), _tokenizer(source, num_ids)
-    weights = marian.read_weights(source / marian.WEIGHTS, config, num_ids)
+    marian_config = _validated(MarianConfig, path, values)
+    config = _model_config(path, marian_config)
+    num_ids = _num_ids(path, marian_config)
+    info = _info(source, marian_config, values)
+    tokenizer = _tokenizer(source, num_ids)
+    weights = _read_weights(source / WEIGHTS, config, num_ids)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     storage.write(target, weights, config, tokenizer, info)
 
 
-def _check_paths(source: Path, target: Path) -> None:
-    if not source.is_dir():
-        raise UsageError(f"{source}: no such directory")
-    if target.exists() and source.samefile(target):
-        raise UsageError(f"{target}: is the directory that is read", "name a new directory")
-    check_model_replaceable(target)
-    if is_run(source) or ((source / TOKENIZER_JSON).is_file() and not (source / marian.VOCABULARY).is_file()):
-        raise UsageError(f"{source}: is of mtx already and needs no import", mtx_command("translate", source))
-    if (source / marian.WEIGHTS).is_file():
+def _check_weights(source: Path) -> None:
+    """Say how weights of another form become the one file that mtx reads."""
+    if (source / WEIGHTS).is_file():
         return
     place = repr(str(source))
     for name, why, arguments in (
-        ("pytorch_model.bin", "is pickle, which could run code; mtx reads", ""),
-        (f"{marian.WEIGHTS}.index.json", "means weights in several files; mtx reads", ", max_shard_size='100GB'"),
+        ("pytorch_model.bin", "is pickle, which could run code", ""),
+        (f"{WEIGHTS}.index.json", "means weights in several files", ", max_shard_size='100GB'"),
     ):
         if (source / name).is_file():
             convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place}{arguments})"
-            raise UsageError(f"{source / name}: {why} {marian.WEIGHTS} only", convert)
-    raise DamagedFileError(f"{source / marian.WEIGHTS}: is missing")
+            raise UsageError(f"{source / name}: {why}; mtx reads {WEIGHTS} only", convert)
+    raise DamagedFileError(f"{source / WEIGHTS}: is missing")
 
 
 def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
@@ -106,36 +119,37 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
         return kind.model_validate(values)
     except ValidationError as error:
         problem = error.errors()[0]
-    key = str(problem["loc"][0])
-    what = "is missing" if problem["type"] == "missing" else f"is {reprlib.repr(problem['input'])}: {problem['msg']}"
-    is_unsupported = get_origin(kind.model_fields[key].annotation) is Literal
-    raise (UsageError if is_unsupported else DamagedFileError)(f"{path}: {key} {what}")
+    where = "".join(f"{part} " for part in problem["loc"])
+    is_unsupported = problem["type"] in ("literal_error", "value_error")
+    what = f"is {reprlib.repr(problem['input'])}: {problem['msg']}"
+    if problem["type"] in ("missing", "value_error"):  # without a value
+        what = problem["msg"]
+    raise (UsageError if is_unsupported else DamagedFileError)(f"{path}: {where}{what}")
 
 
-def _model_config(path: Path, marian_config: marian.MarianConfig) -> ModelConfig:
+def _model_config(path: Path, marian_config: MarianConfig) -> ModelConfig:
     """The architecture; whether it has an output bias shows when the weights are read."""
-    sizes: dict[str, int] = {}
-    for key, name in marian.SIZES.items():
-        size = getattr(marian_config, key)
-        if sizes.setdefault(name, size) != size:
-            first = next(other for other in marian.SIZES if marian.SIZES[other] == name)
-            raise UsageError(f"{path}: {first} is {sizes[name]} and {key} {size}, in mtx they are equal")
-    ties = {flags: tie for tie, flags in marian.TIES.items()}
-    flags = marian_config.share_encoder_decoder_embeddings, marian_config.tie_word_embeddings
+    given = marian_config.model_dump()
+    for first, second in (
+        ("encoder_attention_heads", "decoder_attention_heads"),
+        ("encoder_ffn_dim", "decoder_ffn_dim"),
+    ):
+        if given[first] != given[second]:
+            raise UsageError(f"{path}: {first} is {given[first]} and {second} {given[second]}, in mtx they are equal")
+    ties = {flags: tie for tie, flags in TIES.items()}
+    flags = given["share_encoder_decoder_embeddings"], given["tie_word_embeddings"]
     if flags not in ties:
-        keys = "share_encoder_decoder_embeddings", "tie_word_embeddings"
-        raise UsageError(f"{path}: {keys[0]} {flags[0]} with {keys[1]} {flags[1]}: mtx has no such model")
-    activation = "swish" if marian_config.activation_function == "silu" else marian_config.activation_function
-    values = {**sizes, "activation": activation, "dropout": marian_config.dropout, "tie": ties[flags]}
-    try:
-        return ModelConfig.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = "".join(f"{part}: " for part in problem["loc"])
-        raise UsageError(f"{path}: {key}{problem['msg'].removeprefix('Value error, ')}") from None
+        raise UsageError(
+            f"{path}: share_encoder_decoder_embeddings {flags[0]} with tie_word_embeddings {flags[1]}: "
+            "mtx has no such model"
+        )
+    values = {name: given[key] for key, name in SIZES.items()}
+    activation = given["activation_function"].replace("silu", "swish")
+    more = {"activation": activation, "dropout": given["dropout"], "tie": ties[flags]}
+    return _validated(ModelConfig, path, {**values, **more})
 
 
-def _num_ids(path: Path, marian_config: marian.MarianConfig) -> int:
+def _num_ids(path: Path, marian_config: MarianConfig) -> int:
     """The number of rows of mtx's output layer: all but that of pad, which must be the last."""
     pad_id = marian_config.vocab_size - 1
     expected = {"pad_token_id": pad_id, "decoder_start_token_id": pad_id, "eos_token_id": EOS_ID}
@@ -149,32 +163,81 @@ def _num_ids(path: Path, marian_config: marian.MarianConfig) -> int:
 
 
 def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
-    path = source / marian.VOCABULARY
+    path = source / VOCABULARY
     vocabulary = check_vocabulary(path, _read_json(path))
     if len(vocabulary) != num_ids + 1:
-        raise DamagedFileError(f"{path}: has {len(vocabulary)} entries, {marian.CONFIG} says vocab_size {num_ids + 1}")
-    models = read_split(source / marian.SOURCE_MODEL, source / marian.TARGET_MODEL, vocabulary)
+        raise DamagedFileError(f"{path}: has {len(vocabulary)} entries, {MODEL_CONFIG} says vocab_size {num_ids + 1}")
+    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, vocabulary)
     return Tokenizer(models, "none", [])
 
 
-def _info(source: Path, marian_config: marian.MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
     """Languages, longest source and search settings, with defaults for what the directory does not give.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
     the penalty of mtx with the same alpha is the nearest.
     """
-    path = source / marian.TOKENIZER_CONFIG
+    path = source / TOKENIZER_CONFIG
     text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
-    path = source / marian.GENERATION_CONFIG
+    path = source / GENERATION_CONFIG
     search = _validated(_GenerationConfig, path, {**values, **_read_json(path, optional=True)})
-    penalty = search.length_penalty
-    if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty <= MAX_LENGTH_PENALTY:
-        got = reprlib.repr(penalty)
-        raise UsageError(f"{path}: length_penalty is {got}, mtx needs a number from 0 to {MAX_LENGTH_PENALTY}")
     return {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
         "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
         "beam_size": search.num_beams or _DEFAULT_BEAM_SIZE,
-        "length_penalty": float(penalty),
+        "length_penalty": search.length_penalty,
     }
+
+
+def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Tensor]:
+    """Read the weights in fp32 under mtx's names; an output bias of zeros is left out.
+
+    Raises:
+        DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
+        UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
+    """
+    untrusted.require_file(path)
+    untrusted.require_size(path, _MAX_BYTES)
+    tensors = storage.load_tensors(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")
+        if not bool(tensor.isfinite().all()):
+            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+    for table in position_tables(config, 0):
+        positions = tensors.pop(table.marian[0], None)
+        if positions is not None and not _is_sinusoidal(positions, config.d_model):
+            raise UsageError(f"{path}: {table.marian[0]} is not the table of sinusoids that mtx computes")
+    tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
+    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
+    weights = {"output_bias": bias} if bool(bias.any()) else {}
+    for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
+        rows = parameter.shape[0] + (parameter.name == "projection")  # MarianMT's has a row for pad
+        weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
+        if parameter.has_pad_row and bool(weight[num_ids].any()):
+            name = parameter.marian[0]
+            raise UsageError(f"{path}: row {num_ids} of {name}, which is <pad>, is not zero as mtx needs it")
+        weights[parameter.name] = weight[: parameter.shape[0]]
+    if tensors:
+        raise DamagedFileError(f"{path}: holds an unknown tensor {min(tensors)}")
+    return weights
+
+
+def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape: Shape) -> Tensor:
+    """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
+    copies = {name: tensors.pop(name).float() for name in names if name in tensors}
+    if not copies:
+        raise DamagedFileError(f"{path}: lacks {names[0]}")
+    name, tensor = next(iter(copies.items()))
+    for alias, copy in copies.items():
+        if not torch.equal(copy, tensor):
+            raise DamagedFileError(f"{path}: {alias} differs from {name}, which {MODEL_CONFIG} calls the same")
+    if tensor.shape != shape:
+        raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
+    return tensor
+
+
+def _is_sinusoidal(table: Tensor, d_model: int) -> bool:
+    expected = sinusoidal_positions(len(table), d_model) if table.shape[1:] == (d_model,) else None
+    return expected is not None and torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)

@@ -2,8 +2,8 @@
 
 If two scores are equal up to rounding, another program's search may choose the other hypothesis. In fp32 this
 changes one or two lines of a hundred, in fp16 a few more. int8 changes scores by far more than rounding: every tenth
-line differs, and neither translation is better. So int8 is judged by BLEU alone, on
-so many lines that no single line moves BLEU more than int8 does.
+line differs, and neither translation is better. So int8 is judged by BLEU alone, on enough lines that no single line
+moves BLEU more than int8 does.
 """
 
 import importlib
@@ -23,6 +23,7 @@ from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError
 from mtx.evaluation import metrics
 from mtx.files.shell import install_command
+from mtx.interop.argos import translate_as_argos
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +39,10 @@ class Tolerance(NamedTuple):
 
 
 TOLERANCES = {
-    "fp32": Tolerance(0.98, 0.1, 2.0), "fp16": Tolerance(0.95, 0.2, 5.0), "int8": Tolerance(0.0, 1.0, 20.0),
-}  # fmt: skip
+    "fp32": Tolerance(0.98, 0.1, 2.0),
+    "fp16": Tolerance(0.95, 0.2, 5.0),
+    "int8": Tolerance(0.0, 1.0, 20.0),
+}
 
 
 class Text(NamedTuple):
@@ -74,8 +77,11 @@ def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | N
     if to == "huggingface":
         return _compare_huggingface(root, new, text)
     ours = TorchTranslator.load(root, device="cpu", split_sentences=False)
-    theirs = CTranslate2Translator.load(new, device="cpu", split_sentences=False)
-    return compare_translations(ours.translate(text.sources), theirs.translate(text.sources), text.references, ours.tgt)
+    if to == "argos":
+        theirs = translate_as_argos(new, text.sources)
+    else:
+        theirs = CTranslate2Translator.load(new, device="cpu", split_sentences=False).translate(text.sources)
+    return compare_translations(ours.translate(text.sources), theirs, text.references, ours.tgt)
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
@@ -116,11 +122,6 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
         install = install_command("transformers")
         logger.warning("transformers is not installed, so translations were not compared\n  help: %s", install)
         return None
-    try:
-        str(new).encode()
-    except UnicodeEncodeError:
-        logger.warning("transformers opens only paths in UTF-8, so translations were not compared")
-        return None
     ours = TorchTranslator.load(root, device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
@@ -136,9 +137,11 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     model = transformers.MarianMTModel.from_pretrained(new).eval()
     with torch.inference_mode():
         ids = model.generate(
-            **tokenizer(inputs, return_tensors="pt", padding=True), num_beams=1, do_sample=False,
+            **tokenizer(inputs, return_tensors="pt", padding=True),
+            num_beams=1,
+            do_sample=False,
             max_length=max_length + 1,  # it counts the start token
-        )  # fmt: skip
+        )
     theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     references = [text.references[row] for row in rows] if text.references else []
     return compare_translations(ours.translate(inputs), theirs, references, ours.tgt)

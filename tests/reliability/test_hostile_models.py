@@ -89,7 +89,7 @@ def published(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A MarianMT directory."""
     directory = tmp_path_factory.mktemp("honest") / "published"
     directory.mkdir()
-    export_huggingface(storage.load(honest), directory, None)
+    export_huggingface(storage.load(honest), directory)
     return directory
 
 

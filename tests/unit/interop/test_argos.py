@@ -56,7 +56,7 @@ def test_a_package_has_all_that_argos_reads(model: Path, tmp_path: Path) -> None
 
 def test_its_model_and_pieces_are_those_of_mtx(model: Path, tmp_path: Path) -> None:
     loaded = storage.load(model)
-    write_argos(loaded, tmp_path / "a.argosmodel", "fp32", None)
+    write_argos(loaded, tmp_path / "a.argosmodel", "fp32", "")
     write_ctranslate2(loaded, tmp_path / "export", "fp32")
     tokenizer, runtime = loaded.tokenizer, library().Translator(str(tmp_path / "export"), "cpu")
     pieces = [tokenizer.pieces(ids[:-1]) for ids in tokenizer.encode(LINES)]
@@ -71,7 +71,7 @@ def test_a_model_of_several_sentences_keeps_them_together(model: Path, tmp_path:
     loaded = storage.load(model)
     for share, expected in ((0.0, _SPLITS), (0.5, _KEEPS_WHOLE)):
         loaded.info["multi_sentence_share"] = share
-        write_argos(loaded, tmp_path / "a.argosmodel", "fp32", None)
+        write_argos(loaded, tmp_path / "a.argosmodel", "fp32", "")
         splitter = contents(tmp_path / "a.argosmodel")["minisbd/sentences.onnx"]
         assert (_SPLITS in splitter, _KEEPS_WHOLE in splitter) == (expected is _SPLITS, expected is _KEEPS_WHOLE)
 

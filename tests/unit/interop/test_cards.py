@@ -2,10 +2,11 @@
 
 from typing import Any
 
+import pytest
 import yaml
 
 from mtx.config import settings
-from mtx.interop.cards import run_card, shown
+from mtx.interop.cards import ctranslate2_card, licences_of, run_card, shown
 
 SCORES = {"news": {"bleu": {"score": 37.944, "signature": "nrefs:1|tok:13a"}, "ter": {"score": 47.0, "signature": "x"}}}
 RUN = {"device": "cpu", "training_precision": "bf16", "torch": "2.13.0"}
@@ -43,8 +44,51 @@ def test_languages_that_the_hub_does_not_know_are_left_out() -> None:
 
 
 def test_names_are_shown_as_code() -> None:
-    name = "a`<script>alert(1)</script>\n# x\x1b[2J\u202e.tsv"
-    assert shown(name) == "`script> # x [2J .tsv`"
-    assert shown("x" * 200) == f"`{'x' * 100}`" and shown("") == "``"
-    text = card(corpora=[{"name": "b`\n\n<img src=x>", "read": 1, "dropped": {}}])
-    assert "\n- `b   <img src=x>`: 1 pairs; dropped: none\n" in text
+    name = "/home/a`<script>alert(1)<b>\n# x\x1b[2J\u202e.tsv"
+    assert shown("a`<script>\n# x\x1b[2J\u202e") == "`a <script> # x [2J `"
+    assert shown("x" * 300) == f"`{'x' * 200}`" and shown("") == "``"
+    text = card(corpora=[{"name": name, "read": 1, "dropped": {}}])
+    assert "\n- `a <script>alert(1)<b> # x [2J .tsv`: 1 pairs; dropped: none\n" in text
+
+
+def exported(run: Any) -> tuple[dict[str, Any], str]:
+    """The metadata and the text of the card of an export of a model with this entry `run` in its scores.json."""
+    text = ctranslate2_card({"src": "en", "tgt": "de", "max_tokens": 9}, "fp32", {"run": run})
+    return yaml.safe_load(text.split("---\n", 2)[1]), text
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [
+        ("CC-BY-SA-4.0", {"license": "cc-by-sa-4.0"}),
+        ("apache-2.0", {"license": "apache-2.0"}),
+        ("GPL-3.0-or-later", {"license": "gpl-3.0"}),
+        ("LGPL-2.1-only", {"license": "lgpl-2.1"}),
+        ("MIT", {"license": "mit"}),
+        ("for use inside: ours", {"license": "other", "license_name": "for use inside: ours"}),
+        ("CC-BY-9.9", {"license": "other", "license_name": "CC-BY-9.9"}),
+        (None, {}),
+    ],
+)
+def test_the_hub_gets_its_own_identifier_or_other(licence: str | None, expected: dict[str, str]) -> None:
+    metadata, _ = exported({"licence": licence})
+    assert {key: value for key, value in metadata.items() if key.startswith("license")} == expected
+
+
+def test_a_card_says_which_licence_is_given() -> None:
+    assert "not given. The licence of the training text is not given; it may bind" in exported({})[1]
+    assert "model: `MIT`. The licence of the training text is not given" in exported({"licence": "MIT"})[1]
+    assert "Licence of the training text: `CC0-1.0`; it may bind" in exported({"data_licence": "CC0-1.0"})[1]
+
+
+def test_what_a_strangers_file_holds_is_neither_markup_nor_an_error() -> None:
+    metadata, text = exported({"licence": "a`\n# <img src=x>\x1b", "data_licence": ["x"]})
+    assert "model: `a  # <img src=x> `. The licence of the training text is not given" in text
+    assert metadata["license_name"] == "a` # <img src=x> "
+    for run in (3, {"licence": 4}, {"licence": ""}, None):
+        assert "Licence of the model: not given" in exported(run)[1]
+
+
+def test_the_licences_of_a_configuration() -> None:
+    config = settings.resolve(None, ["data.src=en", "data.tgt=de", "model.preset=small", "data.licence=b"]).config
+    assert licences_of(config) == {"data_licence": "b"}

@@ -77,8 +77,7 @@ def test_the_model_card_says_what_the_export_is_and_how_it_was_verified(tokenize
         "news": {"bleu": {"score": 25.125, "signature": "sig"}},
         "run": {"licence": "CC-BY-4.0", "data_licence": "ours\n# x"},
     }
-    write_ctranslate2(storage.load(tmp_path / "model"), tmp_path / "out", "int8", scores=scores)
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = ctranslate2_card(storage.load(tmp_path / "model").info, "int8", scores)
     _, metadata, text = card.split("---\n", 2)
     values = yaml.safe_load(metadata)
     assert (values["license"], values["library_name"]) == ("cc-by-4.0", "ctranslate2")
@@ -90,7 +89,7 @@ def test_the_model_card_says_what_the_export_is_and_how_it_was_verified(tokenize
     )
     assert "On 200 lines, 90.0% of its translations are those of the model that it was made from" in compared
     assert "its BLEU differs from that model's by -0.25." in compared
-    apart = ctranslate2_card(storage.load(tmp_path / "model").info, "int8", None, Comparison(20, 0.5, False, 3.0))
+    apart = ctranslate2_card(storage.load(tmp_path / "model").info, "int8", {}, Comparison(20, 0.5, False, 3.0))
     assert "It was not scored." in apart and "the others are 3.00 BLEU apart" in apart
 
 

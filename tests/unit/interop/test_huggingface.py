@@ -14,9 +14,9 @@ from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import UsageError
 from mtx.files import durable
 from mtx.interop.cards import marian_card
-from mtx.interop.huggingface import export_huggingface
+from mtx.interop.export import export
+from mtx.interop.huggingface import PAD_BIAS, export_huggingface
 from mtx.interop.limits import huggingface_obstacles
-from mtx.interop.marian import PAD_BIAS
 from mtx.interop.verify import Comparison
 from mtx.model_directory import storage
 from mtx.model_directory.storage import LoadedModel
@@ -111,18 +111,16 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     signature = "nrefs:1|case:mixed"
     scores = {"test": {"bleu": {"score": 39.414, "signature": signature}}, "run": {"seed": 1, "precision": "fp32"}}
     info = {**loaded.info, "src": "no", "tgt": "any"}  # YAML reads a bare `no` as false
-    export_huggingface(LoadedModel(loaded.model, loaded.tokenizer, info), tmp_path / "theirs", scores)
-    _, front, text = (tmp_path / "theirs" / "README.md").read_text().split("---\n", 2)
+    _, front, text = marian_card(LoadedModel(loaded.model, loaded.tokenizer, info), scores).split("---\n", 2)
     described = yaml.safe_load(front)
     assert described["language"] == ["no", "any"]
     assert (described["library_name"], described["pipeline_tag"]) == ("transformers", "translation")
     assert {"translation", "marian"} <= {*described["tags"]}
     assert f"- `test`: BLEU 39.41 (`{signature}`)" in text
     assert "were not compared" in text
-    compared = marian_card(loaded, None, Comparison(200, 0.995, True, -0.02))
+    compared = marian_card(loaded, {}, Comparison(200, 0.995, True, -0.02))
     assert "On 200 lines, 99.5% of its translations are those of the model" in compared and "greedily" in compared
     assert "308 entries" in text and "NFC" in text and "seed" not in text
-    durable.verify(tmp_path / "theirs", ("README.md", "model.safetensors", "source.spm"))
 
 
 def test_what_marian_cannot_hold_is_said_in_plain_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -136,15 +134,18 @@ def test_what_marian_cannot_hold_is_said_in_plain_words(tokenizer: Tokenizer, tm
 
 
 def test_only_an_earlier_export_is_replaced(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    loaded = bundle_of(tokenizer, tmp_path / "ours")
+    bundle_of(tokenizer, tmp_path / "ours")
     for _ in range(2):
-        export_huggingface(loaded, tmp_path / "theirs")
+        export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
+    durable.verify(tmp_path / "theirs", ("README.md", "model.safetensors", "source.spm"))
     (tmp_path / "theirs" / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match=r"theirs: holds notes\.txt"):
-        export_huggingface(loaded, tmp_path / "theirs")
+        export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "mine"
     with pytest.raises(UsageError, match="is not a directory"):
-        export_huggingface(loaded, tmp_path / "theirs" / "notes.txt")
+        export(tmp_path / "ours", "huggingface", tmp_path / "theirs" / "notes.txt")
+    with pytest.raises(UsageError, match="is another directory of mtx"):
+        export(tmp_path / "ours", "huggingface", tmp_path / "ours")
 
 
 def test_the_files_are_plain_json_without_a_format_number(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -284,7 +284,7 @@ REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (lambda d: change_json(d / "tokenizer_config.json", separate_vocabs=True), UsageError, "separate_vocabs"),
     (lambda d: change_json(d / "tokenizer_config.json", source_lang="../x"), DamagedFileError, "source_lang is '../x'"),
     (lambda d: change_json(d / "generation_config.json", num_beams="4"), DamagedFileError, "num_beams is '4'"),
-    (lambda d: change_json(d / "generation_config.json", length_penalty=-1), UsageError, "length_penalty is -1"),
+    (lambda d: change_json(d / "generation_config.json", length_penalty=-1), DamagedFileError, "length_penalty is -1"),
 ]  # fmt: skip
 
 
@@ -322,7 +322,7 @@ def test_no_part_of_a_run_is_replaced(copy: Path, tmp_path: Path) -> None:
     before = tree(run_copy)
     checkpoint = next((run_copy / "checkpoints").glob("step-*"))
     for part in (run_copy / "data", checkpoint, next((run_copy / "evaluation").iterdir())):
-        with pytest.raises(UsageError, match="is no model directory, so it is not replaced"):
+        with pytest.raises(UsageError, match="is another directory of mtx, so it is not replaced"):
             import_marian(copy, part)
     (tmp_path / "link").symlink_to(run_copy / "model")
     for model in (run_copy / "model", tmp_path / "link"):
@@ -332,9 +332,8 @@ def test_no_part_of_a_run_is_replaced(copy: Path, tmp_path: Path) -> None:
 
 
 def test_nothing_of_others_is_replaced(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is the directory that is read"):
-        import_marian(copy, copy / ".." / "copy")
-    with pytest.raises(UsageError, match="which mtx did not write there"):
-        import_marian(copy, tmp_path)
+    for place in (copy, tmp_path):
+        with pytest.raises(UsageError, match="which mtx did not write there"):
+            import_marian(copy, place)
     with pytest.raises(UsageError, match="no such directory"):
         import_marian(tmp_path / "nothing", tmp_path / "ours")
