@@ -53,10 +53,9 @@ def serve(
         translators = list(map(Translator.load, models))
         num_threads = max([translator.share_workers() for translator in translators])
         pairs = Pairs(translators)
-        for pair in pairs:  # the first translation takes longer than others
-            [parts] = pair.split(["."])
-            pair.parts(parts)
-        names = ", ".join(f"{pair.src} to {pair.tgt}" for pair in pairs)
+        for translator in translators:
+            translator.translate(["."])  # the first translation takes longer than others
+        names = ", ".join(f"{translator.src} to {translator.tgt}" for translator in translators)
         with TranslationQueue(limits.batch_tokens, limits.waiting_tokens, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()

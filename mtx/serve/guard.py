@@ -7,13 +7,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -65,13 +63,13 @@ class Limits:
     idle_s: int = 15
 
 
-class Metrics(Collector):
-    """Counts requests and translations for Prometheus, without texts and addresses; the queue counts its batches."""
+class Metrics:
+    """Counts requests and translations for Prometheus, without texts and addresses."""
 
     def __init__(self, queue: TranslationQueue):
-        self._queue = queue
         self.registry = CollectorRegistry()
-        self.registry.register(self)
+        about = "Tokens that wait for translation"
+        Gauge("mtx_waiting_tokens", about, registry=self.registry).set_function(lambda: queue.waiting_tokens)
         about = "Requests by path and status"
         self.requests = Counter("mtx_requests", about, ("path", "status"), registry=self.registry)
         about = "Time from the first byte of a request to the last of its response"
@@ -81,13 +79,6 @@ class Metrics(Collector):
         self.texts = Counter("mtx_texts", "Source texts of translations", _PAIR, registry=self.registry)
         about = "Translations that repeat words or copy their source"
         self.suspicious = Counter("mtx_suspicious", about, _PAIR, registry=self.registry)
-
-    def collect(self) -> Iterator[Metric]:
-        """The figures of the queue."""
-        queue = self._queue
-        yield GaugeMetricFamily("mtx_waiting_tokens", "Tokens that wait for translation", queue.waiting_tokens)
-        yield CounterMetricFamily("mtx_batches", "Batches that were translated", queue.num_batches)
-        yield CounterMetricFamily("mtx_batch_items", "Sentences and segments of these batches", queue.num_items)
 
 
 class Guard:
@@ -154,7 +145,8 @@ async def answer(request: Request, error: Exception) -> Response:
     headers: Mapping[str, str] | None = None
     match error:
         case HTTPException():
-            status, text, headers = error.status_code, error.detail, error.headers
+            status, text = error.status_code, error.detail
+            headers = error.headers
         case UsageError() | DataError():
             status, text = 400, str(error)
         case ClientDisconnect():

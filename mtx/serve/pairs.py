@@ -1,6 +1,6 @@
 """The language pairs that the server translates, each with its model: codes, names, and guesses of the language."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 
 from mtx.data.language_guess import name_of, rank_languages
@@ -17,16 +17,14 @@ class Pair:
     """
 
     def __init__(self, translator: TextTranslator):
-        self.src, self.tgt = translator.src, translator.tgt
-        self.split, self.parts, self.join = translator.split, translator.decode_parts, translator.join_parts
+        self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
         self.segments = partial(translate_segments, translator)
         self.alignments: partial[list[Alignment]] = partial(align, translator)
-        self._tokenizer = translator.tokenizer
 
     def num_tokens(self, texts: Iterable[str]) -> list[int]:
         """How many tokens source texts have, at least one each."""
-        return [len(ids) for ids in self._tokenizer.encode(list(texts), num_threads=1)]
+        return [len(ids) for ids in self.translator.tokenizer.encode(list(texts), num_threads=1)]
 
 
 class Pairs:
@@ -38,16 +36,18 @@ class Pairs:
 
     def __init__(self, translators: Iterable[TextTranslator]):
         self._pairs = dict[tuple[str, str], Pair]()
-        for pair in map(Pair, translators):
-            if (pair.src, pair.tgt) in self._pairs:
-                raise UsageError(f"two models translate {pair.src} to {pair.tgt}", "name one of them")
-            self._pairs[pair.src, pair.tgt] = pair
+        for translator in translators:
+            if (languages := (translator.src, translator.tgt)) in self._pairs:
+                raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "name one of them")
+            self._pairs[languages] = Pair(translator)
         self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
         known = {name: code for code in reversed(self._codes) for name in (code_of(code), code)}
         self._known = {name.lower().replace("_", "-"): code for name, code in known.items()}
 
-    def __iter__(self) -> Iterator[Pair]:
-        return iter(self._pairs.values())
+    @property
+    def first(self) -> tuple[str, str]:
+        """The languages of the first pair."""
+        return next(iter(self._pairs))
 
     def get(self, source: str, target: str) -> Pair:
         """The pair of two languages; raises UsageError if there is none."""

@@ -66,8 +66,6 @@ class TranslationQueue:
     """
 
     def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
-        self.num_batches = 0
-        self.num_items = 0
         self._batch_tokens = batch_tokens
         self._most_waiting = waiting_tokens
         self._jobs = deque[_Job]()
@@ -141,8 +139,6 @@ class TranslationQueue:
                 if job.num_taken < len(job.items):
                     self._jobs.append(job)
             self._jobs.extendleft(reversed(others))
-            self.num_batches += bool(batch)
-            self.num_items += len(batch)
             self._num_idle += not batch
             return batch
 

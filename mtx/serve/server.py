@@ -80,15 +80,15 @@ class Server:
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self._limits.request_s)
-        answer: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
+        found: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
-            answer["detectedLanguage"] = guesses
+            found["detectedLanguage"] = guesses
         if fields.alternatives:
-            answer["alternatives"] = [result.alternatives for result in results]
+            found["alternatives"] = [result.alternatives for result in results]
         if any(result.suspicion for result in results):
-            answer["suspicion"] = [result.suspicion for result in results]
+            found["suspicion"] = [result.suspicion for result in results]
         is_list = isinstance(fields.q, list)
-        return JSONResponse(answer if is_list else {name: values[0] for name, values in answer.items()})
+        return JSONResponse(found if is_list else {name: values[0] for name, values in found.items()})
 
     def _limited(self, texts: list[str]) -> list[str]:
         """Some texts, if they are not more than the limits allow."""
@@ -108,14 +108,15 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
             pair, some = self._pairs.get(source, fields.target), [texts[number] for number in numbers]
-            self._metrics.texts.labels(pair.src, pair.tgt).inc(len(some))
-            self._metrics.characters.labels(pair.src, pair.tgt).inc(sum(map(len, some)))
+            labels = pair.translator.src, pair.translator.tgt
+            self._metrics.texts.labels(*labels).inc(len(some))
+            self._metrics.characters.labels(*labels).inc(sum(map(len, some)))
             if fields.format == "html":
                 translated = await translate_html(self._queue, pair, some, self._limits.segment_tokens)
             else:
                 translated = await translate_plain(self._queue, pair, some, fields.alternatives)
             num_suspicious = sum(bool(each.suspicion) for each in translated)
-            self._metrics.suspicious.labels(pair.src, pair.tgt).inc(num_suspicious)
+            self._metrics.suspicious.labels(*labels).inc(num_suspicious)
             results |= dict(zip(numbers, translated, strict=True))
         return [results[number] for number in range(len(texts))]
 
@@ -139,9 +140,8 @@ class Server:
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _settings(self) -> dict[str, object]:
-        first = next(iter(self._pairs))
         names = {language["code"]: language["name"] for language in self._pairs.languages()}
-        sides = {"source": first.src, "target": first.tgt}
+        sides = zip(("source", "target"), self._pairs.first, strict=True)
         return {
             "apiKeys": bool(self._keys),
             "keyRequired": bool(self._keys),
@@ -150,7 +150,7 @@ class Server:
             "supportedFilesFormat": [],
             "suggestions": False,
             "frontendTimeout": 500,
-            "language": {side: {"code": code, "name": names[code]} for side, code in sides.items()},
+            "language": {side: {"code": code, "name": names[code]} for side, code in sides},
         }
 
     async def _authorized_fields(self, request: Request) -> dict[str, Any]:

@@ -50,11 +50,11 @@ async def translate_plain(
     """
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    by_line = pair.split(lines)
+    by_line = pair.translator.split(lines)
     parts = [part for some in by_line for part in some]
-    function = pair.parts if num_alternatives else pair.best
+    function = pair.translator.decode_parts if num_alternatives else pair.best
     found = await asyncio.wrap_future(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    hypotheses = iter(pair.join(by_line, found))
+    hypotheses = iter(pair.translator.join_parts(by_line, found))
     return [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
 
 
