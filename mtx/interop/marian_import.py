@@ -74,8 +74,9 @@ def import_marian(source: Path, target: Path) -> None:
     path = source / MODEL_CONFIG
     values = _read_json(path)
     marian_config = _validated(MarianConfig, path, values)
+    _check_fit(path, marian_config)
     config = _model_config(path, marian_config)
-    num_ids = _num_ids(path, marian_config)
+    num_ids = marian_config.vocab_size - 1  # without pad
     info = _info(source, marian_config, values)
     tokenizer = _tokenizer(source, num_ids)
     weights = _read_weights(source / WEIGHTS, config, num_ids)
@@ -127,39 +128,30 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
     raise (UsageError if is_unsupported else DamagedFileError)(f"{path}: {where}{what}")
 
 
-def _model_config(path: Path, marian_config: MarianConfig) -> ModelConfig:
-    """The architecture; whether it has an output bias shows when the weights are read."""
-    given = marian_config.model_dump()
-    for first, second in (
-        ("encoder_attention_heads", "decoder_attention_heads"),
-        ("encoder_ffn_dim", "decoder_ffn_dim"),
-    ):
-        if given[first] != given[second]:
-            raise UsageError(f"{path}: {first} is {given[first]} and {second} {given[second]}, in mtx they are equal")
-    ties = {flags: tie for tie, flags in TIES.items()}
-    flags = given["share_encoder_decoder_embeddings"], given["tie_word_embeddings"]
-    if flags not in ties:
-        raise UsageError(
-            f"{path}: share_encoder_decoder_embeddings {flags[0]} with tie_word_embeddings {flags[1]}: "
-            "mtx has no such model"
-        )
-    values = {name: given[key] for key, name in SIZES.items()}
-    activation = given["activation_function"].replace("silu", "swish")
-    more = {"activation": activation, "dropout": given["dropout"], "tie": ties[flags]}
-    return _validated(ModelConfig, path, {**values, **more})
-
-
-def _num_ids(path: Path, marian_config: MarianConfig) -> int:
-    """The number of rows of mtx's output layer: all but that of pad, which must be the last."""
-    pad_id = marian_config.vocab_size - 1
-    expected = {"pad_token_id": pad_id, "decoder_start_token_id": pad_id, "eos_token_id": EOS_ID}
-    if marian_config.decoder_vocab_size is not None:
-        expected["decoder_vocab_size"] = marian_config.vocab_size
+def _check_fit(path: Path, given: MarianConfig) -> None:
+    """Raise UsageError for what mtx has in one way only, such as pad as the last entry of the vocabulary."""
+    pad_id = given.vocab_size - 1
+    expected = {
+        "decoder_attention_heads": given.encoder_attention_heads,
+        "decoder_ffn_dim": given.encoder_ffn_dim,
+        "decoder_vocab_size": given.decoder_vocab_size and given.vocab_size,
+        "tie_word_embeddings": given.tie_word_embeddings or given.share_encoder_decoder_embeddings,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "eos_token_id": EOS_ID,
+    }
     for key, value in expected.items():
-        if (got := getattr(marian_config, key)) != value:
-            size = marian_config.vocab_size
-            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, mtx needs {value} where vocab_size is {size}")
-    return pad_id
+        if (got := getattr(given, key)) != value:
+            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, where mtx needs {value}")
+
+
+def _model_config(path: Path, given: MarianConfig) -> ModelConfig:
+    """The architecture; whether it has an output bias shows when the weights are read."""
+    values = {name: getattr(given, key) for key, name in SIZES.items()}
+    flags = given.share_encoder_decoder_embeddings, given.tie_word_embeddings
+    activation = given.activation_function.replace("silu", "swish")
+    tie = next(tie for tie, known in TIES.items() if known == flags)
+    return _validated(ModelConfig, path, {**values, "activation": activation, "dropout": given.dropout, "tie": tie})
 
 
 def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
@@ -197,7 +189,6 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
-    untrusted.require_file(path)
     untrusted.require_size(path, _MAX_BYTES)
     tensors = storage.load_tensors(path)
     for name, tensor in tensors.items():
