@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
-from mtx.documents.edits import Edit, Reading
-from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_edges, with_placeholders
+from mtx.documents.edits import Edit
+from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_placeholders
 from mtx.errors import DataError
 
 _INLINE = frozenset(
@@ -54,22 +54,19 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(path: Path, text: str) -> Reading:
-    """The values of attributes that a reader sees, and what makes the edits from their translations.
+def read_attributes(path: Path, text: str) -> Iterator[Edit]:
+    """The edits that translate the values of attributes that a reader sees.
 
     Raises:
         DataError: if the page is damaged; `path` is for the message.
     """
     _refuse_unfinished(path, text)
-    spans = list[tuple[int, int]]()
     for part in _parts(text):
         if part.kind in ("start", "empty") and not part.is_frozen:
-            spans += _seen(text, part)
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        return [Edit(*span, f'"{html.escape(raw(new))}"') for span, new in zip(spans, translations, strict=True)]
-
-    return [[html.unescape(_without_quotes(text[start:end]))] for start, end in spans], write
+            for start, end in _seen(text, part):
+                value = text[start:end]
+                value = html.unescape(value[1:-1] if value[0] in "\"'" else value)
+                yield Edit(start, end, [value], lambda new: f'"{html.escape(raw(new))}"')
 
 
 def _seen(text: str, part: _Part) -> Iterator[tuple[int, int]]:
@@ -84,22 +81,12 @@ def _seen(text: str, part: _Part) -> Iterator[tuple[int, int]]:
         names.add(name)
 
 
-def _without_quotes(value: str) -> str:
-    return value[1:-1] if value[:1] in ("'", '"') else value
-
-
-def read_blocks(text: str) -> Reading:
-    """The text of the blocks, and what makes the edits from their translations."""
-    spans = [(start, end, with_placeholders(run, _escape)) for start, end, run in _spans(text)]
-    spans = [span for span in spans if _LETTER.search(bare(span[2])[0])]
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        return [
-            Edit(start, end, raw(with_edges(segment, translation), _escape))
-            for (start, end, segment), translation in zip(spans, translations, strict=True)
-        ]
-
-    return [segment for _, _, segment in spans], write
+def read_blocks(text: str) -> Iterator[Edit]:
+    """The edits that translate the text of the blocks."""
+    for start, end, run in _spans(text):
+        segment = with_placeholders(run, _escape)
+        if _LETTER.search(bare(segment)[0]):
+            yield Edit(start, end, segment, lambda new: raw(new, _escape))
 
 
 def _escape(text: str) -> str:

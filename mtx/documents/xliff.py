@@ -6,14 +6,14 @@ segments -> translations -> `Edit`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
 from mtx.data.xliff import UNTRANSLATED, File, XliffUnit, XliffUnitReader
-from mtx.documents.edits import Edit, Reading, space_before
+from mtx.documents.edits import Edit, fixed, space_before
 from mtx.documents.inline import TOKEN, Element, element, parse, with_attribute, written
-from mtx.documents.markup import Marked, bare, is_choice, with_edges
+from mtx.documents.markup import Marked, bare, is_choice
 
 STATE = "needs-review-translation"
 _QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
@@ -28,8 +28,8 @@ _CONFIRMED = {
 }
 
 
-def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
-    """The segments of a document that are to be translated, and what makes the edits from their translations.
+def read(path: Path, languages: tuple[str, str], overwrite: bool, text: str) -> Iterator[Edit]:
+    """The edits that translate a document.
 
     Args:
         languages: those of the model.
@@ -42,16 +42,14 @@ def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> 
     units = [unit for unit in XliffUnitReader(path, text) if not unit.is_frozen]
     for unit in units:
         require_languages(path, unit.file.languages, languages)
-    plans = [plan for unit in units if (plan := _Plan(text, unit, overwrite)).segments]
-    segments = [segment for plan in plans for _, segment in plan.segments]
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        rest = iter(translations)
-        edits = [edit for plan in plans for edit in plan.edits([next(rest) for _ in plan.segments])]
-        files = dict.fromkeys(plan.unit.file for plan in plans)
-        return [*edits, *(edit for file in files for edit in _language_edit(text, file, languages[1]))]
-
-    return segments, write
+    files = set[File]()
+    for unit in units:
+        plan = _Plan(text, unit, overwrite)
+        if plan.segments:
+            if unit.file not in files:
+                yield from _language_edit(text, unit.file, languages[1])
+            files.add(unit.file)
+            yield from plan.edits()
 
 
 class _Plan:
@@ -135,29 +133,31 @@ class _Plan:
     def _has_text(self, element: Element) -> bool:
         return bool(bare(self._parsed(element))[0])
 
-    def edits(self, translations: Sequence[Marked]) -> list[Edit]:
+    def edits(self) -> Iterator[Edit]:
         """The edits that write the target."""
-        new = [
-            (place, written(with_edges(segment, translation)))
-            for (place, segment), translation in zip(self.segments, translations, strict=True)
-        ]
-        if self.target is not None:
-            tag = self._target_tag(self.text[self.target.start : self.target.inner_start])
-        if not self.is_whole:
-            assert self.target is not None
-            return [Edit(self.target.start, self.target.inner_start, tag), *(self._filled(*part) for part in new)]
-        content, at = "", self.template.inner_start
-        for place, inner in sorted([*new, *self.given], key=lambda part: part[0].start):
-            content += self.text[at : place.inner_start] + inner
-            at = place.inner_end
-        content += self.text[at : self.template.inner_end]
-        if self.target is not None:
-            return [Edit(self.target.start, self.target.end, element(tag, content))]
-        source = self.sides["source"]
-        last = self.sides.get("seg-source", source)
-        name = TOKEN.match(self.text, source.start)
-        tag = self._target_tag(f"<{name['name'].removesuffix('source') if name else ''}target>")
-        return [Edit(last.end, last.end, space_before(self.text, source.start) + element(tag, content))]
+        target, source = self.target, self.sides["source"]
+        if target is not None:
+            tag = self._target_tag(self.text[target.start : target.inner_start])
+            if not self.is_whole:
+                yield fixed(target.start, target.inner_start, tag)
+                for place, segment in self.segments:
+                    yield self._filled(place, segment)
+                return
+            yield fixed(target.start, at := target.end, "")
+        else:
+            at = self.sides.get("seg-source", source).end
+            name = TOKEN.match(self.text, source.start)
+            tag = self._target_tag(f"<{name['name'].removesuffix('source') if name else ''}target>")
+            yield fixed(at, at, space_before(self.text, source.start))
+        before, after = element(tag, "\0").split("\0")
+        yield fixed(at, at, before)
+        begin = self.template.inner_start
+        parts: list[tuple[Element, Marked | str]] = [*self.segments, *self.given]
+        for place, new in sorted(parts, key=lambda part: part[0].start):
+            yield fixed(at, at, self.text[begin : place.inner_start])
+            yield fixed(at, at, new) if isinstance(new, str) else Edit(at, at, new, written)
+            begin = place.inner_end
+        yield fixed(at, at, self.text[begin : self.template.inner_end] + after)
 
     def _target_tag(self, tag: str) -> str:
         """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
@@ -167,11 +167,12 @@ class _Plan:
         has_qualifier = "state-qualifier" in self._target_attributes()
         return with_attribute(tag, "state-qualifier", _QUALIFIER) if has_qualifier else tag
 
-    def _filled(self, mark: Element, content: str) -> Edit:
+    def _filled(self, mark: Element, segment: Marked) -> Edit:
         """The edit that gives a mark of the target its content."""
         if mark.end > mark.inner_start:
-            return Edit(mark.inner_start, mark.inner_end, content)
-        return Edit(mark.start, mark.end, element(self.text[mark.start : mark.end], content))
+            return Edit(mark.inner_start, mark.inner_end, segment, written)
+        tag = self.text[mark.start : mark.end]
+        return Edit(mark.start, mark.end, segment, lambda new: element(tag, written(new)))
 
 
 def _is_locked(attributes: dict[str, str]) -> bool:
@@ -184,10 +185,9 @@ def _is_confirmed(attributes: dict[str, str]) -> bool:
     )
 
 
-def _language_edit(text: str, file: File, tgt: str) -> list[Edit]:
+def _language_edit(text: str, file: File, tgt: str) -> Iterator[Edit]:
     """The edit that names the target language of a file that names none."""
     attributes, tag = file.attributes, TOKEN.match(text, file.start)
-    if not {"target-language", "trgLang"}.isdisjoint(attributes) or tgt in PLAIN_NAMES or not attributes or not tag:
-        return []
-    key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
-    return [Edit(file.start, tag.end(), with_attribute(tag[0], key, tgt, after=other))]
+    if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES and attributes and tag:
+        key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
+        yield fixed(file.start, tag.end(), with_attribute(tag[0], key, tgt, after=other))
