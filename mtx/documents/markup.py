@@ -53,14 +53,12 @@ class Tag:
         raw: the tag as the document writes it, with what belongs to it and is no text.
         pair: what an opening and its closing tag have in common; None for a tag that stands alone.
         is_break: whether it stands for a line break, so that the words on both sides are two.
-        is_element: whether it is an XML element, whose pairs are nested; pairs of other tags may overlap.
     """
 
     raw: str
     kind: Kind = "alone"
     pair: str | None = None
     is_break: bool = False
-    is_element: bool = False
 
 
 def element_tag(markup: str) -> Tag:
