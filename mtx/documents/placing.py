@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 from mtx.data.writing_systems import IDEOGRAPHS
@@ -106,12 +106,13 @@ def _spaced(tags: Sequence[Placed], before: str, following: str) -> Marked:
         last.after.isspace() or (following.isalnum() and _stands_apart(last, last.after)),
     ]
     if not before[-1:].isspace():  # only what stands for a word needs spaces here
-        is_word = any(placed.is_word for placed in tags)
+        kinds = "".join(placed.tags[0].kind for placed in tags)
+        is_word = any(placed.is_word for placed in tags) or "openclose" in kinds
         spaces[0] &= is_word and not first.ends_word and preceding not in _OPENING
         spaces[-1] &= is_word and not last.ends_word and following not in _CLOSING
     elif not any(spaces) and not any(placed.ends_word for placed in tags):
-        kinds = [placed.tags[0].kind == "close" for placed in tags]
-        spaces[[*kinds, False].index(False)] = True
+        num_closing = sum(1 for _ in takewhile(lambda placed: placed.tags[0].kind == "close", tags))
+        spaces[num_closing] = True
     parts = Marked()
     for space, placed in zip(spaces, tags, strict=False):
         parts += [" " * space, *placed.tags]
