@@ -15,7 +15,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtx.documents.edits import Edit
-from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw
+from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw, with_tags
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
@@ -109,16 +109,11 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
 
 def _kept(text: str, prefix: str, is_first: bool) -> Marked:
     """Text outside of Markdown's own marks; what is no text in it is a tag."""
-    parts, at = Marked(), 0
     first = _FIRST_KEPT.match(text) if is_first else None
-    if first:
-        is_alert = first[0].endswith("\n")
-        parts.append(Tag(first[0] + prefix if is_alert else first[0], is_break=is_alert))
-        at = first.end()
-    for match in _KEPT.finditer(text, at):
-        parts += [text[at : match.start()], Tag(match[0])]
-        at = match.end()
-    return [*parts, text[at:]]
+    if first is None:
+        return with_tags([text], _KEPT, Tag)
+    is_alert = first[0].endswith("\n")
+    return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, Tag)]
 
 
 def _written(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:

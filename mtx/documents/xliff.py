@@ -61,47 +61,39 @@ class _Plan:
     """
 
     def __init__(self, text: str, unit: XliffUnit, overwrite: bool):
-        self.text, self.unit, self.is_version_1 = text, unit, unit.is_version_1
+        self.text, self.unit = text, unit
         self.segments = list[tuple[Element, Marked]]()
+        self.given = list[tuple[Element, str]]()  # marks whose content in a new target is known
         self.sides = {name: Element.at(text, side.start, side.end) for name, side in unit.sides.items()}
         self.target = target = self.sides.get("target")
-        seg_source = self.sides.get("seg-source")
-        self.template = seg_source if seg_source and self._has_text(seg_source) else self.sides["source"]
+        self.attributes = unit.sides["target"].attributes if target else {}  # of the target
+        source, seg_source = self.sides["source"], self.sides.get("seg-source")
+        self.template = seg_source if seg_source and self._has_text(seg_source) else source
         marks = self._marks("seg-source") if self.template is seg_source else []
-        is_translated = target is not None and self._is_translated(target)
-        has_confirmed = (
-            target is not None and self._has_text(target) and any(map(_is_confirmed, unit.definitions.values()))
-        )
+        has_text = target is not None and self._has_text(target)
+        is_translated = has_text and self.attributes.get("state") not in UNTRANSLATED
+        if target and not unit.is_version_1 and unit.attributes.get("state") == "initial":
+            is_translated = has_text and target.content(text) != source.content(text)
+        has_confirmed = has_text and any(map(_is_confirmed, unit.definitions.values()))
         self.is_whole = not has_confirmed and (overwrite or not is_translated)
-        self.given = list[tuple[Element, str]]()  # marks whose content in a new target is known
-        if _is_confirmed({**unit.attributes, **self._target_attributes()}):
+        if _is_confirmed({**unit.attributes, **self.attributes}):
             return
-        if self.is_whole:
+        if target is None or self.is_whole:
             parts = [(mid, mark, mark) for mid, mark in marks] or [("", self.template, self.template)]
         else:
-            assert target is not None
             parts = self._parts_of(target, marks)
-        given = {id(place) for place, _ in self.given}
-        for mid, source, place in parts:
+        given = [place for place, _ in self.given]
+        for mid, origin, place in parts:
             definition = unit.definitions.get(mid, {})
-            is_confirmed = _is_confirmed(definition) and not self.is_whole and self._has_text(place)
-            is_kept = is_confirmed or (is_translated and not overwrite and not self.is_whole and self._has_text(place))
-            if id(place) in given or is_kept or not bare(segment := self._parsed(source))[0]:
+            may_stay = _is_confirmed(definition) or (is_translated and not overwrite)
+            is_kept = not self.is_whole and may_stay and self._has_text(place)
+            segment = self._parsed(origin)
+            if is_kept or place in given or not bare(segment)[0]:
                 continue
             if _is_locked(definition) or is_choice(segment):
                 self.given.append((place, ""))
             else:
                 self.segments.append((place, segment))
-
-    def _is_translated(self, target: Element) -> bool:
-        """Whether a target has a translation, and not what the source says."""
-        if not self.is_version_1 and self.unit.attributes.get("state") == "initial":
-            copied = self.sides["source"].content(self.text)
-            return self._has_text(target) and target.content(self.text) != copied
-        return self._has_text(target) and self._target_attributes().get("state") not in UNTRANSLATED
-
-    def _target_attributes(self) -> dict[str, str]:
-        return self.unit.sides["target"].attributes if "target" in self.unit.sides else {}
 
     def _marks(self, side: str) -> list[tuple[str, Element]]:
         """The segments of a side, with their numbers."""
@@ -114,17 +106,18 @@ class _Plan:
         A target that lacks some of them, and has nothing outside of its own, is written as a whole.
         """
         own = self._marks("target")
-        counts = [Counter(mid for mid, _ in side) for side in (marks, own)]
         sources, targets = dict(marks), dict(own)
-        starts, ends = [mark.start for _, mark in own], [mark.end for _, mark in own]
-        gaps = zip([target.inner_start, *ends], [*starts, target.inner_end], strict=True)
-        outside = "".join(self.text[start:end] for start, end in gaps)
-        is_part = targets.keys() < sources.keys() and max([*counts[0].values(), *counts[1].values()]) == 1
+        outside, at = "", target.inner_start
+        for _, mark in own:
+            outside += self.text[at : mark.start]
+            at = mark.end
+        outside += self.text[at : target.inner_end]
+        is_part = targets.keys() < sources.keys() and len(marks) + len(own) == len(sources) + len(targets)
         if own and is_part and not outside.strip():
             self.is_whole = True
-            texts = {mid: mark.content(self.text) for mid, mark in own if self._has_text(mark)}
-            self.given = [(sources[mid], text) for mid, text in texts.items()]
+            self.given = [(sources[mid], mark.content(self.text)) for mid, mark in own if self._has_text(mark)]
             return [(mid, mark, mark) for mid, mark in marks]
+        counts = [Counter(mid for mid, _ in side) for side in (marks, own)]
         return [(mid, sources[mid], mark) for mid, mark in own if [count[mid] for count in counts] == [1, 1]]
 
     def _parsed(self, element: Element) -> Marked:
@@ -161,11 +154,10 @@ class _Plan:
 
     def _target_tag(self, tag: str) -> str:
         """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
-        if not self.is_version_1:
+        if not self.unit.is_version_1:
             return tag
         tag = with_attribute(tag, "state", STATE)
-        has_qualifier = "state-qualifier" in self._target_attributes()
-        return with_attribute(tag, "state-qualifier", _QUALIFIER) if has_qualifier else tag
+        return with_attribute(tag, "state-qualifier", _QUALIFIER) if "state-qualifier" in self.attributes else tag
 
     def _filled(self, mark: Element, segment: Marked) -> Edit:
         """The edit that gives a mark of the target its content."""
