@@ -39,7 +39,7 @@ _ENDED_BY = {
     "tr": {"tr"},
     "option": {"option", "optgroup"},
 }
-_ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=][^\s/>=]*+)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s>]*+)))?")
+_ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
 _LETTER = re.compile(r"[^\W\d_]")
@@ -84,12 +84,10 @@ def read_attributes(path: Path, text: str) -> Iterator[Edit]:
 def _seen(text: str, part: _Part) -> Iterator[tuple[int, int]]:
     """From where to where the values of a tag's attributes go that a reader sees, with their quotes."""
     at, names = part.start + 1 + len(part.name), set[str]()
-    while (match := _ATTRIBUTE.match(text, at, part.end)) and match.end() > at:
+    while match := _ATTRIBUTE.match(text, at, part.end):
         at, name = match.end(), match[1].lower()
-        value = next((number for number in (2, 3, 4) if match[number] is not None), None)
-        if name in _SEEN and name not in names and value and _LETTER.search(match[value]):
-            quote = int(value < 4)
-            yield match.start(value) - quote, match.end(value) + quote
+        if name in _SEEN and name not in names and _LETTER.search(match[2] or ""):
+            yield match.span(2)
         names.add(name)
 
 
@@ -181,13 +179,12 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
 
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many tags that do not end, which the parser of Python 3.11 reads again and again."""
-    at = 0
-    while (found := text.find(">", at)) >= 0 or at < len(text):
-        end = found if found >= 0 else len(text)
-        if text.count("<", at, end) > _MOST_UNFINISHED:
-            line = text.count("\n", 0, text.index("<", at)) + 1
+    line = 1
+    for part in text.split(">"):
+        if part.count("<") > _MOST_UNFINISHED:
+            line += part.count("\n", 0, part.index("<"))
             raise DataError(f"{path}:{line}: tags do not end; expected > after <")
-        at = end + 1
+        line += part.count("\n")
 
 
 class _Parser(HTMLParser):

@@ -91,18 +91,19 @@ def align(translator: TextTranslator, pairs: Sequence[tuple[str, str]]) -> list[
 
 
 def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
-    src_parts, tgt_parts = _PARTS.findall(src), _PARTS.findall(tgt)
-    src_part, tgt_part = (
-        [number for number, part in enumerate(parts) for _ in part] for parts in (src_parts, tgt_parts)
+    sides = [_PARTS.findall(text) for text in (src, tgt)]
+    # the number of each character's part, if this is a word
+    src_words, tgt_words = (
+        [number if any(map(str.isalnum, part)) else -1 for number, part in enumerate(parts) for _ in part]
+        for parts in sides
     )
     found = {
-        (src_part[int(link.src)], tgt_part[at])
+        (src_words[int(link.src)], tgt_word)
         for link in links
-        for at in range(link.start, min(link.end, len(tgt)))
+        for tgt_word in tgt_words[link.start : link.end]
         if int(link.src) < len(src)
     }
-    is_word = [[any(map(str.isalnum, part)) for part in parts] for parts in (src_parts, tgt_parts)]
-    return Alignment(src_parts, tgt_parts, sorted((s, t) for s, t in found if is_word[0][s] and is_word[1][t]))
+    return Alignment(sides[0], sides[1], sorted(pair for pair in found if min(pair) >= 0))
 
 
 def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:
