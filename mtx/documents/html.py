@@ -163,18 +163,13 @@ def _freeze(parts: list[_Part]) -> None:
 
 def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     """The last part of an element whose end tag was left out, as HTML allows: before the next of its kind."""
-    name, depth = parts[number].name, 0
-    for other in range(number + 1, min(bound, len(parts))):
-        part = parts[other]
-        if part.kind == "end" and not depth:
-            return other - 1  # of what encloses it
-        depth -= part.kind == "end"
-        if part.kind == "start" and not depth:
-            is_next = part.name not in _INLINE if name == "p" else part.name in _ENDED_BY.get(name, ())
-            if is_next:
-                return other - 1
-        depth += part.kind == "start" and part.last is not None
-    return bound - 1
+    name, at = parts[number].name, number + 1
+    while at < bound:
+        part = parts[at]
+        if part.kind == "start" and (part.name not in _INLINE if name == "p" else part.name in _ENDED_BY.get(name, ())):
+            break
+        at = (part.last or at) + 1
+    return min(at, bound) - 1
 
 
 def _refuse_unfinished(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ segments -> translations -> `Edit`.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
@@ -18,8 +18,10 @@ from mtx.documents.markup import Marked, bare, is_choice
 STATE = "needs-review-translation"
 _QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
 _TRUE = frozenset(["true", "yes", "1", "locked"])
-# What says that a person has confirmed a translation, by the attribute's name without its prefix
+# What says that a translation is locked, and that a person has confirmed it, by the attribute's name without its prefix
+_LOCKED = {"locked": _TRUE}
 _CONFIRMED = {
+    **_LOCKED,
     "approved": _TRUE,
     "confirmed": _TRUE,
     "conf": frozenset(["translated", "approvedtranslation", "approvedsignoff"]),
@@ -74,9 +76,9 @@ class _Plan:
         is_translated = has_text and self.attributes.get("state") not in UNTRANSLATED
         if target and not unit.is_version_1 and unit.attributes.get("state") == "initial":
             is_translated = has_text and target.content(text) != source.content(text)
-        has_confirmed = has_text and any(map(_is_confirmed, unit.definitions.values()))
+        has_confirmed = has_text and any(_says(definition, _CONFIRMED) for definition in unit.definitions.values())
         self.is_whole = not has_confirmed and (overwrite or not is_translated)
-        if _is_confirmed({**unit.attributes, **self.attributes}):
+        if _says({**unit.attributes, **self.attributes}, _CONFIRMED):
             return
         if target is None or self.is_whole:
             parts = [(mid, mark, mark) for mid, mark in marks] or [("", self.template, self.template)]
@@ -85,12 +87,12 @@ class _Plan:
         given = [place for place, _ in self.given]
         for mid, origin, place in parts:
             definition = unit.definitions.get(mid, {})
-            may_stay = _is_confirmed(definition) or (is_translated and not overwrite)
+            may_stay = _says(definition, _CONFIRMED) or (is_translated and not overwrite)
             is_kept = not self.is_whole and may_stay and self._has_text(place)
             segment = self._parsed(origin)
             if is_kept or place in given or not bare(segment)[0]:
                 continue
-            if _is_locked(definition) or is_choice(segment):
+            if _says(definition, _LOCKED) or is_choice(segment):
                 self.given.append((place, ""))
             else:
                 self.segments.append((place, segment))
@@ -167,14 +169,9 @@ class _Plan:
         return Edit(mark.start, mark.end, segment, lambda new: element(tag, written(new)))
 
 
-def _is_locked(attributes: dict[str, str]) -> bool:
-    return any(name.rpartition(":")[2] == "locked" and value.lower() in _TRUE for name, value in attributes.items())
-
-
-def _is_confirmed(attributes: dict[str, str]) -> bool:
-    return _is_locked(attributes) or any(
-        value.lower() in _CONFIRMED.get(name.rpartition(":")[2], ()) for name, value in attributes.items()
-    )
+def _says(attributes: dict[str, str], what: Mapping[str, frozenset[str]]) -> bool:
+    """Whether one of some attributes has such a value, by its name without the prefix."""
+    return any(value.lower() in what.get(name.rpartition(":")[2], ()) for name, value in attributes.items())
 
 
 def _language_edit(text: str, file: File, tgt: str) -> Iterator[Edit]:
