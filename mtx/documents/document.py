@@ -3,12 +3,12 @@
 Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 from mtx.documents import html, markdown, po, tmx, xliff
-from mtx.documents.edits import Reading, apply, decode
+from mtx.documents.edits import Edit, apply, decode, segments
 from mtx.documents.markup import Marked
 from mtx.errors import UsageError
 from mtx.files.shell import shell_command
@@ -18,7 +18,6 @@ from mtx.files.text_files import errors_named
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 _GZIP = b"\x1f\x8b"
 Translate = Callable[[list[Marked]], list[Marked]]
-_Read = Callable[[str], Reading]
 
 
 def translate_document(
@@ -43,14 +42,12 @@ def translate_document(
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: is larger than {readable(MAX_BYTES)}", "divide it")
     text, encoding = decode(path, data)
-    reads: dict[str, list[_Read]] = {
-        "xliff": [partial(xliff.read, path, languages=languages, overwrite=overwrite)],
-        "tmx": [partial(tmx.read, path, languages=languages, overwrite=overwrite)],
-        "po": [partial(po.read, path, languages=languages, overwrite=overwrite)],
-        "html": [partial(html.read_attributes, path), html.read_blocks],
-        "markdown": [markdown.read],
-    }
-    for read in reads[kind]:
-        segments, edits = read(text)
-        text = apply(text, edits(translate(segments)))
+    bilingual = {"xliff": xliff.read, "tmx": tmx.read, "po": po.read}
+    if kind in bilingual:
+        reads: list[Callable[[str], Iterable[Edit]]] = [partial(bilingual[kind], path, languages, overwrite)]
+    else:
+        reads = [partial(html.read_attributes, path), html.read_blocks] if kind == "html" else [markdown.read]
+    for read in reads:
+        edits = list(read(text))
+        text = apply(text, edits, translate(segments(edits)))
     return encoding.encode(text)

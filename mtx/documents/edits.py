@@ -1,10 +1,10 @@
 """Replaces parts of a text and leaves every other byte as it is: the encoding, its byte order mark, and line ends."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.documents.markup import Marked
+from mtx.documents.markup import Marked, with_edges
 from mtx.errors import DataError
 from mtx.files.encodings import declared_encoding, likely_encoding, wide_encoding
 
@@ -24,25 +24,38 @@ class Encoding:
         return self.mark + text.encode(self.codec, "xmlcharrefreplace")
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class Edit:
-    """What stands from one character to another becomes `text`; where both are equal, it is put in between."""
+    """What stands from one character to another becomes a translation; where both are equal, it is put in between.
+
+    Attributes:
+        segment: what is translated; empty where the text is known.
+        write: gives the translation, with the white space that its source had at both ends, as the document writes it.
+    """
 
     start: int
     end: int
-    text: str
+    segment: Marked
+    write: Callable[[Marked], str]
 
 
-# What the readers of documents give: the segments to translate, and what makes the edits from their translations
-Reading = tuple[list[Marked], Callable[[Sequence[Marked]], list[Edit]]]
+def fixed(start: int, end: int, text: str) -> Edit:
+    """What stands from one character to another becomes this text."""
+    return Edit(start, end, [], lambda _: text)
 
 
-def apply(text: str, edits: Iterable[Edit]) -> str:
-    """The text with all edits, which do not overlap."""
-    parts, end = list[str](), 0
-    for edit in sorted(edits):
+def segments(edits: Iterable[Edit]) -> list[Marked]:
+    """What has to be translated for some edits."""
+    return [edit.segment for edit in edits if edit.segment]
+
+
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
+    """The text with all edits, which are in its order and do not overlap; takes as many translations as they need."""
+    parts, end, rest = list[str](), 0, iter(translations)
+    for edit in edits:
         assert edit.start >= end
-        parts += [text[end : edit.start], edit.text]
+        new = with_edges(edit.segment, next(rest)) if edit.segment else []
+        parts += [text[end : edit.start], edit.write(new)]
         end = edit.end
     return "".join([*parts, text[end:]])
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import CODES, is_break
-from mtx.documents.markup import Kind, Marked, Tag, raw, with_elements, with_placeholders
+from mtx.documents.markup import Kind, Marked, Tag, raw, with_elements, with_placeholders, with_tags
 
 # A comment, CDATA, an instruction, or a tag: its slash, name, attributes, and the slash of an empty one
 TOKEN = re.compile(
@@ -17,13 +17,14 @@ TOKEN = re.compile(
     r"|<(?P<close>/?)(?P<name>[^\s/>!?]++)(?P<attributes>(?:\"[^\"]*+\"|'[^']*+'|[^>\"'/]|/(?!>))*+)(?P<empty>/?)>",
     re.DOTALL,
 )
-_ATTRIBUTE = re.compile(r"\s*+([^\s=]++)\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)')")
+_ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _REFERENCE = re.compile(r"&(?:#(\d+)|#x([0-9a-fA-F]+)|(lt|gt|amp|quot|apos));")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
-# Elements that open or close a pair each, of which those of `CODES` are one tag with all that they hold
+# Elements that open or close a pair each
 _OPENINGS = frozenset(["bpt", "bx", "sc", "sm"])
 _CLOSINGS = frozenset(["ept", "ex", "ec", "em"])
+_CODES = CODES | _OPENINGS | _CLOSINGS | {"x"}  # that are one tag with what they hold
 _PROTECTED = frozenset(["protected", "x-sdl-deleted"])  # types of marks whose text is not translated
 
 
@@ -50,29 +51,16 @@ class Element:
         return text[self.inner_start : self.inner_end]
 
 
-def local_name(token: re.Match[str]) -> str:
-    """The name of a tag without its prefix; empty for what is no tag."""
-    return (token["name"] or "").rpartition(":")[2]
-
-
-def attributes_of(token: re.Match[str]) -> dict[str, str]:
-    """The attributes of a tag."""
-    return {match[1]: unescape(match[2] or match[3] or "") for match in _ATTRIBUTE.finditer(token["attributes"] or "")}
-
-
 def with_attribute(tag: str, name: str, value: str, after: str = "") -> str:
     """An opening tag with an attribute of this value: in its place, or behind the attribute `after` or all others."""
     token = TOKEN.match(tag)
     assert token is not None
-    start, at = token.start("attributes"), token.end("attributes")
-    for match in _ATTRIBUTE.finditer(token["attributes"]):
-        if match[1] == name:
-            quoted = start + match.start(2 if match[2] is not None else 3) - 1
-            return tag[:quoted] + quoteattr(value) + tag[start + match.end() :]
-        if match[1] == after:
-            at = start + match.end()
-    before = tag[:at] if at < token.end("attributes") else tag[:at].rstrip()
-    return f"{before} {name}={quoteattr(value)}{tag[at:]}"
+    own = {match[1]: match for match in _ATTRIBUTE.finditer(tag, *token.span("attributes"))}
+    if name in own:
+        start, end = own[name].span(2)
+        return tag[:start] + quoteattr(value) + tag[end:]
+    at = own[after].end() if after in own else token.end("attributes")
+    return f"{tag[:at].rstrip()} {name}={quoteattr(value)}{tag[at:]}"
 
 
 def element(tag: str, content: str) -> str:
@@ -105,52 +93,39 @@ def parse(content: str, keeps_lines: bool = False) -> Marked:
 
 def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
     """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
-    words = [number for number, part in enumerate(parts) if isinstance(part, Tag) or part.strip()]
     result = Marked()
     for number, part in enumerate(parts):
         if isinstance(part, Tag):
             result.append(part)
             continue
-        begin = 0 if words and words[0] < number else len(part) - len(part.lstrip())
-        end = len(part) if words and words[-1] > number else len(part.rstrip())
-        at = 0
-        for match in spaces.finditer(part, begin, max(begin, end)):
-            result += [part[at : match.start()], Tag(match[0], is_break=True)]
-            at = match.end()
-        result.append(part[at:])
+        begin = 0 if number else len(part) - len(part.lstrip())
+        end = len(part) if number < len(parts) - 1 else max(begin, len(part.rstrip()))
+        inside = with_tags([part[begin:end]], spaces, lambda text: Tag(text, is_break=True))
+        result += [part[:begin], *inside, part[end:]]
     return [part for part in result if part != ""]
 
 
 def _parts(content: str) -> Iterator[str | Tag]:
-    at, number, open_pairs = 0, 0, list[str]()
+    at, open_pairs = 0, list[str]()
     while match := TOKEN.search(content, at):
-        if match.start() > at:
-            yield unescape(content[at : match.start()])
-        start, at = match.start(), match.end()
-        name = local_name(match)
+        yield unescape(content[at : match.start()])
+        start, at = match.span()
+        name = (match["name"] or "").rpartition(":")[2]
+        attributes = {found[1]: unescape(found[2][1:-1]) for found in _ATTRIBUTE.finditer(match["attributes"] or "")}
+        is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in _PROTECTED
         if match["cdata"] is not None:
             yield match["cdata"]
         elif not name:
             yield Tag(match[0])
         elif match["close"]:
-            yield Tag(match[0], "close", open_pairs.pop(), is_element=True)
+            yield Tag(match[0], "close", open_pairs.pop())
+        elif match["empty"] or name in _CODES or (name == "mrk" and is_protected):
+            at = at if match["empty"] else _end_of(content, match)
+            yield _code(content[start:at], name, attributes)
         else:
-            attributes = attributes_of(match)
-            is_whole = name in CODES or (name == "mrk" and _is_protected(attributes))
-            if is_whole and not match["empty"]:
-                at = end_of(content, match)
-            if is_whole or name in _OPENINGS or name in _CLOSINGS or match["empty"]:
-                yield _code(content[start:at], name, attributes)
-            else:
-                number += 1
-                open_pairs.append(f"element {number}")
-                yield Tag(match[0], "open", open_pairs[-1], is_element=True)
-    if at < len(content):
-        yield unescape(content[at:])
-
-
-def _is_protected(attributes: dict[str, str]) -> bool:
-    return attributes.get("translate") == "no" or attributes.get("mtype") in _PROTECTED
+            open_pairs.append(f"element {start}")
+            yield Tag(match[0], "open", open_pairs[-1])
+    yield unescape(content[at:])
 
 
 def _code(raw_code: str, name: str, attributes: dict[str, str]) -> Tag:
@@ -159,7 +134,7 @@ def _code(raw_code: str, name: str, attributes: dict[str, str]) -> Tag:
     return Tag(raw_code, kind, None if kind == "alone" else f"code {pair}", is_break(attributes))
 
 
-def end_of(content: str, opening: re.Match[str]) -> int:
+def _end_of(content: str, opening: re.Match[str]) -> int:
     """Where an element ends that may hold others of its name."""
     depth, at = 1, opening.end()
     while depth and (match := TOKEN.search(content, at)):

@@ -6,17 +6,16 @@ text is noted by its rules here.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.documents.edits import Edit, Reading
-from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw
+from mtx.documents.edits import Edit
+from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw, with_tags
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
@@ -35,45 +34,14 @@ Parse = Callable[[str], list[Token]]
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-@dataclass
-class _Span:
-    """A part of the text that is translated: a paragraph, a heading or a cell.
-
-    Attributes:
-        start, end: from where to where it goes in the document.
-        prefix: what stands before each line but the first, such as `> `.
-    """
-
-    start: int
-    end: int
-    prefix: str
-    is_cell: bool
-    segment: Marked
-
-
-def read(text: str) -> Reading:
-    """The segments of a text, and what makes the edits from their translations."""
-    parse, line_end = _parser(), "\r\n" if "\r\n" in text else "\n"
-    spans = [span for span in _spans(parse, text) if _LETTER.search(bare(span.segment)[0])]
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        return [
-            Edit(span.start, span.end, written.replace("\n", line_end))
-            for span, translation in zip(spans, translations, strict=True)
-            if (written := _written(parse, span, translation)) is not None
-        ]
-
-    return [span.segment for span in spans], write
-
-
-def _spans(parse: Parse, text: str) -> list[_Span]:
-    front = _FRONT_MATTER.match(text)
+def read(text: str) -> Iterator[Edit]:
+    """The edits that translate a text."""
+    parse, front = _parser(), _FRONT_MATTER.match(text)
     at = front.end() if front else 0
     lines = re.sub(r"\r(?!\n)", " ", text[at:]).split("\n")
     starts = [at, *accumulate((len(line) + 1 for line in lines), initial=at)][1:]
-    found, row, column = list[_Span](), -1, 0
-    tokens = parse("\n".join(lines))
-    for opening, token in zip(tokens, tokens[1:], strict=False):
+    tokens, row, column = parse("\n".join(lines)), -1, 0
+    for opening, token in pairwise(tokens):
         if token.type != "inline" or not token.map or token.content.lstrip().startswith("$$"):
             continue
         is_cell = opening.type in ("th_open", "td_open")
@@ -85,11 +53,12 @@ def _spans(parse: Parse, text: str) -> list[_Span]:
         ]
         if not token.content or None in places:
             continue  # a tab in the indentation, of which a part belongs to the text
-        (begin, column), (last_begin, end) = places[0] or (0, 0), places[-1] or (0, 0)
-        prefix = lines[first + len(parts) - 1][:last_begin] if len(parts) > 1 else ""
-        span = starts[first] + begin, starts[first + len(parts) - 1] + end
-        found.append(_Span(*span, prefix, is_cell, _marked(token, prefix)))
-    return found
+        (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
+        last = first + len(parts) - 1
+        prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # what stands before each line but the first
+        start, end, segment = starts[first] + begin, starts[last] + stop, _marked(token, prefix)
+        if _LETTER.search(bare(segment)[0]):
+            yield Edit(start, end, segment, partial(_written, parse, text[start:end], prefix, is_cell))
 
 
 def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] | None:
@@ -140,20 +109,15 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
 
 def _kept(text: str, prefix: str, is_first: bool) -> Marked:
     """Text outside of Markdown's own marks; what is no text in it is a tag."""
-    parts, at = Marked(), 0
     first = _FIRST_KEPT.match(text) if is_first else None
-    if first:
-        is_alert = first[0].endswith("\n")
-        parts.append(Tag(first[0] + prefix if is_alert else first[0], is_break=is_alert))
-        at = first.end()
-    for match in _KEPT.finditer(text, at):
-        parts += [text[at : match.start()], Tag(match[0])]
-        at = match.end()
-    return [*parts, text[at:]]
+    if first is None:
+        return with_tags([text], _KEPT, Tag)
+    is_alert = first[0].endswith("\n")
+    return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, Tag)]
 
 
-def _written(parse: Parse, span: _Span, translation: Marked) -> str | None:
-    """A translation as Markdown that is read as these words and tags, escaped if need be; None if there is none.
+def _written(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
+    """A translation as Markdown that is read as these words and tags, escaped if need be; the source if there is none.
 
     Emphasis that would not be read as such, as around some parts of a word, is left out, and so are line breaks.
     """
@@ -163,9 +127,10 @@ def _written(parse: Parse, span: _Span, translation: Marked) -> str | None:
     for meant in (translation, plain, lines_joined):
         for parts in (meant, _escaped(meant)):
             text = raw(parts)
-            if is_safe or _is_read_as(parse, text, span.prefix, meant):
-                return re.sub(r"(?<!\\)\|", r"\|", text) if span.is_cell else text
-    return None
+            if is_safe or _is_read_as(parse, text, prefix, meant):
+                text = re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text
+                return text.replace("\n", "\r\n") if "\r\n" in source else text
+    return source
 
 
 def _escaped(translation: Marked) -> Marked:

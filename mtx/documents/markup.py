@@ -4,8 +4,9 @@ Flow: `Marked` -> `bare` -> translation -> `placing.put_back` -> `Marked`.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 from mtx.data.writing_systems import IDEOGRAPHS
@@ -14,7 +15,12 @@ VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
-_END_SIGNS = re.compile(r"[,.;:!?…]+(?!\S)")  # punctuation behind a word, unlike that of .txt or .50
+# Tags as characters
+_BREAK, _OPEN, _CLOSE, _ALONE = "\x00\x01\x02\x03"
+_SIGN = re.compile("[\x00-\x03]")
+_RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
+_CUT = re.compile("[\x00 ]")  # where a word ends
+_BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation behind a word, unlike that of .txt or .50
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
 ADDRESS = (
@@ -47,14 +53,12 @@ class Tag:
         raw: the tag as the document writes it, with what belongs to it and is no text.
         pair: what an opening and its closing tag have in common; None for a tag that stands alone.
         is_break: whether it stands for a line break, so that the words on both sides are two.
-        is_element: whether it is an XML element, whose pairs are nested; pairs of other tags may overlap.
     """
 
     raw: str
     kind: Kind = "alone"
     pair: str | None = None
     is_break: bool = False
-    is_element: bool = False
 
 
 def element_tag(markup: str) -> Tag:
@@ -74,71 +78,49 @@ class Placed:
     """A tag at a character of the bare text.
 
     Attributes:
+        tags: the tag, and those directly behind it if all are alone, as in `%d%%`: they stay together.
         before, after: the characters that stood beside it; a space at an end, nothing beside another tag.
-        more: tags that stood directly behind it, all alone, and go where it goes.
-        splits: whether it ended a word whose end no space shows, as between two elements.
+        ends_word: whether it ended a word whose end no space shows: a line break, or the first of two elements.
     """
 
-    tag: Tag
+    tags: tuple[Tag, ...]
     at: int
-    before: str = ""
-    after: str = ""
-    more: tuple[Tag, ...] = ()
-    splits: bool = False
+    before: str
+    after: str
+    ends_word: bool
+
+    @property
+    def is_word(self) -> bool:
+        """Whether it stands for a word."""
+        return self.tags[0].kind == "alone" and not self.tags[0].is_break
 
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
     """The text without its tags, and the tags with their places; runs of white space become one space."""
-    text, tags, parts = "", list[Placed](), [part for part in marked if part != ""]
-    more, ends_before_word = list[list[Tag]](), _are_followed_by_word(parts)
-    for number, part in enumerate(parts):
-        if isinstance(part, str):
-            added = _SPACES.sub(" ", part)
-            last = parts[number - 1] if number else ""
-            is_after_word = isinstance(last, Tag) and last.kind == "alone" and not last.is_break
-            if is_after_word and text.endswith(" ") and _END_SIGNS.match(added):  # as it is written without the tag
-                text = text[:-1]
-                for index in range(len(tags) - 1, -1, -1):
-                    if tags[index].at <= len(text):
-                        break
-                    tags[index] = replace(tags[index], at=len(text))
-            text += added.removeprefix(" ") if text.endswith(" ") or not text else added
-            continue
-        before, after = (
-            (other[place] if isinstance(other, str) else "") if 0 <= index < len(parts) else " "
-            for index, place in ((number - 1, -1), (number + 1, 0))
-            for other in [parts[index % len(parts)]]
-        )
-        splits = part.kind == "close" and ends_before_word[number] and text[-1:].isalnum()
-        if _is_with_last(part, before, tags):
-            more[-1].append(part)
-            tags[-1] = replace(tags[-1], after=after)
-        else:
-            tags.append(Placed(part, len(text), before, after, splits=splits))
-            more.append([])
-        if (part.is_break or splits) and text and not text.endswith(" "):
-            text += " "
-    bound = len(text.rstrip())
-    placed = zip(tags, more, strict=True)
-    return text[:bound], [replace(tag, at=min(tag.at, bound), more=tuple(others)) for tag, others in placed]
+    tags = (part for part in marked if isinstance(part, Tag))
+    signs = (_SIGN.sub(" ", part) if isinstance(part, str) else _sign(part) for part in marked)
+    whole = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
+    text, placed, end = "", list[Placed](), 1
+    for run in _RUN.finditer(whole, 1):
+        text += whole[end : run.start()]
+        start, end = run.span()
+        found = _CUT.search(whole, start, end)
+        cut = found.start() if found else -1
+        if not found and text[-1:].isalnum() and whole[end].isalnum():
+            cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
+        # a full stop behind a placeholder follows the word before it, as it would without the placeholder
+        has_space = cut >= 0 and text != "" and end < len(whole) and not _BEFORE_END.match(whole, end - 1)
+        for group in _GROUP.finditer(whole, start, end):
+            first, last = group.span()
+            before, after = (_SIGN.sub("", whole[index]) for index in (first - 1, last))
+            at = len(text) + (has_space and first > cut)
+            placed.append(Placed(tuple(islice(tags, last - first)), at, before, after, first == cut))
+        text += " " * has_space
+    return (text + whole[end:]).rstrip(" "), placed
 
 
-def _is_with_last(tag: Tag, before: str, tags: Sequence[Placed]) -> bool:
-    """Whether a tag stands directly behind the last one, both alone and no line breaks, as in `%d%%`."""
-    is_alone = tag.kind == "alone" and not tag.is_break and before == "" and bool(tags)
-    return is_alone and tags[-1].tag.kind == "alone" and not tags[-1].tag.is_break
-
-
-def _are_followed_by_word(parts: Marked) -> list[bool]:
-    """Whether behind each part, before any text, a pair begins, and a word in it: as in a menu without spaces."""
-    found, behind_opening, here = list[bool](), False, False
-    for part in reversed(parts):
-        found.append(here)
-        if isinstance(part, str):
-            behind_opening, here = part[0].isalnum(), False
-        elif part.kind == "open":
-            here = behind_opening
-    return found[::-1]
+def _sign(tag: Tag) -> str:
+    return _BREAK if tag.is_break else {"open": _OPEN, "close": _CLOSE, "alone": _ALONE}[tag.kind]
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:

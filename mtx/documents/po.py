@@ -5,14 +5,15 @@ Placeholders such as %s and {0} are tags, so each comes out once. Flow: see `doc
 
 import html
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from mtx.data.bilingual import require_languages
 from mtx.data.po import Message, messages
-from mtx.documents.edits import Edit, Reading
+from mtx.documents.edits import Edit, fixed
 from mtx.documents.inline import with_lines
-from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_edges, with_placeholders, with_tags
+from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_placeholders, with_tags
 from mtx.errors import DataError
 
 _ENTITY = re.compile(r"&(?:\w{2,10}|#\d{1,6});")
@@ -24,40 +25,31 @@ _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
 
 
-def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
-    """The messages to translate, and what makes the edits from their translations; see `documents.xliff.read`."""
-    todo = list[tuple[Message, str, Marked]]()  # the message, the keyword of a translation, and its source
+def read(path: Path, languages: tuple[str, str], overwrite: bool, text: str) -> Iterator[Edit]:
+    """The edits that translate a catalogue; see `documents.xliff.read`."""
+    lines, line_end = _lines(text), "\r\n" if "\r\n" in text else "\n"
     for message in messages(path, text.split("\n")):
         if message.is_header:
             require_languages(path, message.languages, languages)
             _require_utf_8(path, message)
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
+        is_flagged = message.is_fuzzy
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             source = _marked(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
-            if (overwrite or not message.texts[key]) and bare(source)[0] and not is_choice(source):
-                todo.append((message, key, source))
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        lines, edits, flagged = _lines(text), list[Edit](), set[int]()
-        line_end = "\r\n" if "\r\n" in text else "\n"
-        for (message, key, source), translation in zip(todo, translations, strict=True):
-            new = raw(with_edges(source, translation))
-            first, last = message.lines[key]
-            edits.append(Edit(lines[first][0], lines[last][1], f'{key} "{new.translate(_ESCAPED)}"'))
-            if message.is_fuzzy or message.line in flagged:
+            if (message.texts[key] and not overwrite) or not bare(source)[0] or is_choice(source):
                 continue
-            flagged.add(message.line)
-            if message.flags_line is not None:
-                end = lines[message.flags_line][1]
-                edits.append(Edit(end, end, ", fuzzy"))
-            else:
-                start = lines[message.line][0]
-                edits.append(Edit(start, start, f"#, fuzzy{line_end}"))
-        return edits
+            if not is_flagged:
+                is_flagged, flags = True, message.flags_line
+                at = lines[message.line][0] if flags is None else lines[flags][1]
+                yield fixed(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
+            first, last = message.lines[key]
+            yield Edit(lines[first][0], lines[last][1], source, partial(_string, key))
 
-    return [source for *_, source in todo], write
+
+def _string(key: str, translation: Marked) -> str:
+    return f'{key} "{raw(translation).translate(_ESCAPED)}"'
 
 
 def _require_utf_8(path: Path, header: Message) -> None:

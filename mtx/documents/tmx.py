@@ -1,19 +1,18 @@
 """A translation memory as a document: units without a text in the target language get one. See `documents.xliff`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from mtx.data.bilingual import Unit, Variant, match_rank
 from mtx.data.tmx import TmxReader
-from mtx.documents.edits import Edit, Reading, space_before
+from mtx.documents.edits import Edit, space_before
 from mtx.documents.inline import Element, element, parse, written
-from mtx.documents.markup import Marked, bare, is_choice, with_edges
+from mtx.documents.markup import Marked, bare, is_choice
 
 
-def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
-    """The segments to translate, and what makes the edits from their translations; see `documents.xliff.read`."""
-    todo = list[tuple[Variant | None, Unit, Marked]]()
+def read(path: Path, languages: tuple[str, str], overwrite: bool, text: str) -> Iterator[Edit]:
+    """The edits that translate a memory; see `documents.xliff.read`."""
     for unit in TmxReader(path, text):
         src, tgt = (_serving(text, unit, language) for language in languages)
         tgt = None if tgt is src else tgt
@@ -21,21 +20,16 @@ def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> 
             continue  # no text in this language, or a damaged unit without a seg
         segment = _parsed(text, src)
         if bare(segment)[0] and not is_choice(segment) and (overwrite or tgt is None or not _has_text(text, tgt)):
-            todo.append((tgt, unit, segment))
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        return [
-            _edit(text, tgt, unit, written(with_edges(segment, translation)), languages[1])
-            for (tgt, unit, segment), translation in zip(todo, translations, strict=True)
-        ]
-
-    return [segment for *_, segment in todo], write
+            yield _edit(text, tgt, unit, segment, languages[1])
 
 
 def _serving(text: str, unit: Unit, language: str) -> Variant | None:
     """The variant in a language: of the nearest region, with text if one has some."""
-    ranked = [(rank, not _has_text(text, variant), number) for number, variant in enumerate(unit.variants)
-              if (rank := match_rank(variant.language, language)) is not None]  # fmt: skip
+    ranked = [
+        (rank, not _has_text(text, variant), number)
+        for number, variant in enumerate(unit.variants)
+        if (rank := match_rank(variant.language, language)) is not None
+    ]
     return unit.variants[min(ranked)[-1]] if ranked else None
 
 
@@ -53,10 +47,10 @@ def _has_text(text: str, variant: Variant) -> bool:
     return bool(bare(_parsed(text, variant))[0])
 
 
-def _edit(text: str, tgt: Variant | None, unit: Unit, content: str, language: str) -> Edit:
+def _edit(text: str, tgt: Variant | None, unit: Unit, segment: Marked, language: str) -> Edit:
     if tgt is not None and (seg := _seg(text, tgt)):
-        return Edit(seg.start, seg.end, element(text[seg.start : seg.inner_start], content))
+        return Edit(seg.start, seg.end, segment, lambda new: element(text[seg.start : seg.inner_start], written(new)))
     start, _, _, inner_end = unit.variants[-1].places
     end = Element.at(text, start, inner_end).end
-    tag = f"<tuv xml:lang={quoteattr(language)}><seg>{content}</seg></tuv>"
-    return Edit(end, end, space_before(text, start) + tag)
+    before = f"{space_before(text, start)}<tuv xml:lang={quoteattr(language)}><seg>"
+    return Edit(end, end, segment, lambda new: f"{before}{written(new)}</seg></tuv>")

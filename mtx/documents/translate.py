@@ -6,6 +6,7 @@ Also tells which words of a translation come from which of its source, by the sa
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class _Sentence:
     Attributes:
         language: the language token of its segment (`>>fra<<`), if it stands before an earlier sentence.
         pieces: those of the translation as the model wrote it.
+        links: the parts of its translation, with what they translate.
     """
 
     text: str
@@ -37,6 +39,7 @@ class _Sentence:
     translation: str = ""
     tgt_start: int = 0
     pieces: Sequence[str] = ()
+    links: Sequence[Link] = ()
 
 
 def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -> list[Marked]:
@@ -47,13 +50,11 @@ def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -
     found_for = translator.hypotheses([s.language + s.text for s in flat], n_best=1)
     for sentence, hypotheses in zip(flat, found_for, strict=True):
         sentence.translation, sentence.pieces = _NO_XML.sub(" ", hypotheses[0].text), hypotheses[0].pieces
-    aligned = [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some]
-    links = {id(sentence): found for sentence, found in zip(aligned, _links(translator, aligned), strict=True)}
+    _link(translator, [s for some, (_, tags) in zip(sentences, texts, strict=True) if tags for s in some])
     results = []
     for segment, (text, tags), some in zip(segments, texts, sentences, strict=True):
         translation = _join(some)
-        found = [_moved(link, s) for s in some for link in links.get(id(s), [])]
-        results.append(put_back(tags, text, translation, found) if text else list(segment))
+        results.append(put_back(tags, text, translation, _links(some)) if text else list(segment))
     return results
 
 
@@ -85,24 +86,24 @@ def align(translator: TextTranslator, pairs: Sequence[tuple[str, str]]) -> list[
             sentence.translation, sentence.tgt_start = translation, start
             start += len(translation)
         lines.append(sentences)
-    links = iter(_links(translator, [sentence for some in lines for sentence in some]))
-    by_line = [[_moved(link, sentence) for sentence in some for link in next(links)] for some in lines]
-    return [_aligned(src, tgt, found) for (src, tgt), found in zip(pairs, by_line, strict=True)]
+    _link(translator, [sentence for some in lines for sentence in some])
+    return [_aligned(src, tgt, _links(some)) for (src, tgt), some in zip(pairs, lines, strict=True)]
 
 
 def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
-    src_parts, tgt_parts = _PARTS.findall(src), _PARTS.findall(tgt)
-    src_part, tgt_part = (
-        [number for number, part in enumerate(parts) for _ in part] for parts in (src_parts, tgt_parts)
+    sides = [_PARTS.findall(text) for text in (src, tgt)]
+    # the number of each character's part, if this is a word
+    src_words, tgt_words = (
+        [number if any(map(str.isalnum, part)) else -1 for number, part in enumerate(parts) for _ in part]
+        for parts in sides
     )
     found = {
-        (src_part[int(link.src)], tgt_part[at])
+        (src_words[int(link.src)], tgt_word)
         for link in links
-        for at in range(link.start, min(link.end, len(tgt)))
+        for tgt_word in tgt_words[link.start : link.end]
         if int(link.src) < len(src)
     }
-    is_word = [[any(map(str.isalnum, part)) for part in parts] for parts in (src_parts, tgt_parts)]
-    return Alignment(src_parts, tgt_parts, sorted((s, t) for s, t in found if is_word[0][s] and is_word[1][t]))
+    return Alignment(sides[0], sides[1], sorted(pair for pair in found if min(pair) >= 0))
 
 
 def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:
@@ -124,13 +125,17 @@ def _join(sentences: Sequence[_Sentence]) -> str:
     return text
 
 
-def _moved(link: Link, sentence: _Sentence) -> Link:
-    start = sentence.tgt_start
-    return Link(start + link.start, start + link.end, sentence.src_start + link.src)
+def _links(sentences: Sequence[_Sentence]) -> list[Link]:
+    """The links of a segment."""
+    return [
+        Link(sentence.tgt_start + link.start, sentence.tgt_start + link.end, sentence.src_start + link.src)
+        for sentence in sentences
+        for link in sentence.links
+    ]
 
 
-def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[list[Link]]:
-    """The links of each sentence; in proportion for one that is too long for the model to look at as a whole."""
+def _link(translator: TextTranslator, sentences: Sequence[_Sentence]) -> None:
+    """Finds the links of sentences; in proportion for one that is too long for the model to look at as a whole."""
     tokenizer, limit = translator.tokenizer, translator.max_tokens
     texts = [_as_translated(translator, sentence) for sentence in sentences]
     src = tokenizer.encode([text for text, _ in texts])
@@ -138,11 +143,12 @@ def _links(translator: TextTranslator, sentences: Sequence[_Sentence]) -> list[l
     most = min(limit, translator.num_tgt_positions or limit)
     rows = [row for row in range(len(src)) if len(src[row]) <= limit and 1 < len(tgt[row]) <= most]
     attention = translator.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
-    links = [in_proportion(sentence.text, sentence.translation) for sentence in sentences]
+    for sentence in sentences:
+        sentence.links = in_proportion(sentence.text, sentence.translation)
     for row, weights in zip(rows, attention, strict=True):
-        src_ends = _ends(tokenizer.pieces(src[row]), sentences[row].text)
-        links[row] = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentences[row].translation))
-    return links
+        sentence = sentences[row]
+        src_ends = _ends(tokenizer.pieces(src[row]), sentence.text)
+        sentence.links = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentence.translation))
 
 
 def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
@@ -154,14 +160,12 @@ def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str
 
 def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
     """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
-    links, start = [], 0.0
-    balanced = _balanced(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])  # without `</s>`
-    for row, end in zip(balanced, tgt_ends[:-1], strict=False):
+    links, src_ends, tgt_ends = list[Link](), [0.0, *src_ends], [0.0, *tgt_ends]
+    balanced = _balanced(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])  # without `</s>`
+    for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
-        before = src_ends[column - 1] if column else 0.0
-        if round(end) > round(start):
-            links.append(Link(round(start), round(end), (before + src_ends[column]) / 2))
-        start = end
+        if end > start:
+            links.append(Link(start, end, (src_ends[column] + src_ends[column + 1]) / 2))
     return links
 
 

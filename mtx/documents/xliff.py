@@ -6,20 +6,22 @@ segments -> translations -> `Edit`.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mtx.data.bilingual import PLAIN_NAMES, require_languages
 from mtx.data.xliff import UNTRANSLATED, File, XliffUnit, XliffUnitReader
-from mtx.documents.edits import Edit, Reading, space_before
+from mtx.documents.edits import Edit, fixed, space_before
 from mtx.documents.inline import TOKEN, Element, element, parse, with_attribute, written
-from mtx.documents.markup import Marked, bare, is_choice, with_edges
+from mtx.documents.markup import Marked, bare, is_choice
 
 STATE = "needs-review-translation"
 _QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
 _TRUE = frozenset(["true", "yes", "1", "locked"])
-# What says that a person has confirmed a translation, by the attribute's name without its prefix
+# What says that a translation is locked, and that a person has confirmed it, by the attribute's name without its prefix
+_LOCKED = {"locked": _TRUE}
 _CONFIRMED = {
+    **_LOCKED,
     "approved": _TRUE,
     "confirmed": _TRUE,
     "conf": frozenset(["translated", "approvedtranslation", "approvedsignoff"]),
@@ -28,8 +30,8 @@ _CONFIRMED = {
 }
 
 
-def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> Reading:
-    """The segments of a document that are to be translated, and what makes the edits from their translations.
+def read(path: Path, languages: tuple[str, str], overwrite: bool, text: str) -> Iterator[Edit]:
+    """The edits that translate a document.
 
     Args:
         languages: those of the model.
@@ -42,16 +44,14 @@ def read(path: Path, text: str, languages: tuple[str, str], overwrite: bool) -> 
     units = [unit for unit in XliffUnitReader(path, text) if not unit.is_frozen]
     for unit in units:
         require_languages(path, unit.file.languages, languages)
-    plans = [plan for unit in units if (plan := _Plan(text, unit, overwrite)).segments]
-    segments = [segment for plan in plans for _, segment in plan.segments]
-
-    def write(translations: Sequence[Marked]) -> list[Edit]:
-        rest = iter(translations)
-        edits = [edit for plan in plans for edit in plan.edits([next(rest) for _ in plan.segments])]
-        files = dict.fromkeys(plan.unit.file for plan in plans)
-        return [*edits, *(edit for file in files for edit in _language_edit(text, file, languages[1]))]
-
-    return segments, write
+    files = set[File]()
+    for unit in units:
+        plan = _Plan(text, unit, overwrite)
+        if plan.segments:
+            if unit.file not in files:
+                yield from _language_edit(text, unit.file, languages[1])
+            files.add(unit.file)
+            yield from plan.edits()
 
 
 class _Plan:
@@ -63,47 +63,39 @@ class _Plan:
     """
 
     def __init__(self, text: str, unit: XliffUnit, overwrite: bool):
-        self.text, self.unit, self.is_version_1 = text, unit, unit.is_version_1
+        self.text, self.unit = text, unit
         self.segments = list[tuple[Element, Marked]]()
+        self.given = list[tuple[Element, str]]()  # marks whose content in a new target is known
         self.sides = {name: Element.at(text, side.start, side.end) for name, side in unit.sides.items()}
         self.target = target = self.sides.get("target")
-        seg_source = self.sides.get("seg-source")
-        self.template = seg_source if seg_source and self._has_text(seg_source) else self.sides["source"]
+        self.attributes = unit.sides["target"].attributes if target else {}  # of the target
+        source, seg_source = self.sides["source"], self.sides.get("seg-source")
+        self.template = seg_source if seg_source and self._has_text(seg_source) else source
         marks = self._marks("seg-source") if self.template is seg_source else []
-        is_translated = target is not None and self._is_translated(target)
-        has_confirmed = (
-            target is not None and self._has_text(target) and any(map(_is_confirmed, unit.definitions.values()))
-        )
+        has_text = target is not None and self._has_text(target)
+        is_translated = has_text and self.attributes.get("state") not in UNTRANSLATED
+        if target and not unit.is_version_1 and unit.attributes.get("state") == "initial":
+            is_translated = has_text and target.content(text) != source.content(text)
+        has_confirmed = has_text and any(_says(definition, _CONFIRMED) for definition in unit.definitions.values())
         self.is_whole = not has_confirmed and (overwrite or not is_translated)
-        self.given = list[tuple[Element, str]]()  # marks whose content in a new target is known
-        if _is_confirmed({**unit.attributes, **self._target_attributes()}):
+        if _says({**unit.attributes, **self.attributes}, _CONFIRMED):
             return
-        if self.is_whole:
+        if target is None or self.is_whole:
             parts = [(mid, mark, mark) for mid, mark in marks] or [("", self.template, self.template)]
         else:
-            assert target is not None
             parts = self._parts_of(target, marks)
-        given = {id(place) for place, _ in self.given}
-        for mid, source, place in parts:
+        given = [place for place, _ in self.given]
+        for mid, origin, place in parts:
             definition = unit.definitions.get(mid, {})
-            is_confirmed = _is_confirmed(definition) and not self.is_whole and self._has_text(place)
-            is_kept = is_confirmed or (is_translated and not overwrite and not self.is_whole and self._has_text(place))
-            if id(place) in given or is_kept or not bare(segment := self._parsed(source))[0]:
+            may_stay = _says(definition, _CONFIRMED) or (is_translated and not overwrite)
+            is_kept = not self.is_whole and may_stay and self._has_text(place)
+            segment = self._parsed(origin)
+            if is_kept or place in given or not bare(segment)[0]:
                 continue
-            if _is_locked(definition) or is_choice(segment):
+            if _says(definition, _LOCKED) or is_choice(segment):
                 self.given.append((place, ""))
             else:
                 self.segments.append((place, segment))
-
-    def _is_translated(self, target: Element) -> bool:
-        """Whether a target has a translation, and not what the source says."""
-        if not self.is_version_1 and self.unit.attributes.get("state") == "initial":
-            copied = self.sides["source"].content(self.text)
-            return self._has_text(target) and target.content(self.text) != copied
-        return self._has_text(target) and self._target_attributes().get("state") not in UNTRANSLATED
-
-    def _target_attributes(self) -> dict[str, str]:
-        return self.unit.sides["target"].attributes if "target" in self.unit.sides else {}
 
     def _marks(self, side: str) -> list[tuple[str, Element]]:
         """The segments of a side, with their numbers."""
@@ -116,17 +108,18 @@ class _Plan:
         A target that lacks some of them, and has nothing outside of its own, is written as a whole.
         """
         own = self._marks("target")
-        counts = [Counter(mid for mid, _ in side) for side in (marks, own)]
         sources, targets = dict(marks), dict(own)
-        starts, ends = [mark.start for _, mark in own], [mark.end for _, mark in own]
-        gaps = zip([target.inner_start, *ends], [*starts, target.inner_end], strict=True)
-        outside = "".join(self.text[start:end] for start, end in gaps)
-        is_part = targets.keys() < sources.keys() and max([*counts[0].values(), *counts[1].values()]) == 1
+        outside, at = "", target.inner_start
+        for _, mark in own:
+            outside += self.text[at : mark.start]
+            at = mark.end
+        outside += self.text[at : target.inner_end]
+        is_part = targets.keys() < sources.keys() and len(marks) + len(own) == len(sources) + len(targets)
         if own and is_part and not outside.strip():
             self.is_whole = True
-            texts = {mid: mark.content(self.text) for mid, mark in own if self._has_text(mark)}
-            self.given = [(sources[mid], text) for mid, text in texts.items()]
+            self.given = [(sources[mid], mark.content(self.text)) for mid, mark in own if self._has_text(mark)]
             return [(mid, mark, mark) for mid, mark in marks]
+        counts = [Counter(mid for mid, _ in side) for side in (marks, own)]
         return [(mid, sources[mid], mark) for mid, mark in own if [count[mid] for count in counts] == [1, 1]]
 
     def _parsed(self, element: Element) -> Marked:
@@ -135,59 +128,55 @@ class _Plan:
     def _has_text(self, element: Element) -> bool:
         return bool(bare(self._parsed(element))[0])
 
-    def edits(self, translations: Sequence[Marked]) -> list[Edit]:
+    def edits(self) -> Iterator[Edit]:
         """The edits that write the target."""
-        new = [
-            (place, written(with_edges(segment, translation)))
-            for (place, segment), translation in zip(self.segments, translations, strict=True)
-        ]
-        if self.target is not None:
-            tag = self._target_tag(self.text[self.target.start : self.target.inner_start])
-        if not self.is_whole:
-            assert self.target is not None
-            return [Edit(self.target.start, self.target.inner_start, tag), *(self._filled(*part) for part in new)]
-        content, at = "", self.template.inner_start
-        for place, inner in sorted([*new, *self.given], key=lambda part: part[0].start):
-            content += self.text[at : place.inner_start] + inner
-            at = place.inner_end
-        content += self.text[at : self.template.inner_end]
-        if self.target is not None:
-            return [Edit(self.target.start, self.target.end, element(tag, content))]
-        source = self.sides["source"]
-        last = self.sides.get("seg-source", source)
-        name = TOKEN.match(self.text, source.start)
-        tag = self._target_tag(f"<{name['name'].removesuffix('source') if name else ''}target>")
-        return [Edit(last.end, last.end, space_before(self.text, source.start) + element(tag, content))]
+        target, source = self.target, self.sides["source"]
+        if target is not None:
+            tag = self._target_tag(self.text[target.start : target.inner_start])
+            if not self.is_whole:
+                yield fixed(target.start, target.inner_start, tag)
+                for place, segment in self.segments:
+                    yield self._filled(place, segment)
+                return
+            yield fixed(target.start, at := target.end, "")
+        else:
+            at = self.sides.get("seg-source", source).end
+            name = TOKEN.match(self.text, source.start)
+            tag = self._target_tag(f"<{name['name'].removesuffix('source') if name else ''}target>")
+            yield fixed(at, at, space_before(self.text, source.start))
+        before, after = element(tag, "\0").split("\0")
+        yield fixed(at, at, before)
+        begin = self.template.inner_start
+        parts: list[tuple[Element, Marked | str]] = [*self.segments, *self.given]
+        for place, new in sorted(parts, key=lambda part: part[0].start):
+            yield fixed(at, at, self.text[begin : place.inner_start])
+            yield fixed(at, at, new) if isinstance(new, str) else Edit(at, at, new, written)
+            begin = place.inner_end
+        yield fixed(at, at, self.text[begin : self.template.inner_end] + after)
 
     def _target_tag(self, tag: str) -> str:
         """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
-        if not self.is_version_1:
+        if not self.unit.is_version_1:
             return tag
         tag = with_attribute(tag, "state", STATE)
-        has_qualifier = "state-qualifier" in self._target_attributes()
-        return with_attribute(tag, "state-qualifier", _QUALIFIER) if has_qualifier else tag
+        return with_attribute(tag, "state-qualifier", _QUALIFIER) if "state-qualifier" in self.attributes else tag
 
-    def _filled(self, mark: Element, content: str) -> Edit:
+    def _filled(self, mark: Element, segment: Marked) -> Edit:
         """The edit that gives a mark of the target its content."""
         if mark.end > mark.inner_start:
-            return Edit(mark.inner_start, mark.inner_end, content)
-        return Edit(mark.start, mark.end, element(self.text[mark.start : mark.end], content))
+            return Edit(mark.inner_start, mark.inner_end, segment, written)
+        tag = self.text[mark.start : mark.end]
+        return Edit(mark.start, mark.end, segment, lambda new: element(tag, written(new)))
 
 
-def _is_locked(attributes: dict[str, str]) -> bool:
-    return any(name.rpartition(":")[2] == "locked" and value.lower() in _TRUE for name, value in attributes.items())
+def _says(attributes: dict[str, str], what: Mapping[str, frozenset[str]]) -> bool:
+    """Whether one of some attributes has such a value, by its name without the prefix."""
+    return any(value.lower() in what.get(name.rpartition(":")[2], ()) for name, value in attributes.items())
 
 
-def _is_confirmed(attributes: dict[str, str]) -> bool:
-    return _is_locked(attributes) or any(
-        value.lower() in _CONFIRMED.get(name.rpartition(":")[2], ()) for name, value in attributes.items()
-    )
-
-
-def _language_edit(text: str, file: File, tgt: str) -> list[Edit]:
+def _language_edit(text: str, file: File, tgt: str) -> Iterator[Edit]:
     """The edit that names the target language of a file that names none."""
     attributes, tag = file.attributes, TOKEN.match(text, file.start)
-    if not {"target-language", "trgLang"}.isdisjoint(attributes) or tgt in PLAIN_NAMES or not attributes or not tag:
-        return []
-    key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
-    return [Edit(file.start, tag.end(), with_attribute(tag[0], key, tgt, after=other))]
+    if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES and attributes and tag:
+        key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
+        yield fixed(file.start, tag.end(), with_attribute(tag[0], key, tgt, after=other))

@@ -6,7 +6,7 @@ A text of several lines keeps its line breaks: its lines are translated one by o
 import asyncio
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from mtx.decoding.suspicious import Suspicion, suspicion
 from mtx.decoding.text_translator import Hypothesis
 from mtx.documents import html
-from mtx.documents.edits import apply
+from mtx.documents.edits import Edit, apply, segments
 from mtx.documents.markup import Marked
 from mtx.documents.translate import Alignment
 from mtx.errors import DataError
@@ -81,19 +81,16 @@ async def translate_html(
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
-        pages = [await run_in_threadpool(read, text) for text in results]
-        segments = [segment for some, _ in pages for segment in some]
-        sizes = pair.num_tokens(map(_text, segments))
+        pages = [await run_in_threadpool(_edits, read, text) for text in results]
+        some = [segment for edits in pages for segment in segments(edits)]
+        sizes = pair.num_tokens(map(_text, some))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(
                 f"q: a paragraph has {max(sizes):,} tokens, more than the limit of {segment_tokens:,} for HTML"
             )
-        found = await asyncio.wrap_future(queue.submit(pair.segments, segments, sizes))
-        translated = iter(found)
-        results = [
-            apply(text, write(list(itertools.islice(translated, len(some)))))
-            for text, (some, write) in zip(results, pages, strict=True)
-        ]
+        translated = await asyncio.wrap_future(queue.submit(pair.segments, some, sizes))
+        rest = iter(translated)
+        results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
 
 
@@ -114,6 +111,10 @@ async def align(queue: TranslationQueue, pair: Pair, text: str, translation: str
 def without_tags(text: str) -> str:
     """The text of HTML, roughly: enough to guess its language."""
     return _TAG.sub(" ", text)
+
+
+def _edits(read: Callable[[str], Iterable[Edit]], text: str) -> list[Edit]:
+    return list(read(text))
 
 
 def _text(segment: Marked) -> str:

@@ -70,9 +70,16 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
     def texts(parts: Marked) -> list[str]:
         return [part if isinstance(part, str) else part.raw for part in parts]
 
-    assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n a", "\n  ", "b", "<x/>", "\t", "c\n"]
+    assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n ", "a", "\n  ", "b", "<x/>", "\t", "c", "\n"]
     assert texts(parse("\n a\n  b", keeps_lines=False)) == ["\n a\n  b"]
-    assert texts(parse("\na<x/>\n<y/>\n", keeps_lines=True)) == ["\na", "<x/>", "\n", "<y/>", "\n"]
+    assert texts(parse("\na<x/>\n<y/>\n", keeps_lines=True)) == ["\n", "a", "<x/>", "\n", "<y/>", "\n"]
+
+
+def test_a_code_with_an_end_tag_of_its_own_is_one_tag() -> None:
+    content = 'a <bx id="1"></bx>dog<ex id="1"></ex> <x id="2"></x>'
+    parts = parse(content)
+    assert written(parts) == content
+    assert [part.kind for part in parts if isinstance(part, Tag)] == ["open", "close", "alone"]
 
 
 def test_ten_thousand_codes_take_no_time_at_all() -> None:

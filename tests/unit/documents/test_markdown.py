@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mtx.documents import markdown
-from mtx.documents.edits import apply
+from mtx.documents.edits import apply, segments
 from mtx.documents.markup import Marked, Tag
 from tests.unit.documents.test_document import translated
 
@@ -55,8 +55,8 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
-    segments, write = markdown.read("word\n")
-    assert apply("word\n", write([[translation]])) == f"{result}\n" and segments == [["word"]]
+    edits = list(markdown.read("word\n"))
+    assert apply("word\n", edits, [[translation]]) == f"{result}\n" and segments(edits) == [["word"]]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,11 @@ def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
     ],
 )
 def test_what_cannot_be_written_stays_or_loses_its_emphasis(text: str, translation: Marked, result: str) -> None:
-    _, write = markdown.read(f"{text}\n")
-    assert apply(f"{text}\n", write([translation])) == f"{result}\n"
+    assert apply(f"{text}\n", markdown.read(f"{text}\n"), [translation]) == f"{result}\n"
 
 
-def unchanged(segments: list[Marked]) -> list[Marked]:
-    return [[re.sub(r"\s+", " ", p) if isinstance(p, str) else p for p in segment] for segment in segments]
+def unchanged(some: list[Marked]) -> list[Marked]:
+    return [[re.sub(r"\s+", " ", p) if isinstance(p, str) else p for p in segment] for segment in some]
 
 
 def rendered(text: str) -> str:
@@ -121,6 +120,6 @@ def test_a_translation_that_changes_nothing_renders_the_same() -> None:
     rng = random.Random(1)
     for _ in range(1000):
         text = "".join(rng.choices(marks, k=rng.randint(1, 25)))
-        segments, write = markdown.read(text)
-        result = apply(text, write(unchanged(segments)))
+        edits = list(markdown.read(text))
+        result = apply(text, edits, unchanged(segments(edits)))
         assert rendered(result) == rendered(text), (text, result)
