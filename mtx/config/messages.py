@@ -9,7 +9,6 @@ from pydantic_core import ErrorDetails
 
 from mtx.config.other_names import KEYS_FOR, NOT_THERE
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names, leaves
-from mtx.config.yaml_text import kind_of
 
 _NEAR = 0.75  # likeness of names that differ in one letter of four
 
@@ -141,3 +140,8 @@ def _shown(value: object) -> str:
     if not isinstance(value, str):
         return kind_of(value)
     return value if re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value) else repr(value)
+
+
+def kind_of(value: object) -> str:
+    """A value in a message: a section, a list, or the text itself in quotes."""
+    return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

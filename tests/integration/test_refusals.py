@@ -62,7 +62,7 @@ def test_train_refuses(arguments: list[str], words: list[str], here: Path, refus
 
 @pytest.mark.parametrize("text, words", [
     ("training:\n\tmax_steps: 1\n", ["bad.yaml:2"]),
-    ("seed: 1\nseed: 2\n", ["bad.yaml:2", "seed", "twice"]),
+    ("seed: 1\nseed: 2\n", ["bad.yaml:2", "seed", "duplicate"]),
     ("- a\n", ["bad.yaml", "list"]),
 ])  # fmt: skip
 def test_bad_yaml(text: str, words: list[str], here: Path, refused: Refused) -> None:
@@ -210,7 +210,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: is no configuration", "data.train=pairs"], "train", "pairs")
+    refused(2, ["pairs: not a configuration", "data.train=pairs"], "train", "pairs")
     (here / "pairs").unlink()
     refused(1, ["memory.tmx:1: is not XML"], "prepare", "own-text", "data.train=memory.tmx")
     (here / "memory.tmx").unlink()
