@@ -104,10 +104,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if names:
         _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
     if resolved.config.training.init_from is not None:
-        from mtx.run.system_memory import check_address_space
         from mtx.training.init_from import inherit
 
-        check_address_space()
         resolved = inherit(resolved)
     if resolved.config.sizes == "corpus":
         from mtx.data.corpus_sizes import choose_sizes

@@ -12,7 +12,6 @@ from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
 from mtx.run.layout import RunLayout
-from mtx.run.system_memory import check_address_space
 from mtx.run.world import World, this_world
 
 if TYPE_CHECKING:
@@ -72,7 +71,6 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
     if world.size > 1:
         raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
     config = resolve(settings).config
-    check_address_space(is_training=True)
     from mtx import dry_run
 
     report = dry_run.rehearse(config)
@@ -81,7 +79,6 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and say what has come of it."""
-    check_address_space(is_training=True)
     from mtx import pipeline
     from mtx.evaluation.gains import advice
 
@@ -123,7 +120,6 @@ def prepare(
 ) -> None:
     """The first part of train alone: text to token ids, with a report."""
     config = resolve(settings).config
-    check_address_space()
     if download_only:
         from mtx.data.sources import find_corpora
 

@@ -27,7 +27,7 @@ from mtx.model.architecture import parameters
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, REPORT, WEIGHTS, RunLayout
-from mtx.run.system_memory import total_bytes
+from mtx.run.machine import total_bytes
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation

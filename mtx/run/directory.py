@@ -17,7 +17,7 @@ from mtx.errors import MtxError, UsageError
 from mtx.files import durable
 from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config
-from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
+from mtx.run.contents import checkpoint_steps, foreign_entry, full_checkpoint_steps, has_begun
 from mtx.run.layout import OPTIMIZER, RunLayout
 from mtx.run.lock import hold_lock, write_owner
 
@@ -66,8 +66,8 @@ def clean_up(paths: RunLayout) -> None:
     for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation,
                       paths.before):  # fmt: skip
         durable.remove_temporaries(directory)
-    for step in checkpoint_steps(paths):
-        durable.finish_removal(paths.checkpoint(step), OPTIMIZER)
+    for step in {*checkpoint_steps(paths)} - {*full_checkpoint_steps(paths)}:
+        durable.remove_member(paths.checkpoint(step), OPTIMIZER)  # a kill may have left the file
 
 
 def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> None:
