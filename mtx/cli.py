@@ -154,7 +154,6 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
     try:
-        _require_directory()
         with command.make_context("mtx", list(arguments) or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -171,14 +170,6 @@ def run(arguments: list[str]) -> int:
         return _report_error(_as_mtx_error(error))
 
 
-def _require_directory() -> None:
-    """Refuse to start in a directory that has been removed: the libraries that torch loads end the process there."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current directory has been removed", "cd into one that exists") from None
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     raise TerminatedError(number)
 
@@ -189,12 +180,6 @@ def _require_streams() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.exit(_report_error(UsageError("stdout is closed", "> FILE, or > /dev/null")))
-
-
-def _ignore_signals() -> None:
-    """The outcome has been reported: no signal may change the exit code while the interpreter ends."""
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def main() -> None:
@@ -210,12 +195,10 @@ def main() -> None:
             signal.signal(number, _stop)
     try:
         code = run(sys.argv[1:])
-        _ignore_signals()
     except KeyboardInterrupt as error:  # a second signal before the first was reported
-        _ignore_signals()
-        if os.environ.get("MTX_DEBUG"):
-            raise
         code = exit_code(error)
         streams.finish(sys.stdout, is_stopped=True)
+    for number in STOPPING_SIGNALS:  # the outcome has been reported: none may change the exit code while Python ends
+        signal.signal(number, signal.SIG_IGN)
     streams.finish(sys.stderr)
     sys.exit(code)

@@ -15,7 +15,7 @@ import typer
 
 from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
-from mtx.files.shell import mtx_command, shell_command
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mtx.evaluation.term_use import GlossaryScores
 
 logger = logging.getLogger("mtx")
-_PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
 _ADAPT = "adapt"  # the recipe that starts from a model
 _PLAN = "mtx.yaml"  # what a command takes that is given no text
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
@@ -75,24 +74,22 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
+    from mtx.run.configuration import load_config
+    from mtx.run.layout import RunLayout
 
     words = arguments or []
-    overrides = [argument for argument in words if settings.is_override(argument)]
-    names = [argument for argument in words if argument not in overrides]
-    _require_quotes(words, overrides)
-    if not names and settings.exists(Path(_PLAN)) and not any(word.startswith("data.") for word in overrides):
+    names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
+    overrides = words[len(names) :]
+    if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
         names = [_PLAN]
         logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
     if names and all(map(_is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
-        if name in key_names() or name == "=":
+        if name in key_names():
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name) and not settings.exists(Path(name)):
+        if FILE_ENDING.search(name) and not settings.exists(name):
             raise UsageError(f"{name}: no such file")
-    for override, value in itertools.pairwise(words):
-        if override.endswith("=") and override in overrides and value in names:
-            raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
@@ -101,8 +98,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
-    if names:
-        _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
+    for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
+        if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
+            load_config(paths)  # raises if the run's own configuration was changed
     if resolved.config.training.init_from is not None:
         from mtx.training.init_from import inherit
 
@@ -165,30 +163,6 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
         tgt, src,
     )  # fmt: skip
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
-
-
-def _require_quotes(words: list[str], overrides: list[str]) -> None:
-    """Refuse a word after a setting for a file or directory that seems to be the rest of its name."""
-    from mtx.config.settings import exists, recipe_names
-
-    for place, (setting, word) in enumerate(itertools.pairwise(words), 1):
-        key, _, value = setting.partition("=")
-        is_rest = setting in overrides and value and key in _PATHS and word not in overrides
-        if is_rest and word not in recipe_names() and not exists(Path(word)):
-            rest = itertools.takewhile(lambda word: word not in overrides, words[place:])
-            help = f"what has spaces is put in quotes: {shell_command(' '.join([setting, *rest]))}"
-            raise UsageError(f"{setting} {word}: does {word!r} belong to the setting?", help)
-
-
-def _require_unchanged(config: Path, *roots: str) -> None:
-    """Check the configuration of a run that is read as its own, by the name of the run or of the file."""
-    from mtx.config.settings import exists
-    from mtx.run.configuration import load_config
-    from mtx.run.layout import RunLayout
-
-    for paths in map(RunLayout, map(Path, dict.fromkeys(roots))):
-        if exists(paths.config) and config.samefile(paths.config):
-            load_config(paths)
 
 
 @contextlib.contextmanager

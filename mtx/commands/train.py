@@ -11,7 +11,6 @@ from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
-from mtx.run.layout import RunLayout
 from mtx.run.world import World, this_world
 
 if TYPE_CHECKING:
@@ -147,17 +146,10 @@ def config(
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         rows = [head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            print_lines(["  ".join(cells).rstrip()])
+        print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
         return
     keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
-    path = Path(name)
-    is_here = configuration.exists(path) and path.is_file() or configuration.exists(RunLayout(path).config)
-    if is_here and (keys or name in configuration.recipe_names()):
-        what = "a recipe" if not keys else "a key" if keys == [name] else "a section"
-        raise UsageError(f"{name}: is {what}, and a file or a run here", f"{mtx_command('config', path)} shows that")
     if keys and settings:
         raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
     for key in keys:

@@ -254,7 +254,7 @@ def find_config(name: str) -> Path:
 def _split_override(argument: str) -> tuple[str, str]:
     match = _OVERRIDE.fullmatch(argument)
     if match is None:
-        help = "settings are written key=value, such as training.max_steps=1000"
+        help = "settings follow CONFIG and are written key=value, without spaces; quote a value with spaces"
         raise UsageError(f"{argument!r} is not a setting", help)
     return match[1], match[2]
 

@@ -13,7 +13,7 @@ from typing import Any
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.files.shell import mtx_command, shell_command
+from mtx.files.shell import mtx_command
 from mtx.run import lock
 from mtx.run.layout import (
     HYPOTHESIS_TEXT,
@@ -44,7 +44,8 @@ def foreign_entry(paths: RunLayout) -> Path | None:
     A run's own are its configuration with its lock, with prepared data or with a checkpoint; its user may put anything
     beside them.
     """
-    if is_run(paths.root) and (_is_lock(paths.lock) or durable.is_written(paths.data) or _has_saved(paths)):
+    saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
+    if is_run(paths.root) and (_is_lock(paths.lock) or any(map(durable.is_written, saved))):
         return None
     try:
         return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
@@ -52,13 +53,8 @@ def foreign_entry(paths: RunLayout) -> Path | None:
         return None
 
 
-def _has_saved(paths: RunLayout) -> bool:
-    """Whether a run that was copied without its lock and its data has a checkpoint or a model."""
-    return any(map(durable.is_written, (paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))))
-
-
 def _is_lock(path: Path) -> bool:
-    return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
+    return path.is_file() and (path.stat().st_size == 0 or lock.owner_of(path) != "")
 
 
 def _is_trace(paths: RunLayout, path: Path) -> bool:
@@ -125,9 +121,9 @@ def model_directory(model: Path) -> Path:
     kind = next((kind for name, kind in _PARTS.items() if (model / name).is_file()), None)
     if kind is None or (model / MODEL_CONFIG).is_file():
         return model
-    run = next((path for path in (*model.parents[:2], *model.resolve().parents[:2]) if is_run(path)), None)
-    help = "MODEL is a run directory or a model directory" if run is None else f"its run: {shell_command(run)}"
-    raise UsageError(f"{model}: is {kind} of a run, not a model directory", help)
+    raise UsageError(
+        f"{model}: is {kind} of a run, not a model directory", "MODEL is a run directory or a model directory"
+    )
 
 
 def require_models(model: str | Path) -> list[Path]:

@@ -80,17 +80,11 @@ def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> N
     for path in made:
         path.unlink(missing_ok=True)
     if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
-        _unlink(paths.lock)
+        paths.lock.unlink()
     with contextlib.suppress(OSError):  # somebody else put something there
         for path in created:
             if path != paths.lock:
                 path.rmdir()
-
-
-def _unlink(lock: Path) -> None:
-    """Remove a lock that is held. Windows does not remove an open file; there filelock removes it on release."""
-    with contextlib.suppress(OSError):
-        lock.unlink()
 
 
 def _record_config(paths: RunLayout, config: Config) -> None:
