@@ -28,11 +28,8 @@ def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
 
 def fixed_settings(config: Config) -> dict[str, Any]:
     """The fixed settings as nested values for JSON, which `Config.model_validate` reads with defaults for the rest."""
-    exclude: dict[str, Any] = {}
+    values = config.model_dump(mode="json")
     for key in MAY_CHANGE:
         section, _, name = key.rpartition(".")
-        if section:
-            exclude.setdefault(section, set()).add(name)
-        else:
-            exclude[name] = True
-    return config.model_dump(mode="json", exclude=exclude)
+        del (values[section] if section else values)[name]
+    return values

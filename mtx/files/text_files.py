@@ -30,12 +30,7 @@ def open_binary(path: Path) -> IO[bytes]:
         UsageError: if the file is missing or not plain text, see `file_kinds`.
         DataError: if the beginning of a gzip file is damaged.
     """
-    with contextlib.ExitStack() as on_error:
-        stream: Any = on_error.enter_context(open_bytes(path))
-        with errors_named(path):
-            refuse_other_formats(path, stream.peek(BEGINNING_BYTES))
-        on_error.pop_all()
-    return stream  # type: ignore[no-any-return]
+    return open_bytes(path, is_plain=True)
 
 
 def bilingual_form(path: Path) -> str | None:
@@ -46,17 +41,17 @@ def bilingual_form(path: Path) -> str | None:
         DataError: if the beginning of a gzip file is damaged.
     """
     with open_bytes(path) as file, errors_named(path):
-        kind = kind_of(file.peek(BEGINNING_BYTES), path.name)  # type: ignore[attr-defined]
+        kind = kind_of(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
     if kind and not kind.form:
         raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
     return kind.form if kind else None
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     """Open a file or pipe, plain or gzip, for reading bytes; gzip is recognised by the first two bytes.
 
     Raises:
-        UsageError: if the file is missing.
+        UsageError: if the file is missing, or not plain text and `is_plain`.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -68,15 +63,10 @@ def open_bytes(path: Path) -> IO[bytes]:
     with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        stream.peek(BEGINNING_BYTES)
+        if (kind := kind_of(stream.peek(BEGINNING_BYTES))) and is_plain:
+            raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
-
-
-def refuse_other_formats(path: Path, beginning: bytes) -> None:
-    """Raise a UsageError if a file begins as one that is not plain text, see `file_kinds`."""
-    if kind := kind_of(beginning, path.name):
-        raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
 
 
 @contextlib.contextmanager
