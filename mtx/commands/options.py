@@ -158,10 +158,8 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
             help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
             raise UsageError(f"{key}={language}: {file} has {found.src} and {found.tgt}, as {found.told_by} says", help)
     src, tgt = (given.get(key, language) for key, language in languages.items())
-    logger.info(
-        "%s: %s to %s, as %s says; data.src=%s data.tgt=%s is the other direction", file, src, tgt, found.told_by,
-        tgt, src,
-    )  # fmt: skip
+    direction = f"{src} to {tgt}, as {found.told_by} says"
+    logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from mtx.config.other_names import KEYS_FOR, NOT_THERE
-from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names, leaves
+from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
 
 _NEAR = 0.75  # likeness of names that differ in one letter of four
 
@@ -86,7 +86,10 @@ def _describe(item: ErrorDetails) -> tuple[str, str]:
     """The key of an error ("" if its text names several keys) and the problem."""
     key, kind = _key_at(item["loc"]), item["type"]
     if kind == "extra_forbidden":
-        return _unknown_in(key, item["input"])
+        names = [*Config.model_fields, *key_names()]
+        if "[" in key:
+            names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
+        return key, unknown_key(key, names).removeprefix(f"{key}: ")
     if kind == "missing":
         return key, "is missing"
     text = item["msg"].removeprefix("Value error, ")
@@ -123,16 +126,6 @@ def _key_at(location: Iterable[str | int]) -> str:
                 break
             key = f"{key}.{part}" if key else part
     return key
-
-
-def _unknown_in(key: str, value: object) -> tuple[str, str]:
-    """An unknown key and its message. If it is a section with a single key, the message is about that key."""
-    names = [*Config.model_fields, *key_names()]
-    if "[" in key:
-        names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
-    elif isinstance(value, dict) and len(inner := dict(leaves(value))) == 1:
-        key, names = f"{key}.{next(iter(inner))}", key_names()
-    return key, unknown_key(key, names).removeprefix(f"{key}: ")
 
 
 def _shown(value: object) -> str:

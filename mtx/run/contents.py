@@ -4,7 +4,10 @@ Each question has one function, and none needs torch. `layout` has the file name
 opens a run and owns it.
 """
 
+import contextlib
+import fcntl
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +17,6 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.files.shell import mtx_command
-from mtx.run import lock
 from mtx.run.layout import (
     HYPOTHESIS_TEXT,
     MARIAN_SOURCE_MODEL,
@@ -30,6 +32,8 @@ from mtx.run.layout import (
 _PARTS = {STATE: "a checkpoint", REPORT: "the prepared data"}  # of a run, by a file in them
 # The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
+_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_MAX_LOCK_BYTES = 1000
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
 
@@ -54,7 +58,28 @@ def foreign_entry(paths: RunLayout) -> Path | None:
 
 
 def _is_lock(path: Path) -> bool:
-    return path.is_file() and (path.stat().st_size == 0 or lock.owner_of(path) != "")
+    return path.is_file() and (path.stat().st_size == 0 or owner_of(path) != "")
+
+
+def owner_of(lock: Path) -> str:
+    """What `write_owner` wrote into a lock file, on one line; empty if it wrote nothing, or it cannot be read."""
+    with contextlib.suppress(OSError):
+        if lock.is_file() and lock.stat().st_size < _MAX_LOCK_BYTES:
+            text = lock.read_bytes().decode(errors="replace").strip()
+            return text if _OWNER.fullmatch(text) and text.isprintable() else ""
+    return ""
+
+
+def is_locked(lock: Path) -> bool:
+    """Whether any process, this one included, holds the lock of a run."""
+    try:
+        with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock
+        pass
+    return False
 
 
 def _is_trace(paths: RunLayout, path: Path) -> bool:
@@ -196,7 +221,7 @@ class RunState:
 
 def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
     """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
-    if lock.is_locked(paths.lock):
+    if is_locked(paths.lock):
         return RunState("running")
     if is_finished(paths, events):
         return RunState("finished")

@@ -79,7 +79,7 @@ MUTANTS = [
         "what is not finite is saved", "training/checkpoint.py",
         "    _check_finite(by_name, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
-    Mutant("no lock", "run/lock.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant("no lock", "run/directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
     Mutant(
         "messages go to stdout", "cli.py",
         "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
