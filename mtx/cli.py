@@ -48,9 +48,22 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, distil, prepare, translate, serve, evaluate, compare, logprob, encode, attention, report, export, config,
-    status, doctor,
-):  # fmt: skip
+    train,
+    distil,
+    prepare,
+    translate,
+    serve,
+    evaluate,
+    compare,
+    logprob,
+    encode,
+    attention,
+    report,
+    export,
+    config,
+    status,
+    doctor,
+):
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
 app.command("back-translate", cls=Command)(back_translate)

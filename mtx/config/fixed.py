@@ -4,10 +4,25 @@ from typing import Any
 
 from mtx.config.schema import Config, leaves
 
-MAY_CHANGE = ("run_dir", "sizes", "device", "data.dir", "data.licence", "model.licence", "training.max_steps",
-              "training.max_epochs", "training.time_limit", "training.validate_every", "training.checkpoint_every",
-              "training.average_last", "training.patience", "training.tensorboard", "training.compile",
-              "training.shard", "decoding")  # fmt: skip
+MAY_CHANGE = (
+    "run_dir",
+    "sizes",
+    "device",
+    "data.dir",
+    "data.licence",
+    "model.licence",
+    "training.max_steps",
+    "training.max_epochs",
+    "training.time_limit",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.average_last",
+    "training.patience",
+    "training.tensorboard",
+    "training.compile",
+    "training.shard",
+    "decoding",
+)
 
 
 def may_change(key: str) -> bool:

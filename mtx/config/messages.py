@@ -64,13 +64,24 @@ def _likeness(name: str, key: str) -> float:
 
 # What was expected, for each type of pydantic error; limits come from the context of the error.
 _EXPECTED = {
-    "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
-    "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
-    "finite_number": "a finite number", "bool_type": "true or false", "string_type": "text",
-    "string_unicode": "text in UTF-8", "string_too_short": "at least {min_length} character", "tuple_type": "a list",
-    "greater_than": "more than {gt:.15g}", "greater_than_equal": "at least {ge:.15g}",
-    "less_than": "less than {lt:.15g}", "less_than_equal": "at most {le:.15g}", "literal_error": "{expected}",
-}  # fmt: skip
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_unicode": "text in UTF-8",
+    "string_too_short": "at least {min_length} character",
+    "tuple_type": "a list",
+    "greater_than": "more than {gt:.15g}",
+    "greater_than_equal": "at least {ge:.15g}",
+    "less_than": "less than {lt:.15g}",
+    "less_than_equal": "at most {le:.15g}",
+    "literal_error": "{expected}",
+}
 
 
 def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:

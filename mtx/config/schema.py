@@ -32,16 +32,20 @@ from mtx.config.value_types import (
     matching,
     one_or_two,
     two_columns,
-)  # fmt: skip
+)
 
 
 class Section(BaseModel):
     """A frozen part of the configuration. It refuses unknown keys and reads text by the type of the field."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(), use_attribute_docstrings=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
         str_min_length=0,  # with any limit, pydantic refuses text that is not UTF-8, which could not be written back
-    )  # fmt: skip
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -202,15 +206,27 @@ def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, Any]]
     return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
 
 
-PRESETS = _presets({
-    "tiny": (4, 4, 128, 256, 4, 0.3), "small": (3, 3, 256, 1024, 4, 0.2), "base": (6, 6, 512, 2048, 8, 0.1),
-    "big": (6, 6, 1024, 4096, 16, 0.3), "student": (6, 2, 256, 1536, 8, 0.1), "student-small": (4, 2, 128, 256, 4, 0.1),
-})  # fmt: skip
+PRESETS = _presets(
+    {
+        "tiny": (4, 4, 128, 256, 4, 0.3),
+        "small": (3, 3, 256, 1024, 4, 0.2),
+        "base": (6, 6, 512, 2048, 8, 0.1),
+        "big": (6, 6, 1024, 4096, 16, 0.3),
+        "student": (6, 2, 256, 1536, 8, 0.1),
+        "student-small": (4, 2, 128, 256, 4, 0.1),
+    }
+)
 # Those of the recurrent model have about as many parameters; it has neither heads nor feed-forward layers.
-_RNN_PRESETS = _presets({
-    "tiny": (1, 1, 256, 1, 1, 0.3), "small": (2, 2, 384, 1, 1, 0.2), "base": (2, 2, 1024, 1, 1, 0.2),
-    "big": (4, 4, 1536, 1, 1, 0.3), "student": (2, 1, 600, 1, 1, 0.1), "student-small": (1, 1, 224, 1, 1, 0.1),
-})  # fmt: skip
+_RNN_PRESETS = _presets(
+    {
+        "tiny": (1, 1, 256, 1, 1, 0.3),
+        "small": (2, 2, 384, 1, 1, 0.2),
+        "base": (2, 2, 1024, 1, 1, 0.2),
+        "big": (4, 4, 1536, 1, 1, 0.3),
+        "student": (2, 1, 600, 1, 1, 0.1),
+        "student-small": (1, 1, 224, 1, 1, 0.1),
+    }
+)
 # A decoder alone with about as many parameters; it has no encoder layers.
 _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}

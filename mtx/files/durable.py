@@ -8,7 +8,6 @@ name; a directory that holds anything else is never removed but renamed to `kept
 """
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import json
@@ -24,7 +23,6 @@ from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
-from mtx.files.sizes import readable
 from mtx.files.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
@@ -35,7 +33,6 @@ TEMPORARY_PREFIX = ".tmp-"
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{16}|old-.+)", re.DOTALL)
 _MAX_UNNEEDED_BYTES = 1 << 26
-_SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 
 @contextmanager
@@ -268,7 +265,9 @@ def verify(
     Raises:
         DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
     """
-    manifest, entries, num_unneeded = directory / MANIFEST, read_manifest(directory), 0
+    manifest = directory / MANIFEST
+    entries = read_manifest(directory)
+    num_unneeded = 0
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -311,19 +310,6 @@ def set_aside(path: Path, word: str = "damaged") -> Path:
     aside = free_name(path.with_name(f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"))
     disk.rename(path, aside)
     return aside
-
-
-def check_space(path: Path, num_bytes: int) -> None:
-    """Check that the disk has room for `num_bytes` at `path`, and a little more, before the first byte is written.
-
-    Raises:
-        OSError: ENOSPC, as a write would.
-    """
-    needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
-    if free < needed:
-        has, wants = readable(free, needed)
-        reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
-        raise OSError(errno.ENOSPC, reason, str(path))
 
 
 def remove_member(directory: Path, name: str) -> None:

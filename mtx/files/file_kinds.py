@@ -67,9 +67,11 @@ _SIGNATURES = [
     (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
 ]  # fmt: skip
 _FORMS = {  # of the kinds that hold pairs
-    "a translation memory (TMX)": "tmx", "a bilingual file of Trados (SDLXLIFF)": "xliff",
-    "a bilingual file (XLIFF)": "xliff", "a catalogue of messages (PO)": "po",
-}  # fmt: skip
+    "a translation memory (TMX)": "tmx",
+    "a bilingual file of Trados (SDLXLIFF)": "xliff",
+    "a bilingual file (XLIFF)": "xliff",
+    "a catalogue of messages (PO)": "po",
+}
 
 
 def kind_of(beginning: bytes) -> FileKind | None:

@@ -77,5 +77,5 @@ def _quoted(word: str) -> str:
     escaped = (
         f"\\{c}" if c in "'\\" else c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c))
         for c in word
-    )  # fmt: skip
+    )
     return f"$'{''.join(escaped)}'"

@@ -5,10 +5,16 @@ from typing import Literal
 
 Style = Literal["text", "markdown", "latex"]
 _IN_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-    '"': r"\textquotedbl{}", "±": r"$\pm$",
-}  # fmt: skip
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "±": r"$\pm$",
+}
 
 
 def draw(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:

@@ -174,26 +174,25 @@ class InvalidLines:
     """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
 
     Args:
-        what: what the lines are called in `message`.
+        place: where the lines are, for `message`, such as " of the prefixes".
     """
 
     def __init__(self, place: str = ""):
         self._place, self.count = place, 0
-        self._sample: list[bytes] = []
+        self._sample: list[str] = []
 
     def replace(self, lines: list[str]) -> list[str]:
         """Count the invalid lines; returns all lines as if read with `replace`."""
         invalid = [line for line in lines if not is_utf8(line)]
         self.count += len(invalid)
-        room = _SAMPLE_LINES - len(self._sample)
-        self._sample += [line.encode("utf-8", "surrogateescape") for line in invalid[:room]]
-        return [replace_invalid(line) for line in lines] if invalid else lines
+        self._sample += invalid[: _SAMPLE_LINES - len(self._sample)]
+        return list(map(replace_invalid, lines)) if invalid else lines
 
     def message(self) -> str | None:
         """What to say about the invalid lines; None if there were none."""
         if not self.count:
             return None
-        guess = _perhaps(likely_encoding(b"\n".join(self._sample)))
+        guess = _perhaps(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
         return f"{counted(self.count, 'line')}{self._place} held invalid UTF-8, read as U+FFFD{guess}"
 
 

@@ -123,8 +123,7 @@ def refuse_foreign(paths: RunLayout) -> None:
 
 def clean_up(paths: RunLayout) -> None:
     """Undo what an interruption left in a run; the caller holds its lock."""
-    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation,
-                      paths.before):  # fmt: skip
+    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation, paths.before):
         durable.remove_temporaries(directory)
     for step in {*checkpoint_steps(paths)} - {*full_checkpoint_steps(paths)}:
         durable.remove_member(paths.checkpoint(step), OPTIMIZER)  # a kill may have left the file
