@@ -433,23 +433,21 @@ class Config(Section):
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
                 "model.positions=learned"
             )
-        self._check_architecture()
-        return self
-
-    def _check_architecture(self) -> None:
-        training, architecture = self.training, self.model.architecture
+        architecture = self.model.architecture
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
                 raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
         if training.source_loss and architecture != "decoder":
             raise ValueError(f"training.source_loss: only model.architecture=decoder can learn it, not {architecture}")
+        return self
 
 
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}
     for name, field in section.model_fields.items():
-        inner = section_of(field.annotation)
+        types = (field.annotation, *get_args(field.annotation))  # a section may be null
+        inner = next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
         by_key |= fields(inner, f"{prefix}{name}.") if inner else {prefix + name: field}
     return by_key
 
@@ -457,12 +455,6 @@ def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, Field
 def key_names() -> list[str]:
     """Every key, in dotted form."""
     return list(fields())
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a field holds, even if it may be null; None for a field that holds a value."""
-    types = (annotation, *get_args(annotation))
-    return next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -74,8 +74,5 @@ def _quoted(word: str) -> str:
     """A word as a shell reads it; what cannot be shown on a terminal is written as bytes, in ANSI-C quoting."""
     if word.isprintable():
         return shlex.quote(word)
-    escaped = (
-        f"\\{c}" if c in "'\\" else c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(c))
-        for c in word
-    )
+    escaped = (chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in os.fsencode(word))
     return f"$'{''.join(escaped)}'"

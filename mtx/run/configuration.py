@@ -4,8 +4,6 @@ The prepared data and each checkpoint hold the fixed settings (`mtx.config.fixed
 """
 
 import contextlib
-from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -48,12 +46,8 @@ def _recorded_settings(paths: RunLayout) -> Config | None:
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path).get("settings")
         if stored is not None:
-            return _as_config(path, stored)
+            try:
+                return Config.model_validate(stored)
+            except ValidationError:
+                raise DamagedFileError(f"{path}: its settings are not a configuration") from None
     return None
-
-
-def _as_config(path: Path, stored: Any) -> Config:
-    try:
-        return Config.model_validate(stored)
-    except ValidationError:
-        raise DamagedFileError(f"{path}: its settings are no configuration") from None
