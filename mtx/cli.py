@@ -51,6 +51,7 @@ for command in (
     train,
     distil,
     prepare,
+    back_translate,
     translate,
     serve,
     evaluate,
@@ -66,7 +67,6 @@ for command in (
 ):
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
-app.command("back-translate", cls=Command)(back_translate)
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 

@@ -54,8 +54,7 @@ def train(
 def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
     """Train with a process for each device."""
     if world.size > 1 or dry_run:
-        where = "--dry-run, which rehearses on one device" if dry_run else "torchrun, which starts the processes itself"
-        raise UsageError(f"--devices {devices}: does not go with {where}", "leave one of them out")
+        raise UsageError(f"--devices {devices}: works neither with --dry-run nor with torchrun", "drop one of them")
     config = resolve(settings).config
     from mtx.model.device import num_devices
     from mtx.training.launcher import launch

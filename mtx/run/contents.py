@@ -6,6 +6,7 @@ opens a run and owns it.
 
 import contextlib
 import fcntl
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ from mtx.run.layout import (
 _PARTS = {STATE: "a checkpoint", REPORT: "the prepared data"}  # of a run, by a file in them
 # The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
-_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
 _MAX_LOCK_BYTES = 1000
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
@@ -49,25 +50,27 @@ def foreign_entry(paths: RunLayout) -> Path | None:
     beside them.
     """
     saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
-    if is_run(paths.root) and (_is_lock(paths.lock) or any(map(durable.is_written, saved))):
+    is_locked_by_mtx = owner_of(paths.lock) is not None
+    if is_run(paths.root) and (is_locked_by_mtx or any(map(durable.is_written, saved))):
         return None
+
+    def is_trace(path: Path) -> bool:  # of a start that was killed before it wrote the configuration, or of the system
+        is_own = (path == paths.lock and is_locked_by_mtx) or (path == paths.distilled and path.is_dir())
+        return is_own or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
+
     try:
-        return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
+        return min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
     except OSError:  # no directory, or one that cannot be read, as taking its lock will tell
         return None
 
 
-def _is_lock(path: Path) -> bool:
-    return path.is_file() and (path.stat().st_size == 0 or owner_of(path) != "")
-
-
-def owner_of(lock: Path) -> str:
-    """What `write_owner` wrote into a lock file, on one line; empty if it wrote nothing, or it cannot be read."""
-    with contextlib.suppress(OSError):
-        if lock.is_file() and lock.stat().st_size < _MAX_LOCK_BYTES:
-            text = lock.read_bytes().decode(errors="replace").strip()
-            return text if _OWNER.fullmatch(text) and text.isprintable() else ""
-    return ""
+def owner_of(lock: Path) -> str | None:
+    """What `write_owner` wrote into a lock file, "" before it has; None if it is missing or no lock file of mtx."""
+    text = None
+    if lock.is_file():
+        with contextlib.suppress(OSError), lock.open("rb") as file:
+            text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
+    return text if text is not None and _OWNER.fullmatch(text) and text.isprintable() else None
 
 
 def is_locked(lock: Path) -> bool:
@@ -80,15 +83,6 @@ def is_locked(lock: Path) -> bool:
     except OSError:  # there is no lock
         pass
     return False
-
-
-def _is_trace(paths: RunLayout, path: Path) -> bool:
-    """Whether a start that was killed before it wrote the configuration, or the system, can have left a file."""
-    if path == paths.lock:
-        return _is_lock(path)
-    if path == paths.distilled:
-        return path.is_dir()
-    return durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
 
 
 def require_run(root: Path) -> RunLayout:

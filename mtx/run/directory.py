@@ -48,11 +48,11 @@ def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
             with contextlib.suppress(FileNotFoundError):  # a start that failed has just removed what it had made
                 durable.make_directories(paths.root)
                 return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
-        return FileLock(paths.lock).acquire()
+        return FileLock(paths.lock).acquire(blocking=False)
     except Timeout:
         owner = owner_of(paths.lock)
         raise MtxError(
-            f"{paths.root}: another process works on this run{owner and f': {owner}'}",
+            f"{paths.root}: another process works on this run{f': {owner}' if owner else ''}",
             "wait for it, or use another run_dir",
         ) from None
     except OSError as error:
