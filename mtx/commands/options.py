@@ -15,8 +15,10 @@ import typer
 
 from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
+from mtx.files import disk, durable, streams, text_files
 from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run
+from mtx.run.layout import RunLayout
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -75,7 +77,6 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
     from mtx.run.configuration import load_config
-    from mtx.run.layout import RunLayout
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
@@ -116,14 +117,13 @@ def _is_text(name: str) -> bool:
     """Whether the argument that stands for a configuration is a file of pairs instead."""
     from mtx.config.settings import exists, recipe_names
     from mtx.config.value_types import FILE_ENDING
-    from mtx.files.text_files import bilingual_form, read_lines
 
     path = Path(name)
     if name in recipe_names() or not exists(path) or not path.is_file():
         return False
-    if FILE_ENDING.search(name) or bilingual_form(path) is not None:
+    if FILE_ENDING.search(name) or text_files.bilingual_form(path) is not None:
         return True
-    return path.suffix not in (".yaml", ".yml") and "\t" in next(read_lines(path), "")
+    return path.suffix not in (".yaml", ".yml") and "\t" in next(text_files.read_lines(path), "")
 
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
@@ -166,8 +166,6 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
-    from mtx.files import streams, text_files
-
     if path is None:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "name a FILE, or < FILE")
@@ -180,8 +178,6 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends without an error."""
-    from mtx.files import disk, durable
-
     if path is None:
         yield sys.stdout.buffer
         return
@@ -197,8 +193,6 @@ def checked_output(path: Path) -> Path:
     Raises:
         UsageError: if there can be no such file, or mtx keeps it and reads it again.
     """
-    from mtx.files import durable
-
     durable.check_reachable(path)
     path = path.resolve()
     if path.is_dir() or not path.parent.is_dir():
@@ -247,9 +241,6 @@ def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
 
 def _refuse_own(path: Path) -> None:
     """Refuse an output that would replace a file of a model, a run or an export; a run's report.html may be renewed."""
-    from mtx.files import durable
-    from mtx.run.layout import RunLayout
-
     directory, run = path.parent, RunLayout(path.parent)
     listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.is_written(directory) else set()
     kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
@@ -265,8 +256,6 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
 
 
 def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
-    from mtx.files import streams
-
     if as_json:
         streams.print_json({name: value.as_dict() for name, value in scores.items()})
     elif scores:

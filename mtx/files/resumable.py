@@ -120,7 +120,7 @@ class ResumableRows:
         if self.path.is_file() and not self.path.is_symlink():
             with self.path.open("rb") as file:
                 first = file.readline(_LONGEST_BEGINNING)
-            if self._beginning.startswith(first) or re.match(rb'\{".*"format": \d', first):
+            if self._beginning.startswith(first) or re.match(rb'\{.*"format": \d', first):
                 return first
         raise UsageError(f"{self.path}: is no file of mtx, and it would be replaced", "-o FILE names another file")
 

@@ -48,13 +48,13 @@ class _Info(BaseModel):
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
 
 
-def _checked(path: Path, form: type[_Form], value: Any) -> _Form:
+def _checked(path: Path, form: type[_Form], value: Any, prefix: str = "") -> _Form:
     """A value of the file `path` as a section; DamagedFileError with the first key that is wrong."""
     try:
         return form.model_validate(value)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        raise DamagedFileError(f"{path}: {prefix}{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     durable.verify(directory, small, only_needed=True, limits=_limits(small))
     info = durable.read_json(path)
     tokenizer = Tokenizer.load(directory)
-    config = _checked(path, ModelConfig, info.get("model"))
+    config = _checked(path, ModelConfig, info.get("model"), "model.")
     if info.get("num_ids") != tokenizer.num_ids:
         raise DamagedFileError(
             f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
