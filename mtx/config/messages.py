@@ -76,6 +76,7 @@ _EXPECTED = {
     "string_unicode": "text in UTF-8",
     "string_too_short": "at least {min_length} character",
     "tuple_type": "a list",
+    "too_long": "at most {max_length} items",
     "greater_than": "more than {gt:.15g}",
     "greater_than_equal": "at least {ge:.15g}",
     "less_than": "less than {lt:.15g}",

@@ -30,7 +30,6 @@ from mtx.config.value_types import (
     Seconds,
     Share,
     matching,
-    one_or_two,
     two_columns,
 )
 
@@ -174,7 +173,7 @@ MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
-    model: Annotated[tuple[PathText, ...], AfterValidator(one_or_two)] = ()
+    model: tuple[PathText, ...] = Field((), max_length=2)
     """a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from the training
     text"""
     vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = "auto"
@@ -193,7 +192,7 @@ class TokenizerConfig(Section):
     def _check_model(self) -> "TokenizerConfig":
         for name, value in MODELS_DECIDE.items():
             if self.model and (own := getattr(self, name)) != value:
-                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; leave it out")
+                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; drop it")
         return self
 
 
@@ -419,9 +418,7 @@ class Config(Section):
         if training.max_steps is None and training.max_epochs is None:
             raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
         if self.tokenizer.model and training.init_from is not None:
-            raise ValueError(
-                "tokenizer.model: the model of training.init_from has its own tokenizer, leave one of them out"
-            )
+            raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; drop one of them")
         if training.batch_tokens < data.max_tokens:
             tokens = training.batch_tokens
             raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")

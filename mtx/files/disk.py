@@ -41,11 +41,10 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     Args:
         mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
     """
-    if mode is None:
-        return io.BufferedWriter(_File(str(path), "w"))
-    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, mode))
-    with contextlib.suppress(PermissionError):  # of a file system without permissions
-        os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
+    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
+    if mode is not None:
+        with contextlib.suppress(PermissionError):  # of a file system without permissions
+            os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
     return io.BufferedWriter(file)
 
 

@@ -122,7 +122,7 @@ class ResumableRows:
                 first = file.readline(_LONGEST_BEGINNING)
             if self._beginning.startswith(first) or re.match(rb'\{.*"format": \d', first):
                 return first
-        raise UsageError(f"{self.path}: is no file of mtx, and it would be replaced", "-o FILE names another file")
+        raise UsageError(f"{self.path}: is not a file of mtx and would be replaced", "-o FILE names another file")
 
     @property
     def _beginning(self) -> bytes:

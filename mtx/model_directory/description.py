@@ -107,7 +107,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
     """
     if not checkpoint_steps(paths):
         raise UsageError(
-            f"{paths.root}: this run has no model yet", f"to go on with it: {mtx_command('train', paths.root)}"
+            f"{paths.root}: this run has no model yet", f"to continue it: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*Tokenizer.file_names_in(paths.data), REPORT)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))

@@ -21,7 +21,7 @@ def load_config(paths: RunLayout) -> Config:
     """The configuration of a run.
 
     Raises:
-        UsageError: if config.yaml is no configuration or a fixed setting in it is not what the run began with; names
+        UsageError: if config.yaml is not a configuration or a fixed setting in it is not what the run began with; names
             it with both values.
     """
     config, begun_with = settings.load(paths.config), _recorded_settings(paths)

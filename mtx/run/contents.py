@@ -149,7 +149,7 @@ def require_models(model: str | Path) -> list[Path]:
     """The directories that a MODEL argument means: one, or those of an ensemble A+B.
 
     Raises:
-        UsageError: if one of them is no directory.
+        UsageError: if one of them is not a directory.
     """
     whole = Path(model)
     paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
@@ -203,7 +203,7 @@ class RunState:
     """The state of a run.
 
     Attributes:
-        name: running, finished, stopped (training can go on), prepared, or new.
+        name: running, finished, stopped (training can continue), prepared, or new.
         outcome: how the run's last process ended: stopped, failed or finished; empty if unknown.
         reason: why it ended so; empty if unknown.
     """

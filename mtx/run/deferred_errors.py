@@ -37,7 +37,7 @@ class DeferredErrors:
 
     def _add(self, message: str, help: str) -> None:
         if message not in self.messages:
-            logger.warning("%s; training goes on", message)
+            logger.warning("%s; training continues", message)
             self._help = self._help or help
             self.messages.append(message)
 

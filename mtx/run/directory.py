@@ -1,6 +1,6 @@
 """Opening a run directory: take its lock, check that the configuration fits the run, clean up after an interruption.
 
-mtx makes a run in a new or empty directory, or goes on in a run of its own. A start that fails before the run holds
+mtx makes a run in a new or empty directory, or continues a run of its own. A start that fails before the run holds
 anything removes what it made. The kernel holds the lock (run.lock), so that it is free as soon as its owner is dead,
 however it died; the file stays, and its text names the last owner. `contents` has the questions about what a run holds,
 `configuration` the settings that a run has.
@@ -164,18 +164,18 @@ def check_settings(paths: RunLayout, config: Config) -> None:
         changes = "; ".join(f"{key} is {_shown(old)} there, {_shown(new)} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
-            f"another run_dir=DIR starts a new run; to go on with its own settings: {mtx_command('train', paths.root)}",
+            f"another run_dir=DIR starts a new run; with its own settings it continues by {mtx_command('train', paths.root)}",
         )
 
 
 def _tell_changes(paths: RunLayout, config: Config) -> None:
     """Say which settings of a run change: one that a repeated command leaves out takes its default again."""
-    with contextlib.suppress(MtxError, OSError):  # there is no configuration yet, or none that can be read
+    with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
         old = settings.load(paths.config)
         changed = [change for change in differences(old, config) if change[0] != "run_dir"]
         if changed and has_begun(paths):
             changes = "; ".join(f"{key} is {_shown(now)}, it was {_shown(before)}" for key, before, now in changed)
-            logger.info("%s goes on with other settings: %s", paths.root, changes)
+            logger.info("%s continues with other settings: %s", paths.root, changes)
 
 
 def _shown(value: object) -> str:

@@ -73,7 +73,7 @@ class Status:
     """What `mtx status` prints of a run.
 
     Attributes:
-        state: running, finished, stopped (training can go on), prepared, or new.
+        state: running, finished, stopped (training can continue), prepared, or new.
         max_steps: the step at which training ends; by training.max_epochs an estimate, None before the first step.
         max_epochs: training.max_epochs. epochs: those that are done, with the part of the one that is not; None if
             unknown.
@@ -122,17 +122,15 @@ class Status:
 
 
 def unfinished(root: Path) -> str | None:
-    """What is not done yet of a run, as the end of a sentence with the command that goes on; None if it is finished."""
+    """What is not done yet of a run, as the end of a sentence, and the command for it; None if it is finished."""
     status = read_status(root)
     command = mtx_command("train", root)
-    match status.state:
-        case "finished":
-            return None
-        case "running":
-            return f"is being worked on, at step {status.progress()}"
-        case "stopped":
-            return f"stopped at step {status.progress()}: {command} goes on"
-    return f"has not been trained yet: {command} does it"
+    sentences = {
+        "running": f"is being worked on, at step {status.progress()}",
+        "stopped": f"stopped at step {status.progress()}: {command} resumes it",
+        "finished": None,
+    }
+    return sentences.get(status.state, f"has not been trained yet: {command} does it")
 
 
 def translated_step(root: Path) -> int | None:

@@ -58,7 +58,7 @@ WEIGHT_FILES: dict[str, tuple[Change, str]] = {
     "shape of nothing times 2^63": (extra([0, 1 << 63]), "model.safetensors"),
     "type of 4 bits": (extra([0], "F4"), "F4"),
     "type that there is not": (embedding(dtype="PICKLE"), "PICKLE"),
-    "a tensor twice": (twice, "stands twice"),
+    "a tensor twice": (twice, "duplicate key"),
     "bytes behind the end": (lambda d: put(WEIGHTS, (d / WEIGHTS).read_bytes() + b"12345678")(d), "model.safetensors"),
     "not a number": (weights(lambda tensors: tensors[MATRIX][0, 0].fill_(torch.nan)), f"{MATRIX} holds numbers"),
     "infinity": (weights(lambda tensors: tensors["embedding"].fill_(torch.inf)), "embedding holds numbers"),
@@ -80,7 +80,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a list": (put(MODEL_CONFIG, b"[]"), "format None"),
     "a million lists": (put(MODEL_CONFIG, b"[" * MEGABYTE), "nested too deeply"),
     "20 MB": (put(MODEL_CONFIG, b'{"format": 2}' + b" " * 20 * MEGABYTE), "expected at most"),
-    "a key twice": (model_text('"d_model": 16, "d_model": 16'), "stands twice"),
+    "a key twice": (model_text('"d_model": 16, "d_model": 16'), "duplicate key"),
     "d_model of 10^9": (config(d_model=10**9), "d_model"),
     "d_model of 10^18": (config(d_model=10**18), "d_model"),
     "d_model of 65,536, d_ff of 2^18": (config(d_model=1 << 16, d_ff=1 << 18), "expected torch.float32 [65536]"),
@@ -134,7 +134,7 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
     "64 MB of nothing": (lambda d: os.truncate(d / TOKENIZER_MODEL, 64 * MEGABYTE), "too many"),
     "tokenizer.json: pickle": (put(TOKENIZER_JSON, PICKLE), "not JSON"),
     "tokenizer.json: of another model": (text(TOKENIZER_JSON, '"a": ', '"\\u00e9": '), "are not those of"),
-    "tokenizer.json: a piece twice": (text(TOKENIZER_JSON, '"<unk>": 1', '"<unk>": 1, "<unk>": 1'), "stands twice"),
+    "tokenizer.json: a piece twice": (text(TOKENIZER_JSON, '"<unk>": 1', '"<unk>": 1, "<unk>": 1'), "duplicate key"),
     "tokenizer.json: no Unicode form": (text(TOKENIZER_JSON, '"nfc"', '{"nfc": 1}'), "no known normalization"),
     "tokenizer.json: a tag of half a character": (text(TOKENIZER_JSON, '"BT"', '"\\ud800"'), "tags"),
     "tokenizer.json: 100,000 tags": (
@@ -157,7 +157,7 @@ MANIFESTS: dict[str, tuple[Change, str]] = {
     "700,000 names, one twice": (
         manifest(lambda v: b'{"files": {' + b"".join(b'"%d":1,' % i for i in range(700_000)) + b'"699999":1}}'), "twice"
     ),
-    "a file twice": (manifest(lambda v: json.dumps(v).replace("{", '{"x": 1, "x": 1, ').encode()), "stands twice"),
+    "a file twice": (manifest(lambda v: json.dumps(v).replace("{", '{"x": 1, "x": 1, ').encode()), "duplicate key"),
     "a hash that is a list": (manifest(lambda values: values["files"][WEIGHTS].update(sha256=["x"])), "sha256"),
 }  # fmt: skip
 
