@@ -164,7 +164,7 @@ def check_settings(paths: RunLayout, config: Config) -> None:
         changes = "; ".join(f"{key} is {_shown(old)} there, {_shown(new)} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
-            f"another run_dir=DIR starts a new run; with its own settings it continues by {mtx_command('train', paths.root)}",
+            f"another run_dir=DIR starts a new run; to continue this one as it is: {mtx_command('train', paths.root)}",
         )
 
 
