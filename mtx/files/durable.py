@@ -298,7 +298,7 @@ def remove_directory(path: Path) -> None:
     """
     is_empty = path.is_dir() and not any(path.iterdir())
     if path.is_symlink() or not (is_empty or (is_written(path) and not foreign_entries(path))):
-        logger.warning("%s: mtx did not write all that is there; %s keeps it", path, set_aside(path, "kept"))
+        logger.warning("%s: kept, because it holds something that mtx did not write", set_aside(path, "kept"))
         return
     removed = _temporary(path.parent)
     disk.rename(path, removed)
