@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from mtx.config.other_names import KEYS_FOR, NOT_THERE
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
@@ -86,45 +85,35 @@ _EXPECTED = {
 
 
 def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:
-    """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`."""
-    texts: dict[str, dict[str, None]] = {}  # by key, without duplicates and in order
+    """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`.
+
+    Those of a union become `expected auto or a whole number, got 'x'`; one that names several keys itself has no key.
+    """
+    texts: dict[tuple[str, str], dict[str, None]] = {}  # by key and value, without duplicates and in order
     for item in error.errors():
-        key, text = _describe(item)
-        texts.setdefault(key, {})[text] = None
-    return [_with_place(key, _merge(list(of_key)), lines) for key, of_key in texts.items()]
-
-
-def _describe(item: ErrorDetails) -> tuple[str, str]:
-    """The key of an error ("" if its text names several keys) and the problem."""
-    key, kind = _key_at(item["loc"]), item["type"]
-    if kind == "extra_forbidden":
-        names = [*Config.model_fields, *key_names()]
-        if "[" in key:
-            names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
-        return key, unknown_key(key, names).removeprefix(f"{key}: ")
-    if kind == "missing":
-        return key, "is missing"
-    text = item["msg"].removeprefix("Value error, ")
-    if kind in _EXPECTED:
-        text = "expected " + _EXPECTED[kind].format(**item.get("ctx", {})).replace("'", "")
-    elif not text.startswith("expected "):
-        return "", text
-    return key, f"{text}, got {_shown(item['input'])}"
-
-
-def _merge(texts: list[str]) -> str:
-    """One text for the errors of a key; those of a union become `expected auto or a whole number, got 'x'`."""
-    if len(texts) == 1 or not all(text.startswith("expected ") for text in texts):
-        return "; ".join(texts)
-    got = texts[0].rpartition(", got ")[2]
-    alternatives = [text.removeprefix("expected ").removesuffix(f", got {got}") for text in texts]
-    return f"expected {' or '.join(alternatives)}, got {got}"
-
-
-def _with_place(key: str, text: str, lines: dict[str, str]) -> str:
-    section = key.rpartition(".")[0]
-    place = lines.get(section if text == "is missing" and section else key)
-    return (f"{place}: " if place else "") + (f"{key}: " if key else "") + text
+        key, got = _key_at(item["loc"]), ""
+        text = item["msg"].removeprefix("Value error, ")
+        match item["type"]:
+            case "missing":
+                text = "is missing"
+            case "extra_forbidden":
+                names = [*Config.model_fields, *key_names()]
+                if "[" in key:
+                    names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
+                text = unknown_key(key, names).removeprefix(f"{key}: ")
+            case kind if kind in _EXPECTED or text.startswith("expected "):
+                got = f", got {_shown(item['input'])}"
+                text = _EXPECTED.get(kind, text).format(**item.get("ctx", {})).replace("'", "")
+            case _:
+                key = ""
+        texts.setdefault((key, got), {})[text.removeprefix("expected ")] = None
+    problems = []
+    for (key, got), of_key in texts.items():
+        section = key.rpartition(".")[0]
+        place = lines.get(section if "is missing" in of_key and section else key)
+        text = f"expected {' or '.join(of_key)}{got}" if got else "; ".join(of_key)
+        problems.append(": ".join(filter(None, (place, key, text))))
+    return problems
 
 
 def _key_at(location: Iterable[str | int]) -> str:
