@@ -74,16 +74,6 @@ def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
 
 
-def check_reachable(path: Path) -> None:
-    """Raise UsageError if no file can be made at `path`: links lead in a circle, or a name is too long."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-
-
 def make_directories(path: Path) -> None:
     """Make a directory and its missing parents, so that they survive a power cut."""
     missing = [directory for directory in (path, *path.parents) if not directory.exists()]
@@ -103,12 +93,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with new_file(path) as file:
         file.write(data)
-
-
-def unshare(path: Path) -> None:
-    """Give a file that has several names (`cp -al` copies so) content of its own, before it is changed in place."""
-    if path.exists() and path.stat().st_nlink > 1:
-        write_bytes(path, path.read_bytes())
 
 
 def write_text(path: Path, text: str) -> None:

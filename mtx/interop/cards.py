@@ -14,7 +14,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
-from mtx.files.shell import requirement, shell_command
+from mtx.files.shell import shell_command
 from mtx.interop.licences import Licences
 from mtx.interop.verify import Comparison
 from mtx.model.architecture import in_words
@@ -70,7 +70,7 @@ def ctranslate2_card(
     """
     licences = Licences.of_scores(scores)
     metadata = _metadata((info["src"], info["tgt"]), licences, "ctranslate2", "ctranslate2")
-    install = shell_command("pip", "install", requirement("ctranslate2"), requirement("sentencepiece"))
+    install = shell_command("pip", "install", "ctranslate2", "sentencepiece")
     return _render(
         metadata, licences, scores, kind="ctranslate2", src=info["src"], tgt=info["tgt"], info=info,
         precision=precision, install=install, example=EXPORT_EXAMPLE, comparison=comparison,

@@ -4,7 +4,6 @@
 """
 
 import math
-import reprlib
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -48,13 +47,20 @@ class _Info(BaseModel):
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
 
 
-def _checked(path: Path, form: type[_Form], value: Any, prefix: str = "") -> _Form:
-    """A value of the file `path` as a section; DamagedFileError with the first key that is wrong."""
+class _Stored(_Info):
+    """The configuration file of a model directory."""
+
+    model: ModelConfig
+    num_ids: int
+
+
+def _check(path: Path, form: type[_Form], value: Mapping[str, Any]) -> _Form:
+    """A value of the file `path` in a form; DamagedFileError with the first key that is wrong."""
     try:
         return form.model_validate(value)
     except ValidationError as error:
         problem = error.errors()[0]
-        raise DamagedFileError(f"{path}: {prefix}{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -87,15 +93,15 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     durable.verify(directory, small, only_needed=True, limits=_limits(small))
     info = durable.read_json(path)
     tokenizer = Tokenizer.load(directory)
-    config = _checked(path, ModelConfig, info.get("model"), "model.")
-    if info.get("num_ids") != tokenizer.num_ids:
+    stored = _check(path, _Stored, info)
+    if stored.num_ids != tokenizer.num_ids:
         raise DamagedFileError(
-            f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
+            f"{directory}: the model has {stored.num_ids} outputs, the tokenizer {tokenizer.num_ids}"
         )
-    _checked(path, _Info, info)
-    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, max_weight_bytes(config, tokenizer.num_ids))}
+    weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
+    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, weight_bytes)}
     durable.verify(directory, (*needed, *small), limits=limits)
-    return ModelDescription(config, tokenizer, info)
+    return ModelDescription(stored.model, tokenizer, info)
 
 
 def read_run(paths: RunLayout) -> ModelDescription:
@@ -113,7 +119,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
-    _checked(report, _Info, info)
+    _check(report, _Info, info)
     return ModelDescription(config.model, Tokenizer.load(paths.data), info)
 
 

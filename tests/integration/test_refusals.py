@@ -218,19 +218,6 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     assert not list(here.iterdir())
 
 
-@pytest.mark.parametrize("arguments", [
-    ["translate", "RUN", "a", "-o", "loop"], ["logprob", "RUN", "a", "a", "-o", "loop"],
-    ["report", "RUN", "-o", "loop/x.html"], ["import", "RUN", "-o", "loop"], ["translate", "RUN", "a", "-o", "x" * 300],
-    ["export", "RUN", "--to", "huggingface", "-o", "loop"], ["export", "RUN", "--to", "huggingface", "-o", "loop/x"],
-])  # fmt: skip
-def test_a_place_that_no_file_can_have(arguments: list[str], trained: Path, here: Path, refused: Refused) -> None:
-    (here / "loop").symlink_to("other")
-    (here / "other").symlink_to("loop")
-    (here / "a").write_text("one")
-    word = "Too many levels of symbolic links" if "loop" in arguments[-1] else "File name too long"
-    refused(2, [f"{arguments[-1]}: {word}"], *(str(trained) if word == "RUN" else word for word in arguments))
-
-
 def test_an_export_is_not_written_over_a_link_that_leads_nowhere(trained: Path, here: Path, refused: Refused) -> None:
     (here / "link").symlink_to("nowhere")
     refused(2, ["link: is not a directory"], "export", trained, "--to", "huggingface", "-o", "link")

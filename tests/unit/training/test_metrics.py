@@ -41,17 +41,6 @@ def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     assert events[-1]["left_s"] == 0 and events[0]["tgt_tokens_per_s"] > 0
 
 
-@pytest.mark.skipif(not hasattr(os, "link"), reason="needs hard links")
-def test_the_events_of_a_run_that_was_copied_by_hard_links_stay(tmp_path: Path) -> None:
-    path, other = tmp_path / "metrics.jsonl", tmp_path / "other.jsonl"
-    other.write_text('{"event": "start"}\n')
-    os.link(other, path)
-    with MetricsLogger(path, done=0, max_steps=20, deferred_errors=DeferredErrors()) as metrics:
-        metrics.event("checkpoint", step=1)
-    assert other.read_text() == '{"event": "start"}\n'
-    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["start", "checkpoint"]
-
-
 @pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
 def test_events_do_not_go_through_a_link_that_no_reader_follows(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
