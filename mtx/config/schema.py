@@ -33,6 +33,8 @@ from mtx.config.value_types import (
     two_columns,
 )
 
+Values = Mapping[str, Any]  # of a section, not read yet
+
 
 class Section(BaseModel):
     """A frozen part of the configuration. It refuses unknown keys and reads text by the type of the field."""
@@ -50,10 +52,15 @@ class Section(BaseModel):
     @classmethod
     def _read_text(cls, values: Any) -> Any:
         if values == "":  # an empty section of a YAML file
-            return {}
+            values = {}
         if not isinstance(values, Mapping):
             raise ValueError("expected a section with keys")
-        return {name: cls._read_value(name, value) for name, value in values.items()}
+        return {name: cls._read_value(name, value) for name, value in cls._fill(values).items()}
+
+    @classmethod
+    def _fill(cls, values: Values) -> Values:
+        """The values with what follows from them for other keys."""
+        return values
 
     @classmethod
     def _read_value(cls, name: str, value: Any) -> Any:
@@ -181,12 +188,9 @@ class TokenizerConfig(Section):
     normalization: Literal["nfc", "nmt_nfkc", "none"] = "nfc"
     """Unicode normalization before splitting; with tokenizer.model none but its own"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _fill_from_model(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and cls._read_value("model", values.get("model", ())):
-            return {**MODELS_DECIDE, **values}
-        return values
+    def _fill(cls, values: Values) -> Values:
+        return {**MODELS_DECIDE, **values} if cls._read_value("model", values.get("model")) else values
 
     @model_validator(mode="after")
     def _check_model(self) -> "TokenizerConfig":
@@ -271,13 +275,8 @@ class ModelConfig(Section):
     licence: Licence | None = None
     """licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _fill_from_preset(cls, values: Any) -> Any:
-        if values == "":  # as in `_read_text`, which runs later
-            values = {}
-        if not isinstance(values, Mapping):
-            return values
+    def _fill(cls, values: Values) -> Values:
         presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
@@ -367,12 +366,10 @@ class TrainingConfig(Section):
     tensorboard: Bool = False
     """write metrics for TensorBoard (needs the package tensorboard)"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _let_epochs_count(cls, values: Any) -> Any:
+    def _fill(cls, values: Values) -> Values:
         """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
-        has_epochs = isinstance(values, Mapping) and values.get("max_epochs") not in (None, *NULL)
-        return {"max_steps": None, **values} if has_epochs else values
+        return values if values.get("max_epochs") in (None, *NULL) else {"max_steps": None, **values}
 
     @property
     def num_passes(self) -> int:
