@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
+SET_ASIDE = ("damaged-", "kept-")  # what begins so is read by nothing
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{16}|old-.+)", re.DOTALL)
 _MAX_UNNEEDED_BYTES = 1 << 26

@@ -173,7 +173,8 @@ def _identity(model: Path) -> str:
 
 def translated_tests(paths: RunLayout) -> list[str]:
     """The names of the test sets that a run has translated, sorted."""
-    return sorted(path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))
+    names = (path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))
+    return sorted(name for name in names if not name.startswith(durable.SET_ASIDE))
 
 
 def stored_scores(paths: RunLayout) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
 
 def test_a_test_set_is_translated_if_it_has_hypotheses(run: RunLayout) -> None:
     assert translated_tests(run) == []
-    for name in ("b", "a", "half"):
+    for name in ("b", "a", "half", "kept-a", "damaged-b"):
         (run.evaluation / name).mkdir(parents=True)
         (run.evaluation / name / ("src.txt" if name == "half" else "hyp.txt")).touch()
     assert translated_tests(run) == ["a", "b"]
