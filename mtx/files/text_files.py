@@ -63,7 +63,8 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        if (kind := kind_of(stream.peek(BEGINNING_BYTES))) and is_plain:
+        beginning = stream.peek(BEGINNING_BYTES)
+        if is_plain and (kind := kind_of(beginning)):
             raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]

@@ -139,7 +139,7 @@ def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> N
     for path in made:
         path.unlink(missing_ok=True)
     if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
-        paths.lock.unlink()
+        paths.lock.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else put something there
         for path in created:
             if path != paths.lock:
