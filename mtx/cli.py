@@ -126,6 +126,7 @@ def _report_error(error: MtxError) -> int:
 def _usage_error(error: Any) -> UsageError:
     """The parser's error in our words; for a setting written as an option, the help shows its right form."""
     from mtx.config.messages import keys_meant
+    from mtx.config.other_names import NOT_THERE
     from mtx.config.schema import key_names
 
     option = getattr(error, "option_name", "")
@@ -134,6 +135,8 @@ def _usage_error(error: Any) -> UsageError:
     if option and takes_settings and (keys := keys_meant(name, key_names())):
         values = " ".join(f"{key}=VALUE" for key in keys)
         return UsageError(f"no option {option}", f"settings are written key=value: {values}")
+    if option and takes_settings and name in NOT_THERE:
+        return UsageError(f"no option {option}", NOT_THERE[name])
     command = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 
