@@ -48,12 +48,25 @@ app = typer.Typer(
     help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
 )
 for command in (
-    train, distil, prepare, translate, serve, evaluate, compare, logprob, encode, attention, report, export, config,
-    status, doctor,
-):  # fmt: skip
+    train,
+    distil,
+    prepare,
+    back_translate,
+    translate,
+    serve,
+    evaluate,
+    compare,
+    logprob,
+    encode,
+    attention,
+    report,
+    export,
+    config,
+    status,
+    doctor,
+):
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
-app.command("back-translate", cls=Command)(back_translate)
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
@@ -119,12 +132,11 @@ def _usage_error(error: Any) -> UsageError:
     option = getattr(error, "option_name", "")
     name = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
-    if option and takes_settings:
-        if keys := keys_meant(name, key_names()):
-            values = " ".join(f"{key}=VALUE" for key in keys)
-            return UsageError(f"no option {option}", f"settings are written key=value: {values}")
-        if name in NOT_THERE:
-            return UsageError(f"no option {option}", NOT_THERE[name])
+    if option and takes_settings and (keys := keys_meant(name, key_names())):
+        values = " ".join(f"{key}=VALUE" for key in keys)
+        return UsageError(f"no option {option}", f"settings are written key=value: {values}")
+    if option and takes_settings and name in NOT_THERE:
+        return UsageError(f"no option {option}", NOT_THERE[name])
     command = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 
@@ -154,7 +166,6 @@ def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
     command = typer.main.get_command(app)
     try:
-        _require_directory()
         with command.make_context("mtx", list(arguments) or ["--help"]) as context:
             command.invoke(context)
         sys.stdout.flush()
@@ -171,14 +182,6 @@ def run(arguments: list[str]) -> int:
         return _report_error(_as_mtx_error(error))
 
 
-def _require_directory() -> None:
-    """Refuse to start in a directory that has been removed: the libraries that torch loads end the process there."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current directory has been removed", "cd into one that exists") from None
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     raise TerminatedError(number)
 
@@ -189,12 +192,6 @@ def _require_streams() -> None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
     if sys.stdout is None:
         sys.exit(_report_error(UsageError("stdout is closed", "> FILE, or > /dev/null")))
-
-
-def _ignore_signals() -> None:
-    """The outcome has been reported: no signal may change the exit code while the interpreter ends."""
-    for number in STOPPING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
 
 
 def main() -> None:
@@ -210,12 +207,10 @@ def main() -> None:
             signal.signal(number, _stop)
     try:
         code = run(sys.argv[1:])
-        _ignore_signals()
     except KeyboardInterrupt as error:  # a second signal before the first was reported
-        _ignore_signals()
-        if os.environ.get("MTX_DEBUG"):
-            raise
         code = exit_code(error)
         streams.finish(sys.stdout, is_stopped=True)
+    for number in STOPPING_SIGNALS:  # the outcome has been reported: none may change the exit code while Python ends
+        signal.signal(number, signal.SIG_IGN)
     streams.finish(sys.stderr)
     sys.exit(code)

@@ -26,9 +26,8 @@ from mtx.interop.limits import export_note
 from mtx.model.device import find_device
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import check_settings, refuse_foreign
+from mtx.run.directory import check_settings, check_writable, refuse_foreign
 from mtx.run.layout import STATE, RunLayout
-from mtx.run.lock import check_writable
 from mtx.training import checkpoint
 from mtx.training.metrics import require_tensorboard
 from mtx.training.schedule import learning_rate

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 # In this order of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN, which finds no room for its
 # code, and of Arrow and Python for a thread's stack.
 _OUT_OF_MEMORY = (
-    "out of memory", "invalid configuration argument", "can't allocate memory", "could not create a primitive",
-    "Failed to launch worker thread", "can't start new thread",
-)  # fmt: skip
+    "out of memory",
+    "invalid configuration argument",
+    "can't allocate memory",
+    "could not create a primitive",
+    "Failed to launch worker thread",
+    "can't start new thread",
+)
 
 
 # What asks a process to stop: Ctrl-C, another program, and the end of its terminal, which Windows does not have.

@@ -43,10 +43,9 @@ from mtx.model_directory.storage import LoadedModel
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import open_run, refuse_foreign
+from mtx.run.directory import hold_lock, open_run, refuse_foreign, write_owner
 from mtx.run.events import read_events
 from mtx.run.layout import HYPOTHESIS_TEXT, MODEL_CONFIG, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
-from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import StatusFile, track_status
 from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard

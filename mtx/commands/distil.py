@@ -15,7 +15,6 @@ from mtx.files.streams import print_json, print_lines
 from mtx.files.tables import draw
 from mtx.run.contents import is_prepared, is_run, model_directory, require_models
 from mtx.run.layout import TOKENIZER_JSON, RunLayout
-from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.decoding.text_translator import TextTranslator
@@ -42,7 +41,6 @@ def distil(
     """Train a small student on a teacher's translations, and compare the two; the same command goes on if stopped."""
     mono, text, others = _sorted(settings or [])
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
-    check_address_space(is_training=True)
     from tqdm import tqdm
 
     from mtx import distil as distillation

@@ -12,8 +12,7 @@ from mtx.errors import MtxError
 from mtx.files.shell import install_command
 from mtx.files.sizes import counted
 from mtx.files.streams import print_json, print_lines
-from mtx.run import system_memory
-from mtx.run.machine import num_cores, package_version
+from mtx.run.machine import num_cores, package_version, total_bytes
 
 _PACKAGES = (
     "torch", "sentencepiece", "sacrebleu", "sentencex", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib",
@@ -31,7 +30,6 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Report packages, CPU, GPU, memory and disk, and try a matrix product and the fast path of training."""
-    system_memory.check_address_space()
     facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
     facts["disk"] = _disk(run_dir)
     facts |= {"device": _device(device), "fast_path": _fast_path(device)}
@@ -89,7 +87,7 @@ def _gpu() -> dict[str, Any]:
 
 
 def _memory_gb() -> float | None:
-    total = system_memory.total_bytes()
+    total = total_bytes()
     return None if total is None else round(total / 1e9, 1)
 
 

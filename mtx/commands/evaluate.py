@@ -21,7 +21,6 @@ from mtx.commands.translators import load_translator
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run, require_models
-from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.evaluation.metrics import Scores
@@ -60,7 +59,6 @@ def evaluate(
     if robust and glossary is not None:
         raise UsageError("--robust and --glossary are two evaluations; leave one of them out")
     _check_text(model, src, ref, testset, direction)
-    check_address_space()
     from mtx import pipeline
     from mtx.data.glossary import Glossary
     from mtx.evaluation import test_sets

@@ -9,7 +9,6 @@ import typer
 
 from mtx.commands.options import AsJson, Model
 from mtx.files.streams import print_json, print_lines
-from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
 
@@ -32,7 +31,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write a model for CTranslate2, transformers or Argos Translate, and verify that it translates as mtx does."""
-    check_address_space()
     from mtx.interop import export as exchange
 
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
@@ -46,7 +44,6 @@ def import_(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="The model directory to write.")],
 ) -> None:
     """Make a model directory from a published MarianMT model, to translate, evaluate or train on with."""
-    check_address_space()
     from mtx.interop.marian_import import import_marian
 
     import_marian(directory, output)

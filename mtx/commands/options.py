@@ -15,8 +15,10 @@ import typer
 
 from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
-from mtx.files.shell import mtx_command, shell_command
+from mtx.files import disk, durable, streams, text_files
+from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run
+from mtx.run.layout import RunLayout
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from mtx.evaluation.term_use import GlossaryScores
 
 logger = logging.getLogger("mtx")
-_PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
 _ADAPT = "adapt"  # the recipe that starts from a model
 _PLAN = "mtx.yaml"  # what a command takes that is given no text
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
@@ -75,24 +76,21 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
+    from mtx.run.configuration import load_config
 
     words = arguments or []
-    overrides = [argument for argument in words if settings.is_override(argument)]
-    names = [argument for argument in words if argument not in overrides]
-    _require_quotes(words, overrides)
-    if not names and settings.exists(Path(_PLAN)) and not any(word.startswith("data.") for word in overrides):
+    names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
+    overrides = words[len(names) :]
+    if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
         names = [_PLAN]
         logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
     if names and all(map(_is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
-        if name in key_names() or name == "=":
+        if name in key_names():
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name) and not settings.exists(Path(name)):
+        if FILE_ENDING.search(name) and not settings.exists(name):
             raise UsageError(f"{name}: no such file")
-    for override, value in itertools.pairwise(words):
-        if override.endswith("=") and override in overrides and value in names:
-            raise UsageError(f"{override}: a setting needs its value after =", f"{override}{value}, without spaces")
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
@@ -101,13 +99,12 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
-    if names:
-        _require_unchanged(settings.find_config(names[0]), names[0], resolved.config.run_dir)
+    for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
+        if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
+            load_config(paths)  # raises if the run's own configuration was changed
     if resolved.config.training.init_from is not None:
-        from mtx.run.system_memory import check_address_space
         from mtx.training.init_from import inherit
 
-        check_address_space()
         resolved = inherit(resolved)
     if resolved.config.sizes == "corpus":
         from mtx.data.corpus_sizes import choose_sizes
@@ -120,14 +117,13 @@ def _is_text(name: str) -> bool:
     """Whether the argument that stands for a configuration is a file of pairs instead."""
     from mtx.config.settings import exists, recipe_names
     from mtx.config.value_types import FILE_ENDING
-    from mtx.files.text_files import bilingual_form, read_lines
 
     path = Path(name)
     if name in recipe_names() or not exists(path) or not path.is_file():
         return False
-    if FILE_ENDING.search(name) or bilingual_form(path) is not None:
+    if FILE_ENDING.search(name) or text_files.bilingual_form(path) is not None:
         return True
-    return path.suffix not in (".yaml", ".yml") and "\t" in next(read_lines(path), "")
+    return path.suffix not in (".yaml", ".yml") and "\t" in next(text_files.read_lines(path), "")
 
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
@@ -162,42 +158,14 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
             help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
             raise UsageError(f"{key}={language}: {file} has {found.src} and {found.tgt}, as {found.told_by} says", help)
     src, tgt = (given.get(key, language) for key, language in languages.items())
-    logger.info(
-        "%s: %s to %s, as %s says; data.src=%s data.tgt=%s is the other direction", file, src, tgt, found.told_by,
-        tgt, src,
-    )  # fmt: skip
+    direction = f"{src} to {tgt}, as {found.told_by} says"
+    logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
-
-
-def _require_quotes(words: list[str], overrides: list[str]) -> None:
-    """Refuse a word after a setting for a file or directory that seems to be the rest of its name."""
-    from mtx.config.settings import exists, recipe_names
-
-    for place, (setting, word) in enumerate(itertools.pairwise(words), 1):
-        key, _, value = setting.partition("=")
-        is_rest = setting in overrides and value and key in _PATHS and word not in overrides
-        if is_rest and word not in recipe_names() and not exists(Path(word)):
-            rest = itertools.takewhile(lambda word: word not in overrides, words[place:])
-            help = f"what has spaces is put in quotes: {shell_command(' '.join([setting, *rest]))}"
-            raise UsageError(f"{setting} {word}: does {word!r} belong to the setting?", help)
-
-
-def _require_unchanged(config: Path, *roots: str) -> None:
-    """Check the configuration of a run that is read as its own, by the name of the run or of the file."""
-    from mtx.config.settings import exists
-    from mtx.run.configuration import load_config
-    from mtx.run.layout import RunLayout
-
-    for paths in map(RunLayout, map(Path, dict.fromkeys(roots))):
-        if exists(paths.config) and config.samefile(paths.config):
-            load_config(paths)
 
 
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
-    from mtx.files import streams, text_files
-
     if path is None:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "name a FILE, or < FILE")
@@ -210,8 +178,6 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 @contextlib.contextmanager
 def open_output(path: Path | None) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends without an error."""
-    from mtx.files import disk, durable
-
     if path is None:
         yield sys.stdout.buffer
         return
@@ -227,10 +193,7 @@ def checked_output(path: Path) -> Path:
     Raises:
         UsageError: if there can be no such file, or mtx keeps it and reads it again.
     """
-    from mtx.files import durable
-
-    durable.check_reachable(path)
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
     _refuse_own(path)
@@ -277,9 +240,6 @@ def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
 
 def _refuse_own(path: Path) -> None:
     """Refuse an output that would replace a file of a model, a run or an export; a run's report.html may be renewed."""
-    from mtx.files import durable
-    from mtx.run.layout import RunLayout
-
     directory, run = path.parent, RunLayout(path.parent)
     listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.is_written(directory) else set()
     kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
@@ -295,8 +255,6 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
 
 
 def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
-    from mtx.files import streams
-
     if as_json:
         streams.print_json({name: value.as_dict() for name, value in scores.items()})
     elif scores:

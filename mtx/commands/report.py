@@ -10,7 +10,6 @@ from mtx.commands.options import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.run.contents import checkpoint_steps, model_directory, require_run
 from mtx.run.layout import RunLayout
-from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import TorchTranslator
@@ -32,7 +31,6 @@ def report(
         from mtx.run.directory import refuse_foreign
 
         refuse_foreign(RunLayout(runs[0]))  # a report.html there may be another one
-    check_address_space()
     from mtx.report.report_page import report_page
 
     output = output or (RunLayout(runs[0]).report if len(runs) == 1 else default_page("report.html"))

@@ -12,7 +12,6 @@ import typer
 
 from mtx.errors import MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
-from mtx.run.system_memory import check_address_space
 
 logger = logging.getLogger("mtx")
 _PACKAGES = "starlette", "uvicorn", "python-multipart", "prometheus-client"
@@ -38,7 +37,6 @@ def serve(
             f"--host {host}: others could use the server without an API key",
             mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
         )
-    check_address_space()
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
     from mtx.interop.engines import Translator

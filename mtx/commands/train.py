@@ -11,8 +11,6 @@ from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
-from mtx.run.layout import RunLayout
-from mtx.run.system_memory import check_address_space
 from mtx.run.world import World, this_world
 
 if TYPE_CHECKING:
@@ -56,8 +54,7 @@ def train(
 def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
     """Train with a process for each device."""
     if world.size > 1 or dry_run:
-        where = "--dry-run, which rehearses on one device" if dry_run else "torchrun, which starts the processes itself"
-        raise UsageError(f"--devices {devices}: does not go with {where}", "leave one of them out")
+        raise UsageError(f"--devices {devices}: works neither with --dry-run nor with torchrun", "drop one of them")
     config = resolve(settings).config
     from mtx.model.device import num_devices
     from mtx.training.launcher import launch
@@ -72,7 +69,6 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
     if world.size > 1:
         raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
     config = resolve(settings).config
-    check_address_space(is_training=True)
     from mtx import dry_run
 
     report = dry_run.rehearse(config)
@@ -81,7 +77,6 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and say what has come of it."""
-    check_address_space(is_training=True)
     from mtx import pipeline
     from mtx.evaluation.gains import advice
 
@@ -123,7 +118,6 @@ def prepare(
 ) -> None:
     """The first part of train alone: text to token ids, with a report."""
     config = resolve(settings).config
-    check_address_space()
     if download_only:
         from mtx.data.sources import find_corpora
 
@@ -151,17 +145,10 @@ def config(
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         rows = [head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-            print_lines(["  ".join(cells).rstrip()])
+        print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
         print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
         return
     keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
-    path = Path(name)
-    is_here = configuration.exists(path) and path.is_file() or configuration.exists(RunLayout(path).config)
-    if is_here and (keys or name in configuration.recipe_names()):
-        what = "a recipe" if not keys else "a key" if keys == [name] else "a section"
-        raise UsageError(f"{name}: is {what}, and a file or a run here", f"{mtx_command('config', path)} shows that")
     if keys and settings:
         raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
     for key in keys:

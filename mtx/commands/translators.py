@@ -8,7 +8,6 @@ import typer
 
 from mtx.config.limits import MAX_TEMPERATURE
 from mtx.errors import UsageError
-from mtx.run.system_memory import check_address_space
 
 if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
@@ -103,7 +102,6 @@ def load_translator(
     require_models(model)
     threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
-    check_address_space()
     torch_options = [] if batch_tokens is None else ["--batch-tokens"]
     translator: TextTranslator | None = load_fast(
         model, str(engine), precision and str(precision), device, torch_options, threads=threads,

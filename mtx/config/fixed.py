@@ -4,10 +4,25 @@ from typing import Any
 
 from mtx.config.schema import Config, leaves
 
-MAY_CHANGE = ("run_dir", "sizes", "device", "data.dir", "data.licence", "model.licence", "training.max_steps",
-              "training.max_epochs", "training.time_limit", "training.validate_every", "training.checkpoint_every",
-              "training.average_last", "training.patience", "training.tensorboard", "training.compile",
-              "training.shard", "decoding")  # fmt: skip
+MAY_CHANGE = (
+    "run_dir",
+    "sizes",
+    "device",
+    "data.dir",
+    "data.licence",
+    "model.licence",
+    "training.max_steps",
+    "training.max_epochs",
+    "training.time_limit",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.average_last",
+    "training.patience",
+    "training.tensorboard",
+    "training.compile",
+    "training.shard",
+    "decoding",
+)
 
 
 def may_change(key: str) -> bool:
@@ -28,11 +43,8 @@ def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
 
 def fixed_settings(config: Config) -> dict[str, Any]:
     """The fixed settings as nested values for JSON, which `Config.model_validate` reads with defaults for the rest."""
-    exclude: dict[str, Any] = {}
+    values = config.model_dump(mode="json")
     for key in MAY_CHANGE:
         section, _, name = key.rpartition(".")
-        if section:
-            exclude.setdefault(section, set()).add(name)
-        else:
-            exclude[name] = True
-    return config.model_dump(mode="json", exclude=exclude)
+        del (values[section] if section else values)[name]
+    return values

@@ -5,11 +5,9 @@ import re
 from collections.abc import Iterable
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from mtx.config.other_names import KEYS_FOR, NOT_THERE
-from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names, leaves
-from mtx.config.yaml_text import kind_of
+from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
 
 _NEAR = 0.75  # likeness of names that differ in one letter of four
 
@@ -65,52 +63,57 @@ def _likeness(name: str, key: str) -> float:
 
 # What was expected, for each type of pydantic error; limits come from the context of the error.
 _EXPECTED = {
-    "int_parsing": "a whole number", "int_parsing_size": "a whole number", "int_type": "a whole number",
-    "int_from_float": "a whole number", "float_parsing": "a number", "float_type": "a number",
-    "finite_number": "a finite number", "bool_type": "true or false", "string_type": "text",
-    "string_unicode": "text in UTF-8", "string_too_short": "at least {min_length} character", "tuple_type": "a list",
-    "greater_than": "more than {gt:.15g}", "greater_than_equal": "at least {ge:.15g}",
-    "less_than": "less than {lt:.15g}", "less_than_equal": "at most {le:.15g}", "literal_error": "{expected}",
-}  # fmt: skip
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "string_unicode": "text in UTF-8",
+    "string_too_short": "at least {min_length} character",
+    "tuple_type": "a list",
+    "too_long": "at most {max_length} items",
+    "greater_than": "more than {gt:.15g}",
+    "greater_than_equal": "at least {ge:.15g}",
+    "less_than": "less than {lt:.15g}",
+    "less_than_equal": "at most {le:.15g}",
+    "literal_error": "{expected}",
+}
 
 
 def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:
-    """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`."""
-    texts: dict[str, dict[str, None]] = {}  # by key, without duplicates and in order
+    """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`.
+
+    Those of a union become `expected auto or a whole number, got 'x'`; one that names several keys itself has no key.
+    """
+    texts: dict[tuple[str, str], dict[str, None]] = {}  # by key and value, without duplicates and in order
     for item in error.errors():
-        key, text = _describe(item)
-        texts.setdefault(key, {})[text] = None
-    return [_with_place(key, _merge(list(of_key)), lines) for key, of_key in texts.items()]
-
-
-def _describe(item: ErrorDetails) -> tuple[str, str]:
-    """The key of an error ("" if its text names several keys) and the problem."""
-    key, kind = _key_at(item["loc"]), item["type"]
-    if kind == "extra_forbidden":
-        return _unknown_in(key, item["input"])
-    if kind == "missing":
-        return key, "is missing"
-    text = item["msg"].removeprefix("Value error, ")
-    if kind in _EXPECTED:
-        text = "expected " + _EXPECTED[kind].format(**item.get("ctx", {})).replace("'", "")
-    elif not text.startswith("expected "):
-        return "", text
-    return key, f"{text}, got {_shown(item['input'])}"
-
-
-def _merge(texts: list[str]) -> str:
-    """One text for the errors of a key; those of a union become `expected auto or a whole number, got 'x'`."""
-    if len(texts) == 1 or not all(text.startswith("expected ") for text in texts):
-        return "; ".join(texts)
-    got = texts[0].rpartition(", got ")[2]
-    alternatives = [text.removeprefix("expected ").removesuffix(f", got {got}") for text in texts]
-    return f"expected {' or '.join(alternatives)}, got {got}"
-
-
-def _with_place(key: str, text: str, lines: dict[str, str]) -> str:
-    section = key.rpartition(".")[0]
-    place = lines.get(section if text == "is missing" and section else key)
-    return (f"{place}: " if place else "") + (f"{key}: " if key else "") + text
+        key, got = _key_at(item["loc"]), ""
+        text = item["msg"].removeprefix("Value error, ")
+        match item["type"]:
+            case "missing":
+                text = "is missing"
+            case "extra_forbidden":
+                names = [*Config.model_fields, *key_names()]
+                if "[" in key:
+                    names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
+                text = unknown_key(key, names).removeprefix(f"{key}: ")
+            case kind if kind in _EXPECTED or text.startswith("expected "):
+                got = f", got {_shown(item['input'])}"
+                text = _EXPECTED.get(kind, text).format(**item.get("ctx", {})).replace("'", "")
+            case _:
+                key = ""
+        texts.setdefault((key, got), {})[text.removeprefix("expected ")] = None
+    problems = []
+    for (key, got), of_key in texts.items():
+        section = key.rpartition(".")[0]
+        place = lines.get(section if "is missing" in of_key and section else key)
+        text = f"expected {' or '.join(of_key)}{got}" if got else "; ".join(of_key)
+        problems.append(": ".join(filter(None, (place, key, text))))
+    return problems
 
 
 def _key_at(location: Iterable[str | int]) -> str:
@@ -126,18 +129,13 @@ def _key_at(location: Iterable[str | int]) -> str:
     return key
 
 
-def _unknown_in(key: str, value: object) -> tuple[str, str]:
-    """An unknown key and its message. If it is a section with a single key, the message is about that key."""
-    names = [*Config.model_fields, *key_names()]
-    if "[" in key:
-        names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
-    elif isinstance(value, dict) and len(inner := dict(leaves(value))) == 1:
-        key, names = f"{key}.{next(iter(inner))}", key_names()
-    return key, unknown_key(key, names).removeprefix(f"{key}: ")
-
-
 def _shown(value: object) -> str:
     """A value in a message: numbers as they were written, other text in quotes."""
     if not isinstance(value, str):
         return kind_of(value)
     return value if re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value) else repr(value)
+
+
+def kind_of(value: object) -> str:
+    """A value in a message: a section, a list, or the text itself in quotes."""
+    return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

@@ -83,5 +83,5 @@ _NOT_THERE = {
     "devices gpus num_gpus distributed ddp world_size nodes": "the option --devices N of mtx train trains on N devices "
     "of a machine, torchrun on several machines (docs/clusters.md); device=cuda:1 names one device, and --shard K/N of "
     "mtx translate and back-translate divides a text",
-}  # fmt: skip
+}
 NOT_THERE = {name: text for names, text in _NOT_THERE.items() for name in names.split()}

@@ -30,27 +30,37 @@ from mtx.config.value_types import (
     Seconds,
     Share,
     matching,
-    one_or_two,
     two_columns,
-)  # fmt: skip
+)
+
+Values = Mapping[str, Any]  # of a section, not read yet
 
 
 class Section(BaseModel):
     """A frozen part of the configuration. It refuses unknown keys and reads text by the type of the field."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, protected_namespaces=(),
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        use_attribute_docstrings=True,
         str_min_length=0,  # with any limit, pydantic refuses text that is not UTF-8, which could not be written back
-    )  # fmt: skip
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _read_text(cls, values: Any) -> Any:
         if values == "":  # an empty section of a YAML file
-            return {}
+            values = {}
         if not isinstance(values, Mapping):
             raise ValueError("expected a section with keys")
-        return {name: cls._read_value(name, value) for name, value in values.items()}
+        return {name: cls._read_value(name, value) for name, value in cls._fill(values).items()}
+
+    @classmethod
+    def _fill(cls, values: Values) -> Values:
+        """The values with what follows from them for other keys."""
+        return values
 
     @classmethod
     def _read_value(cls, name: str, value: Any) -> Any:
@@ -67,28 +77,30 @@ class Section(BaseModel):
 class HubConfig(Section):
     """A dataset on the Hugging Face hub and its splits."""
 
-    name: str = Field(description="id of a dataset that consists of plain files (no loading script)")
-    subset: str | None = Field(None, description="configuration of the dataset, such as de-en")
-    revision: str | None = Field(None, description="commit, tag or branch, such as refs/convert/parquet")
-    train: str = Field("train", description="split for training, in the notation of `datasets`, such as train[:100000]")
-    valid: str | None = Field(None, description="split for validation")
-    test: tuple[str, ...] = Field((), description="splits for testing")
+    name: str
+    """id of a dataset that consists of plain files (no loading script)"""
+    subset: str | None = None
+    """configuration of the dataset, such as de-en"""
+    revision: str | None = None
+    """commit, tag or branch, such as refs/convert/parquet"""
+    train: str = "train"
+    """split for training, in the notation of `datasets`, such as train[:100000]"""
+    valid: str | None = None
+    """split for validation"""
+    test: tuple[str, ...] = ()
+    """splits for testing"""
 
 
 class TrainText(Section):
     """One part of the training text."""
 
-    name: PathText = Field(description="local name or file, as in data.train")
-    weight: PositiveFloat | None = Field(
-        1.0,
-        description="how often each pair is used per epoch; null, as for a name alone: 1, but with training.init_from "
-        "text beside the first is used no more often than the first",
-    )
-    tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = Field(
-        None,
-        description="mark before each source sentence, such as BT for back-translated text; of text with a tag nothing "
-        "is held out",
-    )
+    name: PathText
+    """local name or file, as in data.train"""
+    weight: PositiveFloat | None = 1.0
+    """how often each pair is used per epoch; null, as for a name alone: 1, but with training.init_from text beside the
+    first is used no more often than the first"""
+    tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = None
+    """mark before each source sentence, such as BT for back-translated text; of text with a tag nothing is held out"""
 
 
 def _form_of_train(value: object) -> str:
@@ -105,46 +117,38 @@ TrainItem = Annotated[
 class DataConfig(Section):
     """The text and where it comes from."""
 
-    src: Language = Field("src", description="source language; the ending of local file names")
-    tgt: Language = Field("tgt", description="target language")
-    dir: PathText | None = Field(None, description="directory of local names; null: the current directory")
-    hub: HubConfig | None = Field(None, description="dataset on the hub, used if data.dir is null")
-    generator: Literal["grammar"] | None = Field(None, description="grammar: the demo's synthetic text")
-    train: tuple[TrainItem, ...] = Field(
-        (),
-        description="local names or files of training text; with training.init_from the first is the text to adapt to: "
-        "of it alone a part is held out, and the others are used no more often, unless they have a weight",
-    )
-    valid: PathText | None = Field(None, description="local name or file; null: a part of the training text")
-    test: tuple[PathText, ...] = Field(
-        (),
-        description=f"local names or files; {HELD_OUT_TEST}: a part of the training text, also beside others; none: "
-        f"{HELD_OUT_TEST} alone",
-    )
-    columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = Field(
-        (),
-        description="the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by "
-        "name in .jsonl and .parquet; none: found by a header or the names of the languages",
-    )
-    duplicates: Auto | Literal["newest", "all"] = Field(
-        "auto",
-        description="newest: of the training pairs with one source, the one that was changed last; all: every pair; "
-        "auto: newest in translation memories and bilingual files, all in other text",
-    )
-    terms: PathText | None = Field(
-        None,
-        description="learn to use a glossary (mtx translate --glossary); auto: from words of the training text that "
-        "translate each other; a file of source term TAB target term: from its terms in the text too; null: no terms",
-    )
-    max_tokens: Annotated[int, Field(ge=8, le=limits.MAX_TOKENS)] = Field(
-        256, description="longest sentence in tokens, </s> included"
-    )
-    max_length_ratio: Annotated[float, Field(gt=1)] = Field(
-        4.0, description="longer side over shorter, in UTF-8 bytes plus 10"
-    )
-    licence: Licence | None = Field(
-        None, description="licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or words"
-    )
+    src: Language = "src"
+    """source language; the ending of local file names"""
+    tgt: Language = "tgt"
+    """target language"""
+    dir: PathText | None = None
+    """directory of local names; null: the current directory"""
+    hub: HubConfig | None = None
+    """dataset on the hub, used if data.dir is null"""
+    generator: Literal["grammar"] | None = None
+    """grammar: the demo's synthetic text"""
+    train: tuple[TrainItem, ...] = ()
+    """local names or files of training text; with training.init_from the first is the text to adapt to: of it alone a
+    part is held out, and the others are used no more often, unless they have a weight"""
+    valid: PathText | None = None
+    """local name or file; null: a part of the training text"""
+    test: tuple[PathText, ...] = ()
+    """local names or files; heldout: a part of the training text, also beside others; none: heldout alone"""
+    columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = ()
+    """the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by name in .jsonl
+    and .parquet; none: found by a header or the names of the languages"""
+    duplicates: Auto | Literal["newest", "all"] = "auto"
+    """newest: of the training pairs with one source, the one that was changed last; all: every pair; auto: newest in
+    translation memories and bilingual files, all in other text"""
+    terms: PathText | None = None
+    """learn to use a glossary (mtx translate --glossary); auto: from words of the training text that translate each
+    other; a file of source term TAB target term: from its terms in the text too; null: no terms"""
+    max_tokens: int = Field(256, ge=8, le=limits.MAX_TOKENS)
+    """longest sentence in tokens, </s> included"""
+    max_length_ratio: float = Field(4.0, gt=1)
+    """longer side over shorter, in UTF-8 bytes plus 10"""
+    licence: Licence | None = None
+    """licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or words"""
 
     @property
     def direction(self) -> str:
@@ -176,30 +180,23 @@ MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
-    model: Annotated[tuple[PathText, ...], AfterValidator(one_or_two)] = Field(
-        (),
-        description="a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from "
-        "the training text",
-    )
-    vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = Field(
-        "auto", description="number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"
-    )
-    normalization: Literal["nfc", "nmt_nfkc", "none"] = Field(
-        "nfc", description="Unicode normalization before splitting; with tokenizer.model none but its own"
-    )
+    model: tuple[PathText, ...] = Field((), max_length=2)
+    """a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from the training
+    text"""
+    vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = "auto"
+    """number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"""
+    normalization: Literal["nfc", "nmt_nfkc", "none"] = "nfc"
+    """Unicode normalization before splitting; with tokenizer.model none but its own"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _fill_from_model(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and cls._read_value("model", values.get("model", ())):
-            return {**MODELS_DECIDE, **values}
-        return values
+    def _fill(cls, values: Values) -> Values:
+        return {**MODELS_DECIDE, **values} if cls._read_value("model", values.get("model")) else values
 
     @model_validator(mode="after")
     def _check_model(self) -> "TokenizerConfig":
         for name, value in MODELS_DECIDE.items():
             if self.model and (own := getattr(self, name)) != value:
-                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; leave it out")
+                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; drop it")
         return self
 
 
@@ -212,15 +209,27 @@ def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, Any]]
     return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
 
 
-PRESETS = _presets({
-    "tiny": (4, 4, 128, 256, 4, 0.3), "small": (3, 3, 256, 1024, 4, 0.2), "base": (6, 6, 512, 2048, 8, 0.1),
-    "big": (6, 6, 1024, 4096, 16, 0.3), "student": (6, 2, 256, 1536, 8, 0.1), "student-small": (4, 2, 128, 256, 4, 0.1),
-})  # fmt: skip
+PRESETS = _presets(
+    {
+        "tiny": (4, 4, 128, 256, 4, 0.3),
+        "small": (3, 3, 256, 1024, 4, 0.2),
+        "base": (6, 6, 512, 2048, 8, 0.1),
+        "big": (6, 6, 1024, 4096, 16, 0.3),
+        "student": (6, 2, 256, 1536, 8, 0.1),
+        "student-small": (4, 2, 128, 256, 4, 0.1),
+    }
+)
 # Those of the recurrent model have about as many parameters; it has neither heads nor feed-forward layers.
-_RNN_PRESETS = _presets({
-    "tiny": (1, 1, 256, 1, 1, 0.3), "small": (2, 2, 384, 1, 1, 0.2), "base": (2, 2, 1024, 1, 1, 0.2),
-    "big": (4, 4, 1536, 1, 1, 0.3), "student": (2, 1, 600, 1, 1, 0.1), "student-small": (1, 1, 224, 1, 1, 0.1),
-})  # fmt: skip
+_RNN_PRESETS = _presets(
+    {
+        "tiny": (1, 1, 256, 1, 1, 0.3),
+        "small": (2, 2, 384, 1, 1, 0.2),
+        "base": (2, 2, 1024, 1, 1, 0.2),
+        "big": (4, 4, 1536, 1, 1, 0.3),
+        "student": (2, 1, 600, 1, 1, 0.1),
+        "student-small": (1, 1, 224, 1, 1, 0.1),
+    }
+)
 # A decoder alone with about as many parameters; it has no encoder layers.
 _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
@@ -232,44 +241,42 @@ _OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
 class ModelConfig(Section):
     """The architecture. The six keys without a default take it from the preset."""
 
-    architecture: Literal["transformer", "decoder", "rnn"] = Field(
-        "transformer",
-        description="transformer: encoder and decoder, as in the paper; decoder: a decoder alone, which reads the "
-        "source and goes on with the target; rnn: a recurrent encoder-decoder with attention",
-    )
-    preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = Field(
-        "base", description=f"sets {', '.join(_PRESET_KEYS)}, where they are not given"
-    )
-    num_encoder_layers: NumLayers = Field(description="number of encoder layers; not decoder")
-    num_decoder_layers: NumLayers = Field(description="number of decoder layers")
-    d_model: Annotated[int, Field(ge=1, le=1 << 16)] = Field(description="size of embeddings and hidden states")
-    d_ff: Annotated[int, Field(ge=1, le=1 << 18)] = Field(description="inner size of the feed-forward layers; not rnn")
-    num_heads: PositiveInt = Field(description="number of attention heads; not rnn")
-    dropout: Probability = Field(description="rate on sub-layer outputs and embedding sums (paper 5.4)")
-    norm: Literal["post", "pre"] = Field(
-        "post", description="LayerNorm after each residual sum (the paper) or before; not rnn"
-    )
-    activation: Literal["relu", "swish", "gelu"] = Field("relu", description="of the feed-forward layers; not rnn")
-    tie: Literal["all", "target", "none"] = Field("all", description="embeddings with the weights of the output layer")
-    positions: Literal["sinusoidal", "learned"] = Field(
-        "sinusoidal", description="position encoding (paper 3.5); not rnn"
-    )
-    cell: Literal["lstm", "gru"] = Field("lstm", description="of the recurrences; rnn only")
-    score: Literal["additive", "scaled_dot_product", "multiplicative"] = Field(
-        "additive", description="how attention compares a state with the encoder's outputs; rnn only"
-    )
-    output_bias: Bool = Field(False, description="add a bias to the output layer")
-    licence: Licence | None = Field(
-        None, description="licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"
-    )
+    architecture: Literal["transformer", "decoder", "rnn"] = "transformer"
+    """transformer: encoder and decoder, as in the paper; decoder: a decoder alone, which reads the source and goes on
+    with the target; rnn: a recurrent encoder-decoder with attention"""
+    preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = "base"
+    """sets num_encoder_layers, num_decoder_layers, d_model, d_ff, num_heads, dropout, where they are not given"""
+    num_encoder_layers: NumLayers
+    """number of encoder layers; not decoder"""
+    num_decoder_layers: NumLayers
+    """number of decoder layers"""
+    d_model: int = Field(ge=1, le=1 << 16)
+    """size of embeddings and hidden states"""
+    d_ff: int = Field(ge=1, le=1 << 18)
+    """inner size of the feed-forward layers; not rnn"""
+    num_heads: PositiveInt
+    """number of attention heads; not rnn"""
+    dropout: Probability
+    """rate on sub-layer outputs and embedding sums (paper 5.4)"""
+    norm: Literal["post", "pre"] = "post"
+    """LayerNorm after each residual sum (the paper) or before; not rnn"""
+    activation: Literal["relu", "swish", "gelu"] = "relu"
+    """of the feed-forward layers; not rnn"""
+    tie: Literal["all", "target", "none"] = "all"
+    """embeddings with the weights of the output layer"""
+    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """position encoding (paper 3.5); not rnn"""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """of the recurrences; rnn only"""
+    score: Literal["additive", "scaled_dot_product", "multiplicative"] = "additive"
+    """how attention compares a state with the encoder's outputs; rnn only"""
+    output_bias: Bool = False
+    """add a bias to the output layer"""
+    licence: Licence | None = None
+    """licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _fill_from_preset(cls, values: Any) -> Any:
-        if values == "":  # as in `_read_text`, which runs later
-            values = {}
-        if not isinstance(values, Mapping):
-            return values
+    def _fill(cls, values: Values) -> Values:
         presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
@@ -292,108 +299,77 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """How a model is trained."""
 
-    init_from: PathText | None = Field(
-        None,
-        min_length=1,
-        description="model or run directory to start from, with its tokenizer and architecture; use a smaller "
-        "training.learning_rate than for a new model, such as 0.0002",
-    )
-    max_steps: PositiveInt | None = Field(
-        100_000, description="number of optimizer updates; null: only training.max_epochs counts"
-    )
-    max_epochs: PositiveInt | None = Field(
-        None,
-        description="passes over all training pairs after which training ends; null: only training.max_steps counts. "
-        "With both, training ends at the first. A command line that gives one of the two drops the recipe's other",
-    )
-    time_limit: Seconds | None = Field(
-        None,
-        gt=0,
-        description="all starts of the run end within it, scored, if scoring takes at most half of it: 2h, 90m, 600s",
-    )
-    batch_tokens: BatchTokens = Field(25_000, description="target tokens per optimizer update (paper 5.1)")
-    micro_batch_tokens: Auto | BatchTokens = Field(
-        "auto", description="target tokens per forward and backward pass; auto: what memory allows"
-    )
-    learning_rate: PositiveFloat | None = Field(
-        None, description="the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"
-    )
-    warmup_steps: PositiveInt = Field(
-        4000, description="steps of linear warmup (paper 5.3); with a time_limit at most a tenth of its steps"
-    )
-    cooldown: Annotated[float, Field(ge=0, le=0.9)] = Field(
-        0.0,
-        description="share of the steps at the end, in which the learning rate falls linearly to zero; it also follows "
-        "when training.patience has run out",
-    )
-    label_smoothing: Probability = Field(0.1, description="label smoothing (paper 5.4)")
-    source_loss: Bool = Field(
-        False, description="learn to predict the tokens of the source too; only with model.architecture=decoder"
-    )
-    subword_sampling: Probability = Field(
-        0.0,
-        description="cut words of the training text into other pieces in each epoch: the probability with which "
-        "BPE-dropout leaves out a merge, such as 0.1; 0: always the same pieces",
-    )
-    upper_case: Share = Field(
-        0.0,
-        description="share of the training pairs that are in capital letters in an epoch, other pairs in each, such as "
-        "0.07, so that such text is translated too",
-    )
-    title_case: Share = Field(
-        0.0, description="share of the training pairs With A Capital Letter In Each Word in an epoch, such as 0.05"
-    )
-    no_end_punctuation: Share = Field(
-        0.0, description="share of the training pairs without their last punctuation in an epoch, such as 0.2"
-    )
-    typing_errors: Share = Field(
-        0.0,
-        description="share of the training pairs with typing errors in their sources in an epoch, in a tenth of the "
-        "longer words, such as 0.05",
-    )
-    copies: Share = Field(
-        0.0,
-        description="share of the training pairs of which each epoch also has a copy, with the target text on both "
-        "sides, such as 0.5 for little text, whose models otherwise make little use of the source; 0: none",
-    )
-    consistency: Annotated[float, Field(ge=0)] = Field(
-        0.0,
-        description="weight of the divergence between two passes that differ in their dropout (R-Drop), such as 2; a "
-        "step takes twice as long; 0: one pass",
-    )
-    clip_norm: PositiveFloat | None = Field(None, description="largest gradient norm; null: no clipping")
-    shard: Auto | Bool = Field(
-        "auto",
-        description="divide weights and optimizer among several devices; auto: if they take half a GPU's memory",
-    )
-    deterministic: Bool = Field(False, description="on CUDA: the same bits on the same GPU and torch, but slower")
-    compile: Auto | Bool = Field(
-        "auto",
-        description="on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What "
-        "cannot be compiled here runs without",
-    )
-    choose_by: Literal["auto", "bleu", "chrf", "nll"] = Field(
-        "auto",
-        description="what decides which validation is the best; auto: bleu, or chrf if BLEU says nothing about the "
-        "validation text",
-    )
-    validate_every: PositiveInt = Field(1000, description="steps between validations")
-    checkpoint_every: PositiveInt = Field(1500, description="steps between checkpoints")
-    average_last: PositiveInt = Field(
-        5,
-        description="checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps. "
-        "The model is this mean, that of their later half, the last or the best checkpoint: what translates the "
-        "validation set best",
-    )
-    patience: PositiveInt | None = Field(None, description="validations without a better score before training stops")
-    tensorboard: Bool = Field(False, description="write metrics for TensorBoard (needs the package tensorboard)")
+    init_from: PathText | None = Field(None, min_length=1)
+    """model or run directory to start from, with its tokenizer and architecture; use a smaller training.learning_rate
+    than for a new model, such as 0.0002"""
+    max_steps: PositiveInt | None = 100_000
+    """number of optimizer updates; null: only training.max_epochs counts"""
+    max_epochs: PositiveInt | None = None
+    """passes over all training pairs after which training ends; null: only training.max_steps counts. With both,
+    training ends at the first. A command line that gives one of the two drops the recipe's other"""
+    time_limit: Seconds | None = Field(None, gt=0)
+    """all starts of the run end within it, scored, if scoring takes at most half of it: 2h, 90m, 600s"""
+    batch_tokens: BatchTokens = 25_000
+    """target tokens per optimizer update (paper 5.1)"""
+    micro_batch_tokens: Auto | BatchTokens = "auto"
+    """target tokens per forward and backward pass; auto: what memory allows"""
+    learning_rate: PositiveFloat | None = None
+    """the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"""
+    warmup_steps: PositiveInt = 4000
+    """steps of linear warmup (paper 5.3); with a time_limit at most a tenth of its steps"""
+    cooldown: float = Field(0.0, ge=0, le=0.9)
+    """share of the steps at the end, in which the learning rate falls linearly to zero; it also follows when
+    training.patience has run out"""
+    label_smoothing: Probability = 0.1
+    """label smoothing (paper 5.4)"""
+    source_loss: Bool = False
+    """learn to predict the tokens of the source too; only with model.architecture=decoder"""
+    subword_sampling: Probability = 0.0
+    """cut words of the training text into other pieces in each epoch: the probability with which BPE-dropout leaves out
+    a merge, such as 0.1; 0: always the same pieces"""
+    upper_case: Share = 0.0
+    """share of the training pairs that are in capital letters in an epoch, other pairs in each, such as 0.07, so that
+    such text is translated too"""
+    title_case: Share = 0.0
+    """share of the training pairs With A Capital Letter In Each Word in an epoch, such as 0.05"""
+    no_end_punctuation: Share = 0.0
+    """share of the training pairs without their last punctuation in an epoch, such as 0.2"""
+    typing_errors: Share = 0.0
+    """share of the training pairs with typing errors in their sources in an epoch, in a tenth of the longer words, such
+    as 0.05"""
+    copies: Share = 0.0
+    """share of the training pairs of which each epoch also has a copy, with the target text on both sides, such as 0.5
+    for little text, whose models otherwise make little use of the source; 0: none"""
+    consistency: float = Field(0.0, ge=0)
+    """weight of the divergence between two passes that differ in their dropout (R-Drop), such as 2; a step takes twice
+    as long; 0: one pass"""
+    clip_norm: PositiveFloat | None = None
+    """largest gradient norm; null: no clipping"""
+    shard: Auto | Bool = "auto"
+    """divide weights and optimizer among several devices; auto: if they take half a GPU's memory"""
+    deterministic: Bool = False
+    """on CUDA: the same bits on the same GPU and torch, but slower"""
+    compile: Auto | Bool = "auto"
+    """on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What cannot be
+    compiled here runs without"""
+    choose_by: Literal["auto", "bleu", "chrf", "nll"] = "auto"
+    """what decides which validation is the best; auto: bleu, or chrf if BLEU says nothing about the validation text"""
+    validate_every: PositiveInt = 1000
+    """steps between validations"""
+    checkpoint_every: PositiveInt = 1500
+    """steps between checkpoints"""
+    average_last: PositiveInt = 5
+    """checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps. The model is
+    this mean, that of their later half, the last or the best checkpoint: what translates the validation set best"""
+    patience: PositiveInt | None = None
+    """validations without a better score before training stops"""
+    tensorboard: Bool = False
+    """write metrics for TensorBoard (needs the package tensorboard)"""
 
-    @model_validator(mode="before")
     @classmethod
-    def _let_epochs_count(cls, values: Any) -> Any:
+    def _fill(cls, values: Values) -> Values:
         """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
-        has_epochs = isinstance(values, Mapping) and values.get("max_epochs") not in (None, *NULL)
-        return {"max_steps": None, **values} if has_epochs else values
+        return values if values.get("max_epochs") in (None, *NULL) else {"max_steps": None, **values}
 
     @property
     def num_passes(self) -> int:
@@ -404,40 +380,34 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a model translates."""
 
-    beam_size: Annotated[int, Field(ge=1, le=limits.MAX_BEAM_SIZE)] = Field(
-        4, description="beam size; 1 is greedy search"
-    )
-    length_penalty: Annotated[float, Field(ge=0, le=limits.MAX_LENGTH_PENALTY)] = Field(
-        0.6, description="alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"
-    )
-    batch_tokens: BatchTokens | None = Field(
-        None,
-        description="source tokens that are translated at once; null: 4,096, on CUDA 32,768, halved if memory runs out",
-    )
+    beam_size: int = Field(4, ge=1, le=limits.MAX_BEAM_SIZE)
+    """beam size; 1 is greedy search"""
+    length_penalty: float = Field(0.6, ge=0, le=limits.MAX_LENGTH_PENALTY)
+    """alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"""
+    batch_tokens: BatchTokens | None = None
+    """source tokens that are translated at once; null: 4,096, on CUDA 32,768, halved if memory runs out"""
 
 
 class Config(Section):
     """The whole configuration of a run."""
 
-    run_dir: PathText = Field(
-        "", description="directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ means "
-        "the home directory, as in every path of a setting",
-    )  # fmt: skip
-    sizes: Literal["given", "corpus"] = Field(
-        "given",
-        description="corpus: the sizes of the model and its regularisation are those for so much training text, where "
-        "neither the recipe nor the command line sets them",
-    )
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = Field(1, description="seed of all random numbers")
-    device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = Field(
-        "auto", description="cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"
-    )
-    precision: Literal["auto", "fp32", "bf16"] = Field("auto", description="of matrix products in training")
-    data: DataConfig = Field(default_factory=lambda: DataConfig.model_validate({}))
-    tokenizer: TokenizerConfig = Field(default_factory=lambda: TokenizerConfig.model_validate({}))
-    model: ModelConfig = Field(default_factory=lambda: ModelConfig.model_validate({}))
-    training: TrainingConfig = Field(default_factory=lambda: TrainingConfig.model_validate({}))
-    decoding: DecodingConfig = Field(default_factory=lambda: DecodingConfig.model_validate({}))
+    run_dir: PathText = ""
+    """directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ means the home directory,
+    as in every path of a setting"""
+    sizes: Literal["given", "corpus"] = "given"
+    """corpus: the sizes of the model and its regularisation are those for so much training text, where neither the
+    recipe nor the command line sets them"""
+    seed: int = Field(1, ge=0, lt=2**31)
+    """seed of all random numbers"""
+    device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = "auto"
+    """cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """of matrix products in training"""
+    data: DataConfig = DataConfig.model_validate({})
+    tokenizer: TokenizerConfig = TokenizerConfig.model_validate({})
+    model: ModelConfig = ModelConfig.model_validate({})
+    training: TrainingConfig = TrainingConfig.model_validate({})
+    decoding: DecodingConfig = DecodingConfig.model_validate({})
 
     @model_validator(mode="after")
     def _check_together(self) -> "Config":
@@ -445,9 +415,7 @@ class Config(Section):
         if training.max_steps is None and training.max_epochs is None:
             raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
         if self.tokenizer.model and training.init_from is not None:
-            raise ValueError(
-                "tokenizer.model: the model of training.init_from has its own tokenizer, leave one of them out"
-            )
+            raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; drop one of them")
         if training.batch_tokens < data.max_tokens:
             tokens = training.batch_tokens
             raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")
@@ -459,23 +427,21 @@ class Config(Section):
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
                 "model.positions=learned"
             )
-        self._check_architecture()
-        return self
-
-    def _check_architecture(self) -> None:
-        training, architecture = self.training, self.model.architecture
+        architecture = self.model.architecture
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
                 raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
         if training.source_loss and architecture != "decoder":
             raise ValueError(f"training.source_loss: only model.architecture=decoder can learn it, not {architecture}")
+        return self
 
 
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}
     for name, field in section.model_fields.items():
-        inner = section_of(field.annotation)
+        types = (field.annotation, *get_args(field.annotation))  # a section may be null
+        inner = next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
         by_key |= fields(inner, f"{prefix}{name}.") if inner else {prefix + name: field}
     return by_key
 
@@ -483,12 +449,6 @@ def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, Field
 def key_names() -> list[str]:
     """Every key, in dotted form."""
     return list(fields())
-
-
-def section_of(annotation: Any) -> type[Section] | None:
-    """The section that a field holds, even if it may be null; None for a field that holds a value."""
-    types = (annotation, *get_args(annotation))
-    return next((t for t in types if isinstance(t, type) and issubclass(t, Section)), None)
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,13 @@
 """Finds a configuration, applies `key=value` overrides, validates it, and prints it with the origin of each value.
 
 Recipes and the command line both give text, which the type of each field reads, so the same text means the same in
-both. One error reports all problems. `schema` defines the keys, `messages` words the problems. No torch here.
+both: YAML's own rules would turn `no` into False and 12:30 into 750, but leave 1e-4 as text. One error reports all
+problems. `schema` defines the keys, `messages` words the problems. No torch here.
 """
 
-import contextlib
+import io
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,18 +17,18 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from mtx.config.messages import about_unknown, describe_problems, did_you_mean, nearest, unknown_key
-from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields, key_names, leaves, section_of
+from mtx.config.messages import about_unknown, describe_problems, did_you_mean, kind_of, nearest, unknown_key
+from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields, key_names, leaves
 from mtx.config.value_types import NULL
-from mtx.config.yaml_text import read_yaml
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
-from mtx.files.text_files import open_binary, printable, read_lines
+from mtx.files.text_files import decoded_lines, errors_named, open_binary, printable, read_lines
 from mtx.files.untrusted import require_file
 
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
-_FEW_KEYS = 3  # of a section, which a message can name
+exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
+_MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
+_BOUNDS = {"max_steps", "max_epochs"}  # of training
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Resolved:
 def is_override(argument: str) -> bool:
     """Whether a command-line argument is `key=value` and not the name of a file."""
     match = _OVERRIDE.fullmatch(argument)
-    return match is not None and (match[1] in key_names() or not exists(Path(argument)))
+    return match is not None and (match[1] in key_names() or not exists(argument))
 
 
 def resolve(name: str | None, overrides: list[str]) -> Resolved:
@@ -54,39 +56,37 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         UsageError: naming every unknown key, with the most similar one, and every wrong value.
     """
     path = find_config(name) if name else None
-    is_run = path is not None and path.name == "config.yaml" and path.parent == Path(name or "")
     values, lines = read_yaml(path) if path else ({}, {})
-    settings = dict(_split_override(argument) for argument in overrides)
-    _replace_other_bound(values, settings)
+    settings = dict(map(_split_override, overrides))
+    _give_way(values, settings)
     file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
-    file_keys -= {*_give_way_to_models(values, settings)}
-    if is_run and "run_dir" not in settings:
+    if name and path == Path(name, "config.yaml") and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
     config = _validate(values, problems, lines)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        stem = path.stem if path else config.data.direction
-        config = _validate({**values, "run_dir": f"runs/{stem}"}, [], {})
-    file_origin = f"recipe {name}" if name in recipe_names() else str(path)
-    origins = {}
-    for key, _ in leaves(config.model_dump()):
-        in_preset = key.startswith("model.") and key.removeprefix("model.") in PRESETS["base"]
-        default = f"preset {config.model.preset}" if in_preset else "default"
-        origins[key] = "command line" if key in settings else file_origin if key in file_keys else default
-    return Resolved(config, origins)
+        run_dir = f"runs/{path.stem if path else config.data.direction}"
+        config = _validate({**values, "run_dir": run_dir}, [], {})
+    origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
+    origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
+    origins |= dict.fromkeys(settings, "command line")
+    return Resolved(config, {key: origins.get(key, "default") for key, _ in leaves(config.model_dump())})
 
 
-def _give_way_to_models(values: dict[str, Any], settings: dict[str, str]) -> list[str]:
-    """Take out, and return, the keys of a file that the models of `tokenizer.model` on the command line decide."""
-    if settings.get("tokenizer.model", "") in ("", "null", "~", "[]"):
-        return []
-    own = [name for name in MODELS_DECIDE if name in values["tokenizer"] and f"tokenizer.{name}" not in settings]
-    for name in own:
-        del values["tokenizer"][name]
-    return [f"tokenizer.{name}" for name in own]
+def _give_way(values: dict[str, Any], settings: dict[str, str]) -> None:
+    """Take out of the values of a file what does not count beside the settings of the command line.
+
+    A bound of training replaces the other one, and the models of `tokenizer.model` decide some keys of their section.
+    """
+    bounds = {name for name in _BOUNDS if settings.get(f"training.{name}", "") not in NULL}
+    has_models = settings.get("tokenizer.model", "") not in (*NULL, "[]")
+    dropped = {"training": _BOUNDS - bounds if bounds else (), "tokenizer": MODELS_DECIDE if has_models else ()}
+    for section, names in dropped.items():
+        if isinstance(inner := values.get(section), dict):
+            values[section] = {name: value for name, value in inner.items() if name not in names}
 
 
 def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
@@ -108,24 +108,76 @@ def load(path: Path) -> Config:
     return _validate(values, [], lines)
 
 
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of a YAML file as text, and the path:line of each key; the key `""` stands for the whole file.
+
+    Raises:
+        UsageError: if the file is too large or not YAML, has a key twice, or uses an alias; with path:line.
+    """
+    lines, seen = dict[str, str](), set[int]()
+
+    def text_of(node: yaml.Node, key: str) -> Any:
+        where = f"{path}:{node.start_mark.line + 1}"
+        if id(node) in seen:  # aliases could put a node inside itself, or grow it a thousandfold
+            raise UsageError(f"{where}: an alias (*name), which mtx does not read")
+        seen.add(id(node))
+        lines.setdefault(key, where)
+        if isinstance(node, yaml.SequenceNode):
+            return [text_of(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            return node.value
+        values: dict[str, Any] = {}
+        for name, value in node.value:
+            at = f"{path}:{name.start_mark.line + 1}"
+            if not isinstance(name, yaml.ScalarNode):
+                raise UsageError(f"{at}: expected a key, got {kind_of(name.value)}")
+            if name.value in values:
+                raise UsageError(f"{at}: duplicate key {name.value!r}")
+            inner = f"{key}.{name.value}" if key else name.value
+            lines[inner] = at
+            values[name.value] = text_of(value, inner)
+        return values
+
+    try:
+        root = yaml.compose(_yaml_text(path), Loader=yaml.SafeLoader)
+        values = {} if root is None else text_of(root, "")
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UsageError(f"{path}:{line}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise UsageError(f"{path}: is nested too deeply") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
+    return values, {**lines, "": str(path)}
+
+
+def _yaml_text(path: Path) -> str:
+    """The text of a configuration; UsageError if it is not a regular file of text, or too large."""
+    if not path.is_file():  # a pipe would be waited for
+        raise UsageError(f"{path}: expected a configuration file")
+    with open_binary(path) as file, errors_named(path):
+        data = file.read(_MAX_YAML_BYTES + 1)
+    if len(data) > _MAX_YAML_BYTES:
+        raise UsageError(f"{path}: a configuration has at most {_MAX_YAML_BYTES:,} bytes")
+    return "\n".join(decoded_lines(io.BufferedReader(io.BytesIO(data)), path))
+
+
 def dump(config: Config) -> str:
     """The configuration as YAML that `load` reads back as an equal one."""
     return _to_yaml(config.model_dump(mode="json"))
 
 
-def _to_yaml(value: Any, default_flow_style: bool = False) -> str:
-    style: dict[str, Any] = {"default_flow_style": default_flow_style, "sort_keys": False, "width": math.inf}
+def _to_yaml(value: Any, **style: Any) -> str:
+    style |= {"sort_keys": False, "width": math.inf}
     text: str = yaml.safe_dump(value, allow_unicode=True, **style)
-    # PyYAML writes U+0085, U+2028 and U+2029 unescaped, but reads them as line ends.
-    return str(yaml.safe_dump(value, **style)) if _LINE_ENDS.search(text) else text
+    # PyYAML reads some characters as line ends that it writes unescaped, and others would act on a terminal.
+    return text if all(map(str.isprintable, text.split("\n"))) else str(yaml.safe_dump(value, **style))
 
 
 def _on_one_line(value: Any) -> str:
-    """A value as one line of YAML that can be shown on a terminal as it is."""
-    line = _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
-    if line == printable(line):
-        return line
-    return str(yaml.safe_dump(value, default_flow_style=True, width=math.inf)).removesuffix("...\n").strip("\n")
+    return _to_yaml(value, default_flow_style=True).removesuffix("...\n").strip("\n")
 
 
 def dump_with_origins(resolved: Resolved) -> str:
@@ -144,26 +196,13 @@ def _lines_with_origins(tree: Mapping[str, Any], origins: Mapping[str, str], pre
 
 
 def describe_key(key: str) -> tuple[str, str]:
-    """The description of a key, and its default as YAML.
-
-    Raises:
-        UsageError: if there is no such key.
-    """
-    field = fields().get(key)
-    if field is None:
-        raise UsageError(unknown_key(key), "mtx config RECIPE lists all keys")
-    if not field.is_required():
-        default = _on_one_line(field.default)
-    elif key.startswith("model."):
-        default = _on_one_line(PRESETS["base"][key.removeprefix("model.")])
-    else:
-        default = "none, it must be set"
+    """The description of a key, and its default as YAML."""
+    field = fields()[key]
+    default = PRESETS["base"].get(key.removeprefix("model.")) if field.is_required() else field.default
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    words = [
-        *([field.description] if field.description else []),
-        *([f"one of {', '.join(choices)}"] if choices else []),
-    ]
-    return "; ".join(words), default
+    words = [" ".join((field.description or "").split()), *([f"one of {', '.join(choices)}"] if choices else [])]
+    is_needed = field.is_required() and default is None
+    return "; ".join(words), "none, it must be set" if is_needed else _on_one_line(default)
 
 
 def recipe_dir() -> Path:
@@ -205,32 +244,17 @@ def find_config(name: str) -> Path:
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
     if exists(path) and path.is_file():
-        with open_binary(path):  # refuses what is no text, and says how to get from it to text
-            help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
-        help = f"if it is your text: {help}"
-        raise UsageError(f"{name}: is no configuration, whose name ends in .yaml or has a /", help)
-    if "." in name:
-        raise UsageError(unknown_key(name), "mtx config lists the recipes; the name of a file ends in .yaml or has a /")
-    if inner := section_of(Config.model_fields[name].annotation) if name in Config.model_fields else None:
-        raise UsageError(
-            f"{name}: a section, not a recipe or a key", f"its keys: {', '.join(fields(inner, f'{name}.'))}"
-        )
+        help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
+        raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"if it is your text: {help}")
     near = nearest(name, recipe_names())
     about = did_you_mean(near) if near else about_unknown(name, key_names())
     raise UsageError(f"no recipe named {name!r}{about}", "mtx config lists the recipes")
 
 
-def exists(path: Path) -> bool:
-    """Whether a path exists; False for a name that no path can have."""
-    with contextlib.suppress(OSError, ValueError):  # too long, or contains NUL
-        return path.exists()
-    return False
-
-
 def _split_override(argument: str) -> tuple[str, str]:
     match = _OVERRIDE.fullmatch(argument)
     if match is None:
-        help = "settings are written key=value, such as training.max_steps=1000"
+        help = "settings follow CONFIG and are written key=value, without spaces; quote a value with spaces"
         raise UsageError(f"{argument!r} is not a setting", help)
     return match[1], match[2]
 
@@ -239,9 +263,7 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if any(name.startswith(f"{key}.") for name in key_names()):
         if not (key == "data.hub" and value in NULL):  # the one section that may be null
-            keys = [name for name in key_names() if name.startswith(f"{key}.")]
-            which = f": {', '.join(keys)}" if len(keys) <= _FEW_KEYS else ""
-            return f"{key}: is a section, expected {key}.KEY=VALUE{which}"
+            return f"{key}: is a section, expected {key}.KEY=VALUE"
     elif key not in key_names():
         return unknown_key(key)
     *sections, last = key.split(".")
@@ -251,14 +273,6 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
         values = values[section]
     values[last] = value
     return None
-
-
-def _replace_other_bound(values: dict[str, Any], settings: dict[str, str]) -> None:
-    """If the command line sets one of max_steps and max_epochs, the file's value of the other no longer counts."""
-    bounds = {name: settings.get(f"training.{name}") for name in ("max_steps", "max_epochs")}
-    for name, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
-        if bounds[name] not in (None, *NULL) and bounds[other] is None and isinstance(values.get("training"), dict):
-            values["training"].pop(other, None)
 
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
@@ -276,14 +290,10 @@ def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
 
 def _validate(values: dict[str, Any], problems: list[str], lines: dict[str, str]) -> Config:
     """The configuration, or one error with all of its problems and, from `lines`, where they stand."""
-    config = None
     try:
         config = Config.model_validate(values)
+        if not problems:
+            return config
     except ValidationError as error:
         problems = [*problems, *describe_problems(error, lines)]
-    if config is None or problems:
-        is_unknown = any("unknown key" in problem for problem in problems)
-        raise UsageError(
-            "; ".join(problems), "mtx config RECIPE lists all keys" if is_unknown else "mtx config KEY explains a key"
-        )
-    return config
+    raise UsageError("; ".join(problems), "mtx config RECIPE lists all keys, mtx config KEY explains one")

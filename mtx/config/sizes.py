@@ -7,10 +7,21 @@ says what was measured.
 import math
 
 _NAMES = (
-    "num_pieces", "model.num_encoder_layers", "model.num_decoder_layers", "model.d_model", "model.d_ff",
-    "model.num_heads", "model.dropout", "training.label_smoothing", "training.batch_tokens", "training.warmup_steps",
-    "training.max_epochs", "training.patience", "training.consistency", "training.copies",
-)  # fmt: skip
+    "num_pieces",
+    "model.num_encoder_layers",
+    "model.num_decoder_layers",
+    "model.d_model",
+    "model.d_ff",
+    "model.num_heads",
+    "model.dropout",
+    "training.label_smoothing",
+    "training.batch_tokens",
+    "training.warmup_steps",
+    "training.max_epochs",
+    "training.patience",
+    "training.consistency",
+    "training.copies",
+)
 # For text of about so many pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs, and
 # pieces in short trainings only; pieces, dropout and R-Drop for 5,000, copies for 6,500 longer pairs. What else these
 # rows hold was not compared yet. 160,000 pairs have the preset small, larger text the base model of the paper. The

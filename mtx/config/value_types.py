@@ -67,12 +67,6 @@ def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def one_or_two(values: tuple[str, ...]) -> tuple[str, ...]:
-    if len(values) > 2:
-        raise ValueError("expected one file for both sides, or two: SOURCE,TARGET")
-    return values
-
-
 LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, matching(LANGUAGE.pattern, "1 to 100 characters without /")]

@@ -38,7 +38,6 @@ from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files.durable import read_json, write_bytes, write_json
 from mtx.files.text_files import replace_surrogates
 from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
-from mtx.run.system_memory import free_address_space
 
 EOS_ID, UNK_ID = sentencepiece_models.EOS_ID, sentencepiece_models.UNK_ID
 NUM_RESERVED = JointModel.num_reserved
@@ -98,14 +97,12 @@ class Tokenizer:
         The characters of `TERM_MARKS` in a source become `marks`, if there are such.
 
         Args:
-            num_threads: threads of SentencePiece; -1 is one per core, or one alone if the address space is limited,
-                because SentencePiece ends the process if it cannot start a thread.
+            num_threads: threads of SentencePiece; -1 is one per core.
             target: use the model of the target side. A joint model serves both sides.
         """
         if tag is not None and tag not in self.tags:
             raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
-        num_threads = 1 if free_address_space() is not None else num_threads
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
         if self.marks and not target:
             return [[*start, *ids, EOS_ID] for ids in self._encode_marked(texts, num_threads)]

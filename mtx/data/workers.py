@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 from mtx.errors import STOPPING_SIGNALS, MtxError
 from mtx.run.machine import num_cores
-from mtx.run.system_memory import free_address_space
 
 MAX_WORKERS = 16  # with a few more, this process, which reads and writes, would be the slowest
 FEW_ITEMS = 6  # this process does the first items; only with more is it worth starting workers
@@ -86,13 +85,9 @@ class Workers:
             yield worker.receive()
 
     def run(self, function: Callable[[Item], Result], item: Item) -> Result:
-        """The result for one item. If workers run, they end first; a new one does it; then all start again.
-
-        A new worker also does it if the address space of processes is limited: then a library that ends its process
-        when memory ends does not end this one.
-        """
+        """The result for one item. If workers run, they end first; a new one does it; then all start again."""
         num_workers = len(self._workers)
-        if not num_workers and (free_address_space() is None or os.name != "posix"):
+        if not num_workers:
             return function(item)
         self._end()
         self._start(1)

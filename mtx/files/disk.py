@@ -8,12 +8,9 @@ import contextlib
 import io
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
-
-_PAUSES_S = (0.01, 0.1, 0.3, 1.0) if os.name == "nt" else ()  # between attempts to rename
 
 
 @contextlib.contextmanager
@@ -44,11 +41,10 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     Args:
         mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
     """
-    if mode is None or os.name == "nt":  # Windows has no such bits
-        return io.BufferedWriter(_File(str(path), "w"))
-    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, mode))
-    with contextlib.suppress(PermissionError):  # of a file system without permissions
-        os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
+    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
+    if mode is not None:
+        with contextlib.suppress(PermissionError):  # of a file system without permissions
+            os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
     return io.BufferedWriter(file)
 
 
@@ -68,18 +64,13 @@ def sync(path: Path, file: IO[bytes] | None = None) -> None:
     Args:
         file: `path`, where it is open for writing, with nothing left in its buffer.
     """
-    if file is not None:
-        with name_in_errors(path):
-            os.fsync(file.fileno())
-        return
-    if os.name == "nt" and path.is_dir():  # Windows cannot open a directory
-        return
-    fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
-    try:
-        with name_in_errors(path):
+    with name_in_errors(path):
+        fd = os.open(path, os.O_RDONLY) if file is None else file.fileno()
+        try:
             os.fsync(fd)
-    finally:
-        os.close(fd)
+        finally:
+            if file is None:
+                os.close(fd)
 
 
 def make_directory(path: Path) -> None:
@@ -87,16 +78,7 @@ def make_directory(path: Path) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Rename a file or directory; an existing file `new` is replaced.
-
-    Windows refuses while another program, such as a virus scanner or `mtx status`, reads either; mtx tries again.
-    """
-    for pause_s in _PAUSES_S:
-        try:
-            old.replace(new)
-            return
-        except PermissionError:
-            time.sleep(pause_s)
+    """Rename a file or directory; an existing file `new` is replaced."""
     old.replace(new)
 
 

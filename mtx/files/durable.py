@@ -2,13 +2,12 @@
 
 A file or a directory appears under its name whole or not at all: it is written under a temporary name beside its
 place, synced, and renamed. A directory that is replaced is renamed first; `remove_temporaries` repairs what an
-interruption left. mtx wrote what a manifest lists and what has a temporary name; nothing else is ever removed. Every
-directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify` compares the files with
-it and names the first that differs. `disk` has the single operations.
+interruption left. Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify`
+compares the files with it and names the first that differs. mtx wrote what a manifest lists and what has a temporary
+name; a directory that holds anything else is never removed but renamed to `kept-NAME`.
 """
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import json
@@ -24,7 +23,6 @@ from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import disk
-from mtx.files.sizes import readable
 from mtx.files.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
@@ -32,12 +30,10 @@ logger = logging.getLogger(__name__)
 FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
+SET_ASIDE = ("damaged-", "kept-")  # what begins so is read by nothing
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
-_REMOVED_PREFIX = f"{TEMPORARY_PREFIX}removed-"
-_TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}([0-9a-f]{{16}}|(old|removed)-.+)", re.DOTALL)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{16}|old-.+)", re.DOTALL)
 _MAX_UNNEEDED_BYTES = 1 << 26
-_SPARE_BYTES = 1_000_000  # for small files that are written at the same time
 
 
 @contextmanager
@@ -79,16 +75,6 @@ def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
 
 
-def check_reachable(path: Path) -> None:
-    """Raise UsageError if no file can be made at `path`: links lead in a circle, or a name is too long."""
-    try:
-        path.stat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
-
-
 def make_directories(path: Path) -> None:
     """Make a directory and its missing parents, so that they survive a power cut."""
     missing = [directory for directory in (path, *path.parents) if not directory.exists()]
@@ -110,12 +96,6 @@ def write_bytes(path: Path, data: bytes) -> None:
         file.write(data)
 
 
-def unshare(path: Path) -> None:
-    """Give a file that has several names (`cp -al` copies so) content of its own, before it is changed in place."""
-    if path.exists() and path.stat().st_nlink > 1:
-        write_bytes(path, path.read_bytes())
-
-
 def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
@@ -125,8 +105,8 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
     A lone surrogate, Python's form of a byte of a path that is not UTF-8, is escaped, and JSON reads it back.
     """
-    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
-    write_text(path, _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
+    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n"
+    write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -150,8 +130,7 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
 
     On any error the temporary directory is removed and `path` is as it was. With `replace`, an existing `path` is
-    replaced by two renames; if the process is killed between them, `remove_temporaries` puts the old one back. Files
-    in it that mtx did not write move into the new directory; what has no manifest is set aside, not replaced.
+    replaced by two renames; if the process is killed between them, `remove_temporaries` puts the old one back.
     """
     make_directories(path.parent)
     temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
@@ -162,19 +141,16 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
         for file in temporary.iterdir():
             disk.drop_from_cache(file)
         verify(temporary)  # reads back what the disk holds, before the old directory goes
-        if replace:
-            _settle(old)
-            _make_room(path)
-        if replace and path.exists():
+        _settle(old)
+        if replace and os.path.lexists(path):
             disk.rename(path, old)
         disk.rename(temporary, path)
         disk.sync(path.parent)
-        if replace:
-            _settle(old)
+        _settle(old)
     except BaseException as error:
         _remove_tree(temporary)
-        if replace:
-            _put_back(old)
+        if not os.path.lexists(path):
+            _settle(old)
         name_destination(error, temporary, path)
         raise
 
@@ -190,30 +166,11 @@ def _remove_tree(path: Path) -> None:
         disk.remove_directory(path)
 
 
-def _put_back(old: Path) -> None:
-    """Undo half a replacement: rename the old directory back, unless the new one has the name already."""
-    path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
-    if old.exists() and not path.exists():
-        disk.rename(old, path)
-
-
 def _settle(old: Path) -> None:
-    """Complete or undo the replacement that has renamed a directory to `old`: nobody's file is lost."""
-    _put_back(old)
-    new = old.with_name(old.name.removeprefix(_OLD_PREFIX))
-    others = foreign_entries(old) if is_written(old) and not old.is_symlink() else []
-    for path in others:
-        disk.rename(path, free_name(new / path.name))
-    if others:
-        disk.sync(new)
-    _remove_tree(old)
-
-
-def _make_room(path: Path) -> None:
-    """Set aside what has the name of a new directory and is no directory that mtx wrote."""
-    is_empty = path.is_dir() and not any(path.iterdir())
-    if os.path.lexists(path) and not is_empty and not is_written(path):
-        logger.warning("%s: mtx did not write what is there, or it is damaged; %s keeps it", path, set_aside(path))
+    """Complete the replacement that has renamed a directory to `old`, or undo it if nothing has its name."""
+    path = old.with_name(old.name.removeprefix(_OLD_PREFIX))
+    if os.path.lexists(old):
+        remove_directory(old) if os.path.lexists(path) else disk.rename(old, path)
 
 
 def is_temporary(name: str) -> bool:
@@ -244,11 +201,8 @@ def free_name(path: Path) -> Path:
 
 def remove_temporaries(directory: Path) -> None:
     """Undo what an interrupted write left in `directory`; the caller must hold the lock of the run."""
-    for path in directory.glob(f"{_OLD_PREFIX}?*"):
-        _settle(path)
-    for path in directory.glob(f"{TEMPORARY_PREFIX}*"):
-        if is_temporary(path.name):
-            _remove_tree(path)
+    for path in [path for path in directory.glob(f"{TEMPORARY_PREFIX}*") if is_temporary(path.name)]:
+        _settle(path) if path.name.startswith(_OLD_PREFIX) else _remove_tree(path)
 
 
 def sha256(path: Path) -> str:
@@ -296,7 +250,9 @@ def verify(
     Raises:
         DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
     """
-    manifest, entries, num_unneeded = directory / MANIFEST, read_manifest(directory), 0
+    manifest = directory / MANIFEST
+    entries = read_manifest(directory)
+    num_unneeded = 0
     for name in needed:
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
@@ -321,53 +277,29 @@ def verify(
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory that mtx wrote; what others put there goes to `kept-NAME`.
+    """Remove a directory, unless it holds anything that mtx did not write: then it is renamed to `kept-NAME`.
 
-    The directory is renamed first, so that nothing finds half a directory under its name.
+    It is renamed first, so that nothing finds half a directory under its name.
     """
-    if not is_written(path):
-        set_aside(path) if any(path.iterdir()) else disk.remove_directory(path)
+    is_empty = path.is_dir() and not any(path.iterdir())
+    if path.is_symlink() or not (is_empty or (is_written(path) and not foreign_entries(path))):
+        logger.warning("%s: kept, because it holds something that mtx did not write", set_aside(path, "kept"))
         return
-    if others := foreign_entries(path):
-        kept = free_name(path.with_name(f"kept-{path.name}"))
-        disk.make_directory(kept)
-        for other in others:
-            disk.rename(other, kept / other.name)
-    removed = path.with_name(f"{_REMOVED_PREFIX}{path.name}")
-    _remove_tree(removed)
+    removed = _temporary(path.parent)
     disk.rename(path, removed)
     _remove_tree(removed)
 
 
-def set_aside(path: Path) -> Path:
-    """Rename a damaged directory to `damaged-NAME`, or `damaged-NAME-2`, which nothing reads; returns the new path."""
-    aside = free_name(path.with_name(f"damaged-{path.name}"))
+def set_aside(path: Path, word: str = "damaged") -> Path:
+    """Rename a directory to `damaged-NAME`, or `damaged-NAME-2`, which nothing reads; returns the new path."""
+    aside = free_name(path.with_name(f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"))
     disk.rename(path, aside)
     return aside
 
 
-def check_space(path: Path, num_bytes: int) -> None:
-    """Check that the disk has room for `num_bytes` at `path`, and a little more, before the first byte is written.
-
-    Raises:
-        OSError: ENOSPC, as a write would.
-    """
-    needed, free = num_bytes + _SPARE_BYTES, disk.free_bytes(nearest_directory(path.parent))
-    if free < needed:
-        has, wants = readable(free, needed)
-        reason = f"{os.strerror(errno.ENOSPC)}: {has} are free, {wants} needed"
-        raise OSError(errno.ENOSPC, reason, str(path))
-
-
 def remove_member(directory: Path, name: str) -> None:
-    """Remove a file from a directory and from its manifest, from the manifest first."""
+    """Remove a file from a directory and from its manifest, from the manifest first; a removed one is fine."""
     entries = read_manifest(directory)
-    entries.pop(name, None)
-    write_json(directory / MANIFEST, {"files": entries})
+    if entries.pop(name, None):
+        write_json(directory / MANIFEST, {"files": entries})
     _remove_tree(directory / name)
-
-
-def finish_removal(directory: Path, name: str) -> None:
-    """Remove a file that `remove_member` has removed from the manifest alone, before the process was killed."""
-    if is_written(directory) and name not in read_manifest(directory):
-        _remove_tree(directory / name)

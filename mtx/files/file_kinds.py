@@ -1,6 +1,6 @@
 """What kind of file is it, if it is not plain text, and how does one get from it to what mtx reads?
 
-The first bytes decide; the ending of the name only tells apart what begins alike. Flow: the beginning of a file, which
+The first bytes decide. Flow: the beginning of a file, which
 `text_files` has opened -> `FileKind`, or None for plain text.
 """
 
@@ -61,34 +61,25 @@ _SIGNATURES = [
     (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)", _PAIRS),
     (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
     (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
-    (rb".{257}ustar(\0|  \0)", "a tar archive", _PACKED),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _PACKED),
-    (rb"Rar!\x1a\x07", "a rar archive", _PACKED),
-    (rb"\xfd7zXZ\0", "compressed by xz", _PACKED),
-    (rb"BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)", "compressed by bzip2", _PACKED),
-    (rb"\x28\xb5\x2f\xfd", "compressed by zstd", _PACKED),
-    (rb"\x89PNG\r\n\x1a\n", "a PNG image", _PLAIN),
-    (rb"\xff\xd8\xff", "a JPEG image", _PLAIN),
-    (rb"GIF8[79]a.{0,6}\0", "a GIF image", _PLAIN),  # seven bytes follow the name, and the last is nearly always 0
-    (rb"RIFF.{4}WEBPVP8", "a WebP image", _PLAIN),
-    (rb"II[*+]\0|MM\0[*+]", "a TIFF image", _PLAIN),
-    (rb"BM.{4}\0{4}.{4}[\x0c-\x7c]\0{3}", "a BMP image", _PLAIN),
+    (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07", "an archive (tar, 7z or rar)", _PACKED),
+    (rb"\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd", "compressed, but not by gzip", _PACKED),
+    # a GIF has seven bytes after its name, of which the last is nearly always 0
+    (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
 ]  # fmt: skip
 _FORMS = {  # of the kinds that hold pairs
-    "a translation memory (TMX)": "tmx", "a bilingual file of Trados (SDLXLIFF)": "xliff",
-    "a bilingual file (XLIFF)": "xliff", "a catalogue of messages (PO)": "po",
-}  # fmt: skip
-_OFFICE = ("a zip archive or an office document", "an office document of the old format")
-_SPREADSHEET_ENDING = re.compile(r"\.(xls|xlsx|xlsm|xlsb|ods|numbers)(\.gz)?$", re.IGNORECASE)
+    "a translation memory (TMX)": "tmx",
+    "a bilingual file of Trados (SDLXLIFF)": "xliff",
+    "a bilingual file (XLIFF)": "xliff",
+    "a catalogue of messages (PO)": "po",
+}
 
 
-def kind_of(beginning: bytes, file_name: str) -> FileKind | None:
+def kind_of(beginning: bytes) -> FileKind | None:
     """The kind of a file that begins with these bytes, about BEGINNING_BYTES of them; None for plain text."""
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
     for signature, name, help in _SIGNATURES:
         if re.match(signature, beginning, re.DOTALL):
-            is_spreadsheet = name in _OFFICE and _SPREADSHEET_ENDING.search(file_name)
-            return FileKind("a spreadsheet", _TABLE) if is_spreadsheet else FileKind(name, help, _FORMS.get(name))
+            return FileKind(name, help, _FORMS.get(name))
     return None

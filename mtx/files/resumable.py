@@ -1,12 +1,15 @@
-"""Rows that a long job writes as it goes, so that the same command goes on after a kill, with the same bytes.
+"""Rows that a long job writes as it goes, so that the same command resumes after a kill, with the same bytes.
 
-The rows stand in a file beside the output, behind a line that says what they depend on. They are added in blocks of a
+The rows are in a file next to the output, after a line that says what they depend on. They are added in blocks of a
 fixed number, which are the same in every call; what was written of a further block is cut off.
 """
 
 import contextlib
+import itertools
 import json
 import logging
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,35 +59,34 @@ class ResumableRows:
         Raises:
             UsageError: if the rows depend on something else, or the file is not one of mtx.
         """
-        if not self._is_there():
+        if (first := self._first_line()) is None:
             return 0
-        with self.path.open("rb+") as file:
-            first, beginning = file.readline(), self._beginning.encode()
-            if not first.endswith(b"\n") and beginning.startswith(first):  # killed while it began
-                disk.unlink(self.path)
-                return 0
-            if first != beginning:
-                help = f"{shell_command('rm', self.path)} begins anew"
+        if first != self._beginning:
+            if not self._beginning.startswith(first):
+                help = f"{shell_command('rm', self.path)} starts from scratch"
                 raise UsageError(f"{self.path}: was begun with another model, text or search", help)
-            num_done = num_rows = 0
-            end = position = file.tell()
-            for row in file:
-                num_rows, position = num_rows + 1, position + len(row)
-                if num_rows == num_done + self.block_rows and row.endswith(b"\n"):
-                    num_done, end = num_rows, position
+            disk.unlink(self.path)  # killed while it began
+            return 0
+        num_done, end = 0, len(first)
+        with self.path.open("rb+") as file:
+            file.seek(end)
+            while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
+                if block[-1].endswith(b"\n"):
+                    num_done += len(block)
+                    end += sum(map(len, block))
             file.truncate(end)
         if num_done:
-            logger.info("%s: %s are translated; going on", self.path, counted(num_done, "line"))
+            logger.info("%s: %s are translated; resuming", self.path, counted(num_done, "line"))
         return num_done
 
     def append(self, rows: Sequence[str]) -> None:
         """Add a block of rows, which have no line breaks."""
-        beginning = ""
+        beginning = b""
         if not self.path.exists():
             beginning = self._beginning
             disk.create(self.path, self.mode).close()
         with disk.append(self.path) as file:
-            file.write("".join([beginning, *(f"{row}\n" for row in rows)]).encode())
+            file.write(beginning + "".join(f"{row}\n" for row in rows).encode())
 
     def rows(self) -> Iterator[bytes]:
         """All rows, with their line breaks."""
@@ -95,7 +97,7 @@ class ResumableRows:
 
     def remove(self) -> None:
         """Remove the file, if it is there; UsageError if it is not one of mtx."""
-        if self._is_there():
+        if self._first_line() is not None:
             disk.unlink(self.path)
 
     @contextlib.contextmanager
@@ -107,32 +109,21 @@ class ResumableRows:
                 try:
                     yield
                 finally:
-                    with contextlib.suppress(OSError):  # Windows does not remove an open file
-                        lock.unlink()
+                    lock.unlink()
         except Timeout:
             raise UsageError(f"{self.path}: another process is writing it") from None
 
-    def _is_there(self) -> bool:
-        """Whether the file exists; UsageError if it is something else than rows."""
-        if not self.path.exists() and not self.path.is_symlink():
-            return False
-        is_ours = self.path.is_file() and not self.path.is_symlink()
-        if is_ours:
+    def _first_line(self) -> bytes | None:
+        """The beginning of the file, None if there is no file; UsageError if it is not one of mtx."""
+        if not os.path.lexists(self.path):
+            return None
+        if self.path.is_file() and not self.path.is_symlink():
             with self.path.open("rb") as file:
                 first = file.readline(_LONGEST_BEGINNING)
-            is_ours = self._beginning.encode().startswith(first) or _is_description(first)
-        if not is_ours:
-            raise UsageError(f"{self.path}: is no file of mtx, and it would be replaced", "-o FILE names another file")
-        return True
+            if self._beginning.startswith(first) or re.match(rb'\{.*"format": \d', first):
+                return first
+        raise UsageError(f"{self.path}: is not a file of mtx and would be replaced", "-o FILE names another file")
 
     @property
-    def _beginning(self) -> str:
-        return json.dumps({**self.about, "format": durable.FORMAT}, sort_keys=True) + "\n"
-
-
-def _is_description(line: bytes) -> bool:
-    try:
-        described = json.loads(line)
-    except ValueError:
-        return False
-    return isinstance(described, dict) and "format" in described
+    def _beginning(self) -> bytes:
+        return (json.dumps({**self.about, "format": durable.FORMAT}, sort_keys=True) + "\n").encode()

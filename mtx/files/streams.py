@@ -89,14 +89,12 @@ def finish(stream: Any, is_stopped: bool = False) -> None:
         is_stopped: a signal ends mtx, which then waits for no reader.
     """
     writer = getattr(getattr(stream, "buffer", None), "raw", None)
-    is_lost = is_stopped and isinstance(writer, _Writer)
-    try:
-        if stream is not None and not is_lost:
+    if isinstance(writer, _Writer):
+        writer.is_discarding = is_stopped
+        try:
             stream.flush()
-    except OSError:
-        is_lost = True
-    if is_lost and isinstance(writer, _Writer):
-        writer.is_discarding = True
+        except OSError:
+            writer.is_discarding = True
 
 
 def print_lines(lines: Iterable[str]) -> None:

@@ -30,12 +30,7 @@ def open_binary(path: Path) -> IO[bytes]:
         UsageError: if the file is missing or not plain text, see `file_kinds`.
         DataError: if the beginning of a gzip file is damaged.
     """
-    with contextlib.ExitStack() as on_error:
-        stream: Any = on_error.enter_context(open_bytes(path))
-        with errors_named(path):
-            refuse_other_formats(path, stream.peek(BEGINNING_BYTES))
-        on_error.pop_all()
-    return stream  # type: ignore[no-any-return]
+    return open_bytes(path, is_plain=True)
 
 
 def bilingual_form(path: Path) -> str | None:
@@ -46,17 +41,17 @@ def bilingual_form(path: Path) -> str | None:
         DataError: if the beginning of a gzip file is damaged.
     """
     with open_bytes(path) as file, errors_named(path):
-        kind = kind_of(file.peek(BEGINNING_BYTES), path.name)  # type: ignore[attr-defined]
+        kind = kind_of(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
     if kind and not kind.form:
         raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
     return kind.form if kind else None
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     """Open a file or pipe, plain or gzip, for reading bytes; gzip is recognised by the first two bytes.
 
     Raises:
-        UsageError: if the file is missing.
+        UsageError: if the file is missing, or not plain text and `is_plain`.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -68,15 +63,11 @@ def open_bytes(path: Path) -> IO[bytes]:
     with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        stream.peek(BEGINNING_BYTES)
+        beginning = stream.peek(BEGINNING_BYTES)
+        if is_plain and (kind := kind_of(beginning)):
+            raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
-
-
-def refuse_other_formats(path: Path, beginning: bytes) -> None:
-    """Raise a UsageError if a file begins as one that is not plain text, see `file_kinds`."""
-    if kind := kind_of(beginning, path.name):
-        raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
 
 
 @contextlib.contextmanager
@@ -184,26 +175,25 @@ class InvalidLines:
     """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
 
     Args:
-        what: what the lines are called in `message`.
+        place: where the lines are, for `message`, such as " of the prefixes".
     """
 
     def __init__(self, place: str = ""):
         self._place, self.count = place, 0
-        self._sample: list[bytes] = []
+        self._sample: list[str] = []
 
     def replace(self, lines: list[str]) -> list[str]:
         """Count the invalid lines; returns all lines as if read with `replace`."""
         invalid = [line for line in lines if not is_utf8(line)]
         self.count += len(invalid)
-        room = _SAMPLE_LINES - len(self._sample)
-        self._sample += [line.encode("utf-8", "surrogateescape") for line in invalid[:room]]
-        return [replace_invalid(line) for line in lines] if invalid else lines
+        self._sample += invalid[: _SAMPLE_LINES - len(self._sample)]
+        return list(map(replace_invalid, lines)) if invalid else lines
 
     def message(self) -> str | None:
         """What to say about the invalid lines; None if there were none."""
         if not self.count:
             return None
-        guess = _perhaps(likely_encoding(b"\n".join(self._sample)))
+        guess = _perhaps(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
         return f"{counted(self.count, 'line')}{self._place} held invalid UTF-8, read as U+FFFD{guess}"
 
 

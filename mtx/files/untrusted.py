@@ -44,7 +44,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         duplicate, _ = Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {reprlib.repr(duplicate)} stands twice")
+        raise ValueError(f"duplicate key {reprlib.repr(duplicate)}")
     return values
 
 

@@ -5,8 +5,10 @@ Expat reads UTF-8, UTF-16 and the encodings of one byte that a file declares; er
 """
 
 import io
+import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 from xml.parsers import expat
@@ -77,30 +79,25 @@ class XmlReader(Generic[Unit]):
             else:
                 parser = _parser(self, "UTF-8")  # whatever its declaration says: the text was decoded by it
                 self.at = _characters(parser, data)
-            size, chunk, is_last = 0, b"", False
-            while not is_last:
-                chunk = file.read(_CHUNK_BYTES)
-                size, is_last = size + len(chunk), not chunk
+            size = 0
+            for chunk in itertools.chain(iter(partial(file.read, _CHUNK_BYTES), b""), [b""]):
+                size += len(chunk)
                 try:
-                    parser.Parse(chunk, is_last)
+                    parser.Parse(chunk, not chunk)
                 except expat.ExpatError as error:
                     raise _not_xml(self.path, error, chunk) from None
                 except (LookupError, ValueError) as error:  # Python has no such codec for single bytes
                     help = "save it in UTF-8, in the XML declaration too"
                     raise DataError(f"{self.path}: its encoding is not read ({error})", help) from None
-                self._check_limits(parser, size)
+                if self.depth > MAX_DEPTH:
+                    raise _refused(self.path, parser, f"elements are nested more than {MAX_DEPTH} deep")
+                if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
+                    raise _refused(self.path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
                 units, self.units = self.units, []
                 yield from units
         if not self.is_known:
             name = self.format
             raise DataError(f"{self.path}: is not {name}: its first element is not {name.lower()}")
-
-    def _check_limits(self, parser: expat.XMLParserType, size: int) -> None:
-        """Raise a DataError if elements are nested too deeply, or a tag is too long after so many bytes."""
-        if self.depth > MAX_DEPTH:
-            raise _refused(self.path, parser, f"elements are nested more than {MAX_DEPTH} deep")
-        if size - parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
-            raise _refused(self.path, parser, f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
 
 
 def _characters(parser: expat.XMLParserType, data: bytes) -> Callable[[], int]:

@@ -13,7 +13,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
-from mtx.files.shell import requirement, shell_command
+from mtx.files.shell import shell_command
 from mtx.interop.verify import Comparison
 from mtx.model.architecture import in_words
 from mtx.model_directory.storage import LoadedModel
@@ -106,7 +106,7 @@ def ctranslate2_card(
         scores: the content of scores.json beside the model.
         comparison: of the export's translations with those of the model; None if they were not compared.
     """
-    install = shell_command("pip", "install", requirement("ctranslate2"), requirement("sentencepiece"))
+    install = shell_command("pip", "install", "ctranslate2", "sentencepiece")
     return _card(
         "ctranslate2",
         (info["src"], info["tgt"]),

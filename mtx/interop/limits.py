@@ -34,7 +34,6 @@ def check_replaceable(directory: Path, marks: set[str]) -> None:
 
     mtx wrote what the manifest lists, and temporary files of an interruption.
     """
-    durable.check_reachable(directory)
     if not directory.exists() and not directory.is_symlink():
         return
     if not directory.is_dir():

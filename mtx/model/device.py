@@ -18,8 +18,8 @@ import torch
 
 from mtx.errors import UsageError
 from mtx.model.attention import Kernel
-from mtx.run import system_memory
 from mtx.run.machine import num_cores, package_version
+from mtx.run.machine import total_bytes as memory_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +150,7 @@ def total_bytes(device: torch.device) -> int | None:
     """Returns the total memory of a device; None if it is unknown."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
-    return system_memory.total_bytes()
+    return memory_bytes()
 
 
 def free_unused_memory(device: torch.device) -> None:

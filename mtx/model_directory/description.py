@@ -4,18 +4,17 @@
 """
 
 import math
-import reprlib
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import Config, ModelConfig
-from mtx.config.value_types import LANGUAGE
+from mtx.config.value_types import Language
 from mtx.data.sentencepiece_models import MAX_TOKENIZER_BYTES
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
@@ -27,13 +26,41 @@ from mtx.model.architecture import parameters
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, REPORT, WEIGHTS, RunLayout
-from mtx.run.system_memory import total_bytes
+from mtx.run.machine import total_bytes
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
 _WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
-_INFO = {"src": str, "tgt": str, "max_tokens": int, "beam_size": int, "length_penalty": float}
-_OPTIONAL = {"multi_sentence_share": float}  # imported models have no record of it
+_Form = TypeVar("_Form", bound=BaseModel)
+
+
+class _Info(BaseModel):
+    """What a model directory tells of a model, apart from its architecture."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    src: Language
+    tgt: Language
+    max_tokens: int = Field(ge=2, le=MAX_TOKENS)
+    beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
+    length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
+    multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
+
+
+class _Stored(_Info):
+    """The configuration file of a model directory."""
+
+    model: ModelConfig
+    num_ids: int
+
+
+def _check(path: Path, form: type[_Form], value: Mapping[str, Any]) -> _Form:
+    """A value of the file `path` in a form; DamagedFileError with the first key that is wrong."""
+    try:
+        return form.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
 
 
 @dataclass(frozen=True)
@@ -66,19 +93,15 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     durable.verify(directory, small, only_needed=True, limits=_limits(small))
     info = durable.read_json(path)
     tokenizer = Tokenizer.load(directory)
-    try:
-        config = ModelConfig.model_validate(info.get("model"))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(f"{path}: model.{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
-    if info.get("num_ids") != tokenizer.num_ids:
+    stored = _check(path, _Stored, info)
+    if stored.num_ids != tokenizer.num_ids:
         raise DamagedFileError(
-            f"{directory}: the model has {reprlib.repr(info.get('num_ids'))} outputs, the tokenizer {tokenizer.num_ids}"
+            f"{directory}: the model has {stored.num_ids} outputs, the tokenizer {tokenizer.num_ids}"
         )
-    _check_info(path, info)
-    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, max_weight_bytes(config, tokenizer.num_ids))}
+    weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
+    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, weight_bytes)}
     durable.verify(directory, (*needed, *small), limits=limits)
-    return ModelDescription(config, tokenizer, info)
+    return ModelDescription(stored.model, tokenizer, info)
 
 
 def read_run(paths: RunLayout) -> ModelDescription:
@@ -90,13 +113,13 @@ def read_run(paths: RunLayout) -> ModelDescription:
     """
     if not checkpoint_steps(paths):
         raise UsageError(
-            f"{paths.root}: this run has no model yet", f"to go on with it: {mtx_command('train', paths.root)}"
+            f"{paths.root}: this run has no model yet", f"to continue it: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*Tokenizer.file_names_in(paths.data), REPORT)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
-    _check_info(report, info)
+    _check(report, _Info, info)
     return ModelDescription(config.model, Tokenizer.load(paths.data), info)
 
 
@@ -118,26 +141,5 @@ def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         report: the report.json of the run's data.
     """
-    data, decoding = config.data, config.decoding
-    return {
-        "src": data.src, "tgt": data.tgt, "max_tokens": data.max_tokens,
-        "beam_size": decoding.beam_size, "length_penalty": decoding.length_penalty,
-        **{key: report[key] for key in _OPTIONAL if key in report},
-    }  # fmt: skip
-
-
-def _check_info(path: Path, info: Mapping[str, Any]) -> None:
-    kinds = _INFO | {key: kind for key, kind in _OPTIONAL.items() if key in info}
-    if wrong := [key for key, kind in kinds.items() if type(info.get(key)) is not kind]:
-        raise DamagedFileError(f"{path}: {', '.join(wrong)}: missing or of another type")
-    is_in_range = {
-        "src": LANGUAGE.fullmatch(info["src"]),
-        "tgt": LANGUAGE.fullmatch(info["tgt"]),
-        "max_tokens": 2 <= info["max_tokens"] <= MAX_TOKENS,
-        "beam_size": 1 <= info["beam_size"] <= MAX_BEAM_SIZE,
-        "length_penalty": 0 <= info["length_penalty"] <= MAX_LENGTH_PENALTY,
-        "multi_sentence_share": 0 <= info.get("multi_sentence_share", 0) <= 1,
-    }
-    for key, is_valid in is_in_range.items():
-        if not is_valid:
-            raise DamagedFileError(f"{path}: {key} is out of range: {reprlib.repr(info[key])}")
+    known = {**report, **config.data.model_dump(), **config.decoding.model_dump()}
+    return {key: known[key] for key in _Info.model_fields if key in known}

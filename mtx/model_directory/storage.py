@@ -102,19 +102,22 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
 
 def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
     """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
-    config, num_ids, tensors = described.config, described.tokenizer.num_ids, load_tensors(path)
     with torch.device("meta"):
-        expected = new_model(config, num_ids).state_dict()
-    check_tensors(path, tensors, expected)
-    model = new_model(config, num_ids)
+        model = new_model(described.config, described.tokenizer.num_ids)
+    tensors = load_tensors(path)
+    check_tensors(path, tensors, model.state_dict())
+    model = new_model(described.config, described.tokenizer.num_ids)
     model.load_state_dict(tensors)
     return LoadedModel(model.eval(), described.tokenizer, described.info)
 
 
 def write(
-    directory: Path, weights: Mapping[str, torch.Tensor], config: ModelConfig, tokenizer: Tokenizer,
+    directory: Path,
+    weights: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    tokenizer: Tokenizer,
     info: Mapping[str, Any],
-) -> None:  # fmt: skip
+) -> None:
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory, replace=True) as new:
         save_tensors(new / WEIGHTS, weights)

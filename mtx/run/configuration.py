@@ -4,8 +4,6 @@ The prepared data and each checkpoint hold the fixed settings (`mtx.config.fixed
 """
 
 import contextlib
-from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,7 +21,7 @@ def load_config(paths: RunLayout) -> Config:
     """The configuration of a run.
 
     Raises:
-        UsageError: if config.yaml is no configuration or a fixed setting in it is not what the run began with; names
+        UsageError: if config.yaml is not a configuration or a fixed setting in it is not what the run began with; names
             it with both values.
     """
     config, begun_with = settings.load(paths.config), _recorded_settings(paths)
@@ -48,12 +46,8 @@ def _recorded_settings(paths: RunLayout) -> Config | None:
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path).get("settings")
         if stored is not None:
-            return _as_config(path, stored)
+            try:
+                return Config.model_validate(stored)
+            except ValidationError:
+                raise DamagedFileError(f"{path}: its settings are not a configuration") from None
     return None
-
-
-def _as_config(path: Path, stored: Any) -> Config:
-    try:
-        return Config.model_validate(stored)
-    except ValidationError:
-        raise DamagedFileError(f"{path}: its settings are no configuration") from None

@@ -4,7 +4,11 @@ Each question has one function, and none needs torch. `layout` has the file name
 opens a run and owns it.
 """
 
+import contextlib
+import fcntl
+import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +17,7 @@ from typing import Any
 from mtx.errors import DamagedFileError, UsageError
 from mtx.files import durable
 from mtx.files.durable import MANIFEST
-from mtx.files.shell import mtx_command, shell_command
-from mtx.run import lock
+from mtx.files.shell import mtx_command
 from mtx.run.layout import (
     HYPOTHESIS_TEXT,
     MARIAN_SOURCE_MODEL,
@@ -30,6 +33,8 @@ from mtx.run.layout import (
 _PARTS = {STATE: "a checkpoint", REPORT: "the prepared data"}  # of a run, by a file in them
 # The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
+_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
+_MAX_LOCK_BYTES = 1000
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
 
@@ -44,30 +49,40 @@ def foreign_entry(paths: RunLayout) -> Path | None:
     A run's own are its configuration with its lock, with prepared data or with a checkpoint; its user may put anything
     beside them.
     """
-    if is_run(paths.root) and (_is_lock(paths.lock) or durable.is_written(paths.data) or _has_saved(paths)):
+    saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
+    is_locked_by_mtx = owner_of(paths.lock) is not None
+    if is_run(paths.root) and (is_locked_by_mtx or any(map(durable.is_written, saved))):
         return None
+
+    def is_trace(path: Path) -> bool:  # of a start that was killed before it wrote the configuration, or of the system
+        is_own = (path == paths.lock and is_locked_by_mtx) or (path == paths.distilled and path.is_dir())
+        return is_own or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
+
     try:
-        return min((path for path in paths.root.iterdir() if not _is_trace(paths, path)), default=None)
+        return min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
     except OSError:  # no directory, or one that cannot be read, as taking its lock will tell
         return None
 
 
-def _has_saved(paths: RunLayout) -> bool:
-    """Whether a run that was copied without its lock and its data has a checkpoint or a model."""
-    return any(map(durable.is_written, (paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))))
+def owner_of(lock: Path) -> str | None:
+    """What `write_owner` wrote into a lock file, "" before it has; None if it is missing or no lock file of mtx."""
+    text = None
+    if lock.is_file():
+        with contextlib.suppress(OSError), lock.open("rb") as file:
+            text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
+    return text if text is not None and _OWNER.fullmatch(text) and text.isprintable() else None
 
 
-def _is_lock(path: Path) -> bool:
-    return path.is_file() and (path.stat().st_size == 0 or lock.names_owner(path))
-
-
-def _is_trace(paths: RunLayout, path: Path) -> bool:
-    """Whether a start that was killed before it wrote the configuration, or the system, can have left a file."""
-    if path == paths.lock:
-        return _is_lock(path)
-    if path == paths.distilled:
-        return path.is_dir()
-    return durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
+def is_locked(lock: Path) -> bool:
+    """Whether any process, this one included, holds the lock of a run."""
+    try:
+        with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock
+        pass
+    return False
 
 
 def require_run(root: Path) -> RunLayout:
@@ -125,16 +140,16 @@ def model_directory(model: Path) -> Path:
     kind = next((kind for name, kind in _PARTS.items() if (model / name).is_file()), None)
     if kind is None or (model / MODEL_CONFIG).is_file():
         return model
-    run = next((path for path in (*model.parents[:2], *model.resolve().parents[:2]) if is_run(path)), None)
-    help = "MODEL is a run directory or a model directory" if run is None else f"its run: {shell_command(run)}"
-    raise UsageError(f"{model}: is {kind} of a run, not a model directory", help)
+    raise UsageError(
+        f"{model}: is {kind} of a run, not a model directory", "MODEL is a run directory or a model directory"
+    )
 
 
 def require_models(model: str | Path) -> list[Path]:
     """The directories that a MODEL argument means: one, or those of an ensemble A+B.
 
     Raises:
-        UsageError: if one of them is no directory.
+        UsageError: if one of them is not a directory.
     """
     whole = Path(model)
     paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
@@ -158,7 +173,8 @@ def _identity(model: Path) -> str:
 
 def translated_tests(paths: RunLayout) -> list[str]:
     """The names of the test sets that a run has translated, sorted."""
-    return sorted(path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))
+    names = (path.parent.name for path in paths.evaluation.glob(f"*/{HYPOTHESIS_TEXT}"))
+    return sorted(name for name in names if not name.startswith(durable.SET_ASIDE))
 
 
 def stored_scores(paths: RunLayout) -> dict[str, Any]:
@@ -188,7 +204,7 @@ class RunState:
     """The state of a run.
 
     Attributes:
-        name: running, finished, stopped (training can go on), prepared, or new.
+        name: running, finished, stopped (training can continue), prepared, or new.
         outcome: how the run's last process ended: stopped, failed or finished; empty if unknown.
         reason: why it ended so; empty if unknown.
     """
@@ -200,7 +216,7 @@ class RunState:
 
 def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
     """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
-    if lock.is_locked(paths.lock):
+    if is_locked(paths.lock):
         return RunState("running")
     if is_finished(paths, events):
         return RunState("finished")

@@ -37,9 +37,9 @@ class DeferredErrors:
 
     def _add(self, message: str, help: str) -> None:
         if message not in self.messages:
-            logger.warning("%s; training goes on", message)
-            self._help = self._help or help
+            logger.warning("%s; training continues", message)
             self.messages.append(message)
+            self._help = self._help or help
 
     @contextlib.contextmanager
     def defer(self, what: str) -> Iterator[None]:
@@ -56,8 +56,9 @@ class DeferredErrors:
             MtxError: with the first message and the number of the others.
         """
         if self.messages:
-            more = f" (and {len(self.messages) - 1} more)" if len(self.messages) > 1 else ""
-            raise MtxError(f"all is done, but {self.messages[0]}{more}", self._help)
+            first, *others = self.messages
+            more = f" (and {len(others)} more)" if others else ""
+            raise MtxError(f"finished with errors: {first}{more}", self._help)
 
 
 def drawing_error(page: Path, error: Exception) -> str:

@@ -1,27 +1,87 @@
 """Opening a run directory: take its lock, check that the configuration fits the run, clean up after an interruption.
 
-mtx makes a run in a new or empty directory, or goes on in a run of its own. A start that fails before the run holds
-anything removes what it made. `lock` has the lock itself, `contents` the questions about what a run holds,
+mtx makes a run in a new or empty directory, or continues a run of its own. A start that fails before the run holds
+anything removes what it made. The kernel holds the lock (run.lock), so that it is free as soon as its owner is dead,
+however it died; the file stays, and its text names the last owner. `contents` has the questions about what a run holds,
 `configuration` the settings that a run has.
 """
 
 import contextlib
+import errno
 import logging
+import os
+import socket
+import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from mtx.config import settings
 from mtx.config.fixed import differences, fixed_differences
 from mtx.config.schema import Config
 from mtx.errors import MtxError, UsageError
-from mtx.files import durable
+from mtx.files import disk, durable
 from mtx.files.shell import mtx_command
 from mtx.run.configuration import fixed_config
-from mtx.run.contents import checkpoint_steps, foreign_entry, has_begun
+from mtx.run.contents import checkpoint_steps, foreign_entry, full_checkpoint_steps, has_begun, owner_of
 from mtx.run.layout import OPTIMIZER, RunLayout
-from mtx.run.lock import hold_lock, write_owner
 
 logger = logging.getLogger(__name__)
+
+_ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
+_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # any other error means that the run_dir is unsuitable
+_LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
+
+
+def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
+    """Take the lock of a run until the context ends; a missing run directory is made.
+
+    Raises:
+        MtxError: if another process holds the lock, or the disk fails.
+        UsageError: if the run directory cannot be made or written.
+    """
+    try:
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(FileNotFoundError):  # a start that failed has just removed what it had made
+                durable.make_directories(paths.root)
+                return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
+        return FileLock(paths.lock).acquire(blocking=False)
+    except Timeout:
+        owner = owner_of(paths.lock)
+        raise MtxError(
+            f"{paths.root}: another process works on this run{f': {owner}' if owner else ''}",
+            "wait for it, or use another run_dir",
+        ) from None
+    except OSError as error:
+        raise _not_writable(paths, error) from None
+
+
+def check_writable(paths: RunLayout) -> None:
+    """Check that `hold_lock` could make and write the run directory, by making a nameless temporary file.
+
+    Raises:
+        MtxError: as `hold_lock` does.
+    """
+    try:
+        tempfile.TemporaryFile(dir=durable.nearest_directory(paths.root)).close()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:  # the dry run reports a full disk itself
+            raise _not_writable(paths, error) from None
+
+
+def _not_writable(paths: RunLayout, error: OSError) -> MtxError:
+    kind = MtxError if error.errno in _DISK_FAILURES else UsageError
+    return kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}")
+
+
+def write_owner(lock: Path) -> None:
+    """Write this process into the lock file that it holds, for the messages of other processes."""
+    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
+    with disk.create(lock) as file:
+        file.write(owner.encode())
 
 
 @contextlib.contextmanager
@@ -63,11 +123,10 @@ def refuse_foreign(paths: RunLayout) -> None:
 
 def clean_up(paths: RunLayout) -> None:
     """Undo what an interruption left in a run; the caller holds its lock."""
-    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation,
-                      paths.before):  # fmt: skip
+    for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation, paths.before):
         durable.remove_temporaries(directory)
-    for step in checkpoint_steps(paths):
-        durable.finish_removal(paths.checkpoint(step), OPTIMIZER)
+    for step in {*checkpoint_steps(paths)} - {*full_checkpoint_steps(paths)}:
+        durable.remove_member(paths.checkpoint(step), OPTIMIZER)  # a kill may have left the file
 
 
 def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> None:
@@ -80,17 +139,11 @@ def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> N
     for path in made:
         path.unlink(missing_ok=True)
     if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
-        _unlink(paths.lock)
+        paths.lock.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody else put something there
         for path in created:
             if path != paths.lock:
                 path.rmdir()
-
-
-def _unlink(lock: Path) -> None:
-    """Remove a lock that is held. Windows does not remove an open file; there filelock removes it on release."""
-    with contextlib.suppress(OSError):
-        lock.unlink()
 
 
 def _record_config(paths: RunLayout, config: Config) -> None:
@@ -111,18 +164,18 @@ def check_settings(paths: RunLayout, config: Config) -> None:
         changes = "; ".join(f"{key} is {_shown(old)} there, {_shown(new)} was asked for" for key, old, new in fixed)
         raise UsageError(
             f"{paths.root} holds a run with another configuration: {changes}",
-            f"another run_dir=DIR starts a new run; to go on with its own settings: {mtx_command('train', paths.root)}",
+            f"another run_dir=DIR starts a new run; to continue this one as it is: {mtx_command('train', paths.root)}",
         )
 
 
 def _tell_changes(paths: RunLayout, config: Config) -> None:
     """Say which settings of a run change: one that a repeated command leaves out takes its default again."""
-    with contextlib.suppress(MtxError, OSError):  # there is no configuration yet, or none that can be read
+    with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
         old = settings.load(paths.config)
         changed = [change for change in differences(old, config) if change[0] != "run_dir"]
         if changed and has_begun(paths):
             changes = "; ".join(f"{key} is {_shown(now)}, it was {_shown(before)}" for key, before, now in changed)
-            logger.info("%s goes on with other settings: %s", paths.root, changes)
+            logger.info("%s continues with other settings: %s", paths.root, changes)
 
 
 def _shown(value: object) -> str:

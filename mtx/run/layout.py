@@ -21,7 +21,9 @@ REPORT = "report.json"
 SETTINGS = "settings.json"  # the fixed settings of the run
 TERMS = "terms.tsv"  # with data.terms
 # In evaluation/NAME
-SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT = "src.txt", "hyp.txt", "ref.txt"
+SOURCE_TEXT = "src.txt"
+HYPOTHESIS_TEXT = "hyp.txt"
+REFERENCE_TEXT = "ref.txt"
 # In an export to CTranslate2
 EXPORT_CONFIG = "mtx.json"
 EXPORT_EXAMPLE = "example.py"

@@ -1,11 +1,14 @@
-"""The CPU cores that this process may use. No torch here, because workers and the CTranslate2 engine need this."""
+"""The CPU cores and the memory that this process may use. No torch here, for workers and CTranslate2."""
 
 import contextlib
 import importlib.metadata
 import os
+import re
 from pathlib import Path
 
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", in a container under cgroup v2
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # in bytes, or "max"
+_MEMINFO = Path("/proc/meminfo")
 
 
 def num_cores() -> int:
@@ -15,6 +18,27 @@ def num_cores() -> int:
         quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
         cores = min(cores, max(1, quota // period))
     return cores
+
+
+def total_bytes() -> int | None:
+    """The memory of this machine; None if the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def available_bytes() -> int | None:
+    """The free memory of this machine, but no more than the limit of its container; None if it is unknown.
+
+    If the system reports only the total memory of the machine, that counts as free.
+    """
+    sizes = [total_bytes()]
+    with contextlib.suppress(OSError):
+        sizes += [1024 * int(kb) for kb in re.findall(r"MemAvailable: +(\d+)", _MEMINFO.read_text(encoding="ascii"))]
+    with contextlib.suppress(OSError, ValueError):
+        sizes.append(int(_MEMORY_LIMIT.read_text(encoding="ascii")))
+    return min((size for size in sizes if size is not None), default=None)
 
 
 def package_version(distribution: str = "mtx-translate") -> str | None:

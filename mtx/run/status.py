@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mtx.errors import DamagedFileError, StoppedError, exit_code
 from mtx.files import durable
@@ -35,18 +36,22 @@ class StatusFile:
             step: by default the one that the file has.
             exit_code: of the process, if it is about to end.
         """
+        if step is None:
+            step = 0
+            with contextlib.suppress(OSError, DamagedFileError):
+                step = durable.read_json(self._path).get("step", 0)
         value = {
-            "state": state, "stage": stage, "step": self._last_step() if step is None else step, "reason": reason,
-            "exit_code": exit_code, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3),
-        }  # fmt: skip
+            "state": state,
+            "stage": stage,
+            "step": step,
+            "reason": reason,
+            "exit_code": exit_code,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "time": round(time.time(), 3),
+        }
         with self._errors.defer(str(self._path)):
             durable.write_json(self._path, value)
-
-    def _last_step(self) -> int:
-        with contextlib.suppress(OSError, DamagedFileError):
-            step = durable.read_json(self._path).get("step")
-            return step if isinstance(step, int) else 0
-        return 0
 
 
 @contextlib.contextmanager
@@ -68,7 +73,7 @@ class Status:
     """What `mtx status` prints of a run.
 
     Attributes:
-        state: running, finished, stopped (training can go on), prepared, or new.
+        state: running, finished, stopped (training can continue), prepared, or new.
         max_steps: the step at which training ends; by training.max_epochs an estimate, None before the first step.
         max_epochs: training.max_epochs. epochs: those that are done, with the part of the one that is not; None if
             unknown.
@@ -117,17 +122,15 @@ class Status:
 
 
 def unfinished(root: Path) -> str | None:
-    """What is not done yet of a run, as the end of a sentence with the command that goes on; None if it is finished."""
+    """What is not done yet of a run, as the end of a sentence, and the command for it; None if it is finished."""
     status = read_status(root)
     command = mtx_command("train", root)
-    match status.state:
-        case "finished":
-            return None
-        case "running":
-            return f"is being worked on, at step {status.progress()}"
-        case "stopped":
-            return f"stopped at step {status.progress()}: {command} goes on"
-    return f"has not been trained yet: {command} does it"
+    sentences = {
+        "running": f"is being worked on, at step {status.progress()}",
+        "stopped": f"stopped at step {status.progress()}: {command} resumes it",
+        "finished": None,
+    }
+    return sentences.get(status.state, f"has not been trained yet: {command} does it")
 
 
 def translated_step(root: Path) -> int | None:
@@ -146,20 +149,29 @@ def read_status(root: Path) -> Status:
     """
     paths = require_run(root)
     events = read_events(paths.metrics)
-    step = next((event["step"] for event in reversed(events) if "step" in event), 0)
-    left = next((event["left_s"] for event in reversed(events) if "left_s" in event), None)
+
+    def last(key: str, default: Any = None) -> Any:
+        return next((event[key] for event in reversed(events) if key in event), default)
+
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
     nothing = {key: None, "step": None}
     best = max((event for event in validations if key in event), key=lambda event: quality(event, key), default=nothing)
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
-    epochs = next((event["epochs"] for event in reversed(events) if "epochs" in event), None)
-    max_steps = training.max_steps
-    if training.max_epochs is not None:  # training has estimated the step at which they are done
-        max_steps = next((event["max_steps"] for event in reversed(events) if "max_steps" in event), max_steps)
     return Status(
-        str(root), state.name, step, max_steps, training.max_epochs, epochs, best.get("bleu"), best["step"],
-        DECIDING_METRICS[key], best[key],
-        None if state.name == "finished" else left, scores, state.reason or None,
-    )  # fmt: skip
+        run=str(root),
+        state=state.name,
+        step=last("step", 0),
+        # training has estimated the step at which the epochs are done
+        max_steps=training.max_steps if training.max_epochs is None else last("max_steps", training.max_steps),
+        max_epochs=training.max_epochs,
+        epochs=last("epochs"),
+        best_bleu=best.get("bleu"),
+        best_step=best["step"],
+        best_metric=DECIDING_METRICS[key],
+        best_score=best[key],
+        left_s=None if state.name == "finished" else last("left_s"),
+        scores=scores,
+        reason=state.reason or None,
+    )

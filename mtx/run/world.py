@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from mtx.errors import UsageError
 
+_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
 
 @dataclass(frozen=True)
 class World:
@@ -41,20 +43,11 @@ def this_world(environment: Mapping[str, str] | None = None) -> World:
     values = os.environ if environment is None else environment
     if not {"RANK", "WORLD_SIZE"} <= values.keys() or values["WORLD_SIZE"] == "1":
         return World()
-    rank, size, local_rank, local_size = (
-        _number(values, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    )
+    try:
+        rank, size, local_rank, local_size = (int(values[name]) for name in _NAMES)
+    except (KeyError, ValueError):
+        rank = size = local_rank = local_size = -1
     if not (0 <= rank < size and 0 <= local_rank < local_size <= size):
-        raise UsageError(
-            f"RANK={rank}, WORLD_SIZE={size}, LOCAL_RANK={local_rank}, LOCAL_WORLD_SIZE={local_size} contradict "
-            "each other", "torchrun sets them"
-        )  # fmt: skip
+        given = ", ".join(f"{name}={values.get(name, '')}" for name in _NAMES)
+        raise UsageError(f"{given}: expected numbers that belong together", "torchrun sets them; unset RANK alone")
     return World(rank, size, local_rank, local_size)
-
-
-def _number(values: Mapping[str, str], name: str) -> int:
-    if (text := values.get(name)) is None:
-        raise UsageError(f"RANK and WORLD_SIZE are set, and {name} is not", "torchrun sets them all; unset RANK alone")
-    if not text.isdecimal():
-        raise UsageError(f"{name}={text}: is not a number", "torchrun sets it")
-    return int(text)

@@ -106,10 +106,8 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         MtxError: if a tensor is not finite.
         OSError: if it cannot be written; the existing one stays.
     """
-    path, by_name = paths.checkpoint(state.step), {**tensors.weights, **tensors.moments}
-    _check_finite(by_name, state.step)
-    durable.check_space(path, sum(tensor.nbytes for tensor in by_name.values()))
-    with durable.new_directory(path, replace=True) as new:
+    _check_finite({**tensors.weights, **tensors.moments}, state.step)
+    with durable.new_directory(paths.checkpoint(state.step), replace=True) as new:
         storage.save_tensors(new / WEIGHTS, tensors.weights)
         storage.save_tensors(new / OPTIMIZER, tensors.moments)
         durable.write_json(new / STATE, state.as_dict())

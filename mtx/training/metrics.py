@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mtx.errors import Advice, UsageError
-from mtx.files import disk, durable, text_files
+from mtx.files import disk, text_files
 from mtx.files.durations import format_duration
 from mtx.files.shell import install_command
 from mtx.files.untrusted import require_file
@@ -68,7 +68,6 @@ class MetricsLogger:
     def __enter__(self) -> "MetricsLogger":
         if os.path.lexists(self._metrics):
             require_file(self._metrics)  # no reader would follow a link that leads out of the run
-        durable.unshare(self._metrics)
         self._file = disk.append(self._metrics)
         if not text_files.ends_in_newline(self._metrics):  # a killed process left half a line
             self._write("\n")

@@ -45,7 +45,7 @@ from mtx.model.device import (
     use_device,
 )  # fmt: skip
 from mtx.model.translation_model import TranslationModel
-from mtx.run import system_memory
+from mtx.run import machine
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training.fast_path import StepResult, take_step
@@ -233,7 +233,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     Raises:
         MtxError: naming the memory that is needed and free.
     """
-    available = system_memory.available_bytes()
+    available = machine.available_bytes()
     if device.type != "cpu" or available is None:
         return
     num_weights = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))

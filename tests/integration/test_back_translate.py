@@ -35,7 +35,7 @@ def test_killed_five_times_it_writes_the_same_bytes(trained: Path, mono: Path, t
     assert sizes == sorted(set(sizes)) and sizes[0] > 0, "each process went on"
     assert not killed.exists()
     result = mtx("back-translate", trained, mono, "-o", killed, *options)
-    assert result.returncode == 0 and b"are translated; going on" in result.stderr
+    assert result.returncode == 0 and b"are translated; resuming" in result.stderr
     assert killed.read_bytes() == out.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bt.tsv", "killed.tsv"]
     rows = [line.split("\t") for line in out.read_text(encoding="utf-8").split("\n")[:-1]]

@@ -209,9 +209,8 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
     spaced = runs[1].rename(runs[1].with_name("second seed"))
     with (spaced / "metrics.jsonl").open("a") as file:
         file.write('{"event": "start", "step": 36}\n')
-    state = (
-        f"{spaced} stopped at step 36 of 40: {shlex.join([sys.executable, '-m', 'mtx', 'train', str(spaced)])} goes on"
-    )
+    command = shlex.join([sys.executable, "-m", "mtx", "train", str(spaced)])
+    state = f"{spaced} stopped at step 36 of 40: {command} resumes it"
     told = mtx("compare", runs[0], spaced).stdout.decode()
     assert f"\nnote: {state}; its translations are those of step 40\n" in told
     (spaced / "metrics.jsonl").write_text('{"event": "start", "step": 36}\n')

@@ -119,10 +119,10 @@ def test_ranks_are_refused_where_they_start_others(
 ) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused(2, ["LOCAL_RANK is not"], "train", "demo", f"run_dir={tmp_path / 'run'}")
+    refused(2, ["LOCAL_RANK=, "], "train", "demo", f"run_dir={tmp_path / 'run'}")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     refused(2, ["torchrun"], "train", "demo", "--devices", 2)
     refused(2, ["--dry-run"], "train", "demo", "--dry-run")
     monkeypatch.setenv("LOCAL_RANK", "2")
-    refused(2, ["contradict"], "train", "demo")
+    refused(2, ["numbers that belong together"], "train", "demo")

@@ -34,7 +34,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     process.wait()
     result = mtx(*command)
     assert result.returncode == 0, result.stderr.decode()
-    assert b"are translated; going on" in result.stderr
+    assert b"are translated; resuming" in result.stderr
     names = [row[0] if row[1][0].isdigit() else " ".join(row[:3]) for row in rows(result.stdout)]
     assert names == ["teacher", "student", "student in int8"]
     own, teacher = ((path / "data" / "tokenizer.model").read_bytes() for path in (run, trained))

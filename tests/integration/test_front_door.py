@@ -74,9 +74,7 @@ def test_what_config_takes_its_argument_for(
     (tmp_path / "data").mkdir()  # neither a file nor a run
     assert cli.run(["config", "data"]) == 0 and "data.src: " in capfd.readouterr().out
     (tmp_path / "data" / "config.yaml").write_text("seed: 5\n")
-    for name, what in (("data", "a section"), ("seed", "a key"), ("demo", "a recipe")):
+    for name in ("data", "seed", "demo"):  # a section, a key and a recipe come before what is here
         (tmp_path / name).exists() or (tmp_path / name).write_text("seed: 5\n")
-        assert cli.run(["config", name]) == 2
-        err = capfd.readouterr().err
-        assert f"error: {name}: is {what}, and a file or a run here" in err and f"config ./{name} shows that" in err
+        assert cli.run(["config", name]) == 0 and "seed: 5 " not in capfd.readouterr().out
         assert cli.run(["config", f"./{name}"]) == 0 and "seed: 5 " in capfd.readouterr().out

@@ -39,7 +39,7 @@ RUNS: Cases = {
     "an alias": (put(RUN_CONFIG, b"data: &a\n  src: de\nmodel: *a\n"), "alias"),
     "a billion laughs": (put(RUN_CONFIG, laughs()), "alias"),
     "100,000 lists": (put(RUN_CONFIG, b"[" * 100_000), "nested too deeply"),
-    "a megabyte": (put(RUN_CONFIG, b"#" * (1 << 20)), "a configuration of 1,048,576 bytes, expected at most"),
+    "a megabyte": (put(RUN_CONFIG, b"#" * (1 << 20)), "a configuration has at most"),
     "10^9 layers": (run_text(b"encoder_layers: 1", b"encoder_layers: 1000000000"), "num_encoder_layers"),
     "a width of 65,536": (run_text(b"d_model: 16", b"d_model: 65536"), "expected torch.float32 [65536]"),
     "a configuration elsewhere": (elsewhere, "leads out"),
@@ -91,7 +91,7 @@ STARTS: Cases = {
     "not a number": (weights(lambda tensors: tensors[MATRIX].fill_(torch.nan)), "not finite"),
     "1,000 layers": (config(num_encoder_layers=1000), "lacks encoder"),
     "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
-    "a path for a language": (config(src="../../x"), "src is out of range"),
+    "a path for a language": (config(src="../../x"), "src: "),
     "a pickled tokenizer": (put(TOKENIZER_MODEL, PICKLE), "not a SentencePiece model"),
     "a tokenizer elsewhere": (link(TOKENIZER_JSON, "/etc/passwd"), "leads out"),
 }

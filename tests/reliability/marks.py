@@ -85,17 +85,9 @@ def mark_times(log: Path, name: str) -> list[float]:
 
 def confine(temporary: Path, free_bytes: int) -> None:
     """In a new process: temporary files go to `temporary`, and no more than `free_bytes` of memory count as free."""
-    from mtx.run import system_memory
+    from mtx.run import machine
 
     os.environ["TMPDIR"] = str(temporary)
     tempfile.tempdir = None
-    original = system_memory.available_bytes
-    system_memory.available_bytes = lambda: min(original() or free_bytes, free_bytes)
-
-
-def limit_addresses(free_bytes: int) -> None:
-    """In a new process: what `ulimit -v` does, with this many bytes left."""
-    import resource
-
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * os.sysconf("SC_PAGE_SIZE") + free_bytes,) * 2)
+    original = machine.available_bytes
+    machine.available_bytes = lambda: min(original() or free_bytes, free_bytes)

@@ -34,6 +34,7 @@ POLL = "            if ranks.size == 1 and self._signals.stop is not None:\n    
 SEED = "            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)\n"
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
+FINITE = "    _check_finite({**tensors.weights, **tensors.moments}, state.step)\n"
 UNEQUAL = "        if len(src) != len(tgt):\n"
 RENAME = "        disk.rename(temporary, path)\n"
 PARENT = "        disk.sync(path.parent)\n"
@@ -77,9 +78,9 @@ MUTANTS = [
     ),
     Mutant(
         "what is not finite is saved", "training/checkpoint.py",
-        "    _check_finite(by_name, state.step)\n", "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
+        FINITE, "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
-    Mutant("no lock", "run/lock.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant("no lock", "run/directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
     Mutant(
         "messages go to stdout", "cli.py",
         "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",

@@ -28,7 +28,7 @@ from mtx.config.schema import TrainText, fields
 from tests.integration import commands
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY, size
-from tests.reliability.marks import confine, limit_addresses
+from tests.reliability.marks import confine
 from tests.rig import Rig, Start
 
 Tally = Callable[[str, int, int], None]
@@ -305,23 +305,6 @@ def test_any_setting(place: Place, tally: Tally) -> None:
 @pytest.mark.seconds
 def test_any_option(place: Place, tally: Tally) -> None:
     _hold(tally, "drawn options through their commands", size(15, 2000), place.try_options)
-
-
-@pytest.mark.seconds
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="tells how many addresses are used")
-def test_a_limit_of_addresses_is_one_line(place: Place, tmp_path: Path) -> None:
-    """Libraries end a process without a message, or hang, where they find no addresses."""
-    prepare = ("prepare", *place.settings, f"run_dir={tmp_path / 'prepared'}")
-    train = ("train", *place.settings, f"run_dir={tmp_path / 'run'}")
-    for free_bytes, code, arguments in (
-        (10**8, 1, ("translate", place.run, place.text)), (3 * 10**9, 1, train), (3 * 10**9, 0, prepare),
-        (10**8, 0, ("train", "--help")),
-    ):  # fmt: skip
-        start = place.rig.run(*arguments, first=partial(limit_addresses, free_bytes))
-        assert start.code == code, start.err()
-        if code:
-            check_error(code, start.err(), 1, "ulimit -v")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.seconds

@@ -81,7 +81,6 @@ def _resting() -> int:
 
 def _child(arguments: list[str], folder: Path, fds: list[int]) -> None:
     from mtx import cli
-    from mtx.run import system_memory
 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(SECONDS)
@@ -95,7 +94,6 @@ def _child(arguments: list[str], folder: Path, fds: list[int]) -> None:
     os.environ["XDG_CACHE_HOME"] = str(folder / ".cache")
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + _MEMORY,) * 2)
-    system_memory._TO_TRAIN = 0  # this limit is for hostile files; a training is never reached
     sys.addaudithook(_watcher(fds[3], f"{os.path.realpath(folder)}/"))
     try:
         cli.main()

@@ -10,8 +10,7 @@ import yaml
 
 from mtx.config import sizes
 from mtx.config.schema import Config
-from mtx.config.settings import recipe_dir, recipe_facts, recipe_names, resolve
-from mtx.config.yaml_text import read_yaml
+from mtx.config.settings import read_yaml, recipe_dir, recipe_facts, recipe_names, resolve
 from mtx.errors import UsageError
 
 RECIPES = recipe_names()

@@ -116,12 +116,12 @@ def test_each_line_has_its_prefix_also_in_a_shard_and_after_a_kill(place: Path) 
 def test_a_file_of_somebody_else_is_not_replaced(place: Path, fresh: bool) -> None:
     part = place / "out.txt.part"
     part.write_text("my notes\n")
-    with pytest.raises(UsageError, match=r"out\.txt\.part: is no file of mtx"):
+    with pytest.raises(UsageError, match=r"out\.txt\.part: is not a file of mtx"):
         run(place, fresh=fresh)
     assert part.read_text() == "my notes\n"
     part.unlink()
     part.symlink_to(place / "nowhere")
-    with pytest.raises(UsageError, match=r"out\.txt\.part: is no file of mtx"):
+    with pytest.raises(UsageError, match=r"out\.txt\.part: is not a file of mtx"):
         run(place, fresh=fresh)
     assert part.is_symlink() and not (place / "nowhere").exists()
     part.unlink()

@@ -161,7 +161,7 @@ def test_problems_of_a_file_have_their_line(tmp_path: Path) -> None:
         "7: data.train[2]: expected a section with keys, got a list",
         "8: data.hub.name: is missing",
         "10: training.max_stpes: unknown key, did you mean training.max_steps?",
-        "12: modle.norm: unknown key, did you mean model.norm?",
+        "11: modle: unknown key, did you mean model?",
         "13: device: expected text, got a list",
     ]
     assert sorted(problems(path).split("; ")) == sorted(f"{path}:{problem}" for problem in expected)

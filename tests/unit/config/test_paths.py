@@ -60,23 +60,23 @@ def test_a_configuration_is_a_regular_file(name: str, tmp_path: Path) -> None:
         os.mkfifo(path)
     elif name == "directory":
         path.mkdir()
-    with pytest.raises(UsageError, match="expected a configuration file, this is a|no such configuration file"):
+    with pytest.raises(UsageError, match="expected a configuration file|no such configuration file"):
         settings.resolve(str(path), [])
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").symlink_to(path)
-    with pytest.raises(UsageError, match="expected a configuration file, this is a (pipe or a device|directory)"):
+    with pytest.raises(UsageError, match="expected a configuration file"):
         settings.resolve(str(run), [])
 
 
-def test_a_compressed_configuration_is_not_unpacked(tmp_path: Path) -> None:
+def test_a_compressed_configuration_is_not_unpacked_beyond_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(gzip.compress(b"#" * 50_000_000))
     for name in (path, tmp_path):
-        with pytest.raises(UsageError, match="config.yaml: is compressed by gzip, expected a configuration in YAML"):
+        with pytest.raises(UsageError, match="config.yaml: a configuration has at most 524,288 bytes"):
             settings.resolve(str(name), [])
     os.truncate(path, 10 << 40)
-    with pytest.raises(UsageError, match="expected at most 524,288"):
+    with pytest.raises(UsageError, match="at most 524,288"):
         settings.resolve(str(path), [])
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config.yaml_text import read_yaml
+from mtx.config.settings import read_yaml
 from tests.unit.config.helpers import problems, write
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("seed: 1\ndata:\n  src: a\n  tgt: b\n  src: c\n", ":5: the key 'src' stands twice"),
-        ("seed: 1\n\nseed: 1\n", ":3: the key 'seed' stands twice"),
+        ("seed: 1\ndata:\n  src: a\n  tgt: b\n  src: c\n", ":5: duplicate key 'src'"),
+        ("seed: 1\n\nseed: 1\n", ":3: duplicate key 'seed'"),
         ("data: &a\n  src: x\nmodel: *a\n", ":1: an alias (*name), which mtx does not read"),
         ("data: &a [*a]\n", ":1: an alias (*name), which mtx does not read"),
         ("seed: [1\n", ":1: expected ',' or ']', but got '<stream end>'"),

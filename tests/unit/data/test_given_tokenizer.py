@@ -144,7 +144,7 @@ def test_what_contradicts_the_models_is_refused_and_a_recipe_gives_way(tmp_path:
     for fitting in ("tokenizer.vocab_size=auto", "tokenizer.normalization=none"):
         assert settings.resolve(None, ["tokenizer.model=a", fitting]).config.tokenizer.normalization == "none"
     for wrong, words in (
-        ("a,b,c", "expected one file for both sides, or two"),
+        ("a,b,c", "expected at most 2 items"),
         ("a training.init_from=b", "init_from"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -94,15 +94,6 @@ def test_few_items_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
         assert os.getpid() not in workers.map(process_of, range(3))
 
 
-def test_where_addresses_are_limited_a_library_that_aborts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """SentencePiece ends its process if it cannot start a thread."""
-    monkeypatch.setattr(module, "free_address_space", lambda: 10**9)
-    with Workers(2) as workers:
-        assert workers.run(process_of, 0) != os.getpid() and not workers.are_started
-        with pytest.raises(MtxError, match="^a worker process was killed by SIGABRT$"):
-            workers.run(abort, 0)
-
-
 def test_one_function_has_a_process_for_itself() -> None:
     with Workers(2) as workers:
         pids = set(workers.map(process_of, range(4)))

@@ -5,13 +5,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from mtx.files import shell
-from mtx.files.shell import install_command, mtx_command, program_name, requirement, shell_command
+from mtx.files.shell import install_command, mtx_command, program_name, shell_command
 
 WORDS = [
     "runs/mine", "with a space", "it's", 'a "quoted" one', "a\nb", "\ttab", "back\\slash", "back\\slash\n", "it's\n",
@@ -52,19 +50,5 @@ def test_a_command_of_mtx_begins_as_this_user_calls_it(monkeypatch: pytest.Monke
     assert program_name() == f"'{script}'"
 
 
-def test_what_a_missing_package_needs_is_what_the_extra_installs(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ["torch>=2.11", 'ctranslate2-x>=9; extra == "x"', 'ctranslate2>=4.8 ; extra == "export"', "plain"]
-    monkeypatch.setattr(metadata, "requires", lambda name: lines if name == "mtx-translate" else None)
-    assert [requirement(name) for name in ("ctranslate2", "plain", "torch", "other")] == [
-        "ctranslate2>=4.8", "plain", "torch>=2.11", "other",
-    ]  # fmt: skip
-    assert install_command("ctranslate2").endswith("pip install 'ctranslate2>=4.8'")
-
-
-def test_in_a_checkout_that_was_not_installed_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> list[str]:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", missing)
-    monkeypatch.setattr(shell.shutil, "which", lambda _: None)
+def test_a_missing_package_is_installed_for_this_python() -> None:
     assert install_command("ctranslate2") == f"{shlex.quote(sys.executable)} -m pip install ctranslate2"

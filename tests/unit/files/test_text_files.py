@@ -94,21 +94,20 @@ OTHER_FORMATS = {
     "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
     "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), "an office document"),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
-    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), "a tar archive"),
-    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), "a tar archive"),
-    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), "a tar archive"),
-    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "a 7z archive"),
-    "rar": (b"Rar!\x1a\x07\x01\x00", "a rar archive"),
-    "xz": (lzma.compress(b"text\n"), "compressed by xz"),
-    "bzip2": (bz2.compress(b"text\n"), "compressed by bzip2"),
-    "empty bzip2": (bz2.compress(b""), "compressed by bzip2"),
-    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "compressed by zstd"),
-    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "a PNG image"),
-    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "a JPEG image"),
-    "gif": (b"GIF89a" + PIXEL, "a GIF image"),
-    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", "a WebP image"),
-    "tiff": (b"II*\x00\x08\x00\x00\x00", "a TIFF image"),
-    "bmp": (b"BM" + struct.pack("<IHHII", 58, 0, 0, 54, 40), "a BMP image"),
+    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), "an archive"),
+    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), "an archive"),
+    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), "an archive"),
+    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "an archive"),
+    "rar": (b"Rar!\x1a\x07\x01\x00", "an archive"),
+    "xz": (lzma.compress(b"text\n"), "compressed, but not by gzip"),
+    "bzip2": (bz2.compress(b"text\n"), "compressed, but not by gzip"),
+    "empty bzip2": (bz2.compress(b""), "compressed, but not by gzip"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "compressed, but not by gzip"),
+    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "an image"),
+    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "an image"),
+    "gif": (b"GIF89a" + PIXEL, "an image"),
+    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", "an image"),
+    "tiff": (b"II*\x00\x08\x00\x00\x00", "an image"),
 }
 
 
@@ -136,15 +135,7 @@ def test_text_that_begins_nearly_like_another_format_is_read(text: str, tmp_path
 @pytest.mark.parametrize("beginning", [b"<!--a-->", b"\n", b"#\n", b"<!--", b"<!", b"PK\x03\x04", b"<?xml ?>\n"])
 def test_no_beginning_makes_the_search_long(beginning: bytes) -> None:
     """Nested repetitions would take longer than the universe is old for some of them."""
-    assert kind_of(beginning * 8192, "text") is None or beginning in (b"PK\x03\x04", b"<?xml ?>\n")
-
-
-def test_the_ending_tells_old_spreadsheets_and_the_help_says_how_to_save_them(tmp_path: Path) -> None:
-    for name in ("a.xls", "a.XLSB.gz", "a.ods"):
-        (tmp_path / name).write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1")
-        with pytest.raises(UsageError, match="is a spreadsheet, expected plain text") as error:
-            text_files.open_binary(tmp_path / name)
-        assert error.value.help == 'save it as "CSV UTF-8" (.csv), which mtx reads as pairs'
+    assert kind_of(beginning * 8192) is None or beginning in (b"PK\x03\x04", b"<?xml ?>\n")
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b\x09\0\0\0\0\0\0\0", gzip.compress(b"text\n", mtime=0)[:12]])

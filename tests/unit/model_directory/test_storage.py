@@ -78,10 +78,11 @@ def test_a_model_directory_is_replaced_whole(tmp_path: Path, tokenizer: Tokenize
     (tmp_path / "model" / "mine").mkdir()
     (tmp_path / "model" / "notes").write_text("x")
     make(tmp_path / "model", tokenizer)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept-model", "model"]
     names = {path.name for path in (tmp_path / "model").iterdir()}
-    own = {MANIFEST, MODEL_CONFIG, WEIGHTS, TOKENIZER_JSON, TOKENIZER_MODEL}
-    assert names == {*own, "notes", "mine"}, "what mtx did not write stays"
+    assert names == {MANIFEST, MODEL_CONFIG, WEIGHTS, TOKENIZER_JSON, TOKENIZER_MODEL}
+    assert (tmp_path / "kept-model" / "notes").read_text() == "x", "what mtx did not write is kept"
+    (tmp_path / "model" / "notes").write_text("x")
     storage.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
     assert "notes" not in durable.read_manifest(tmp_path / "model")
 

@@ -62,7 +62,7 @@ def test_the_fixed_settings_are_known_whatever_became_of_the_file(run: RunLayout
 def test_a_whole_checkpoint_whose_settings_are_none_is_damaged(run: RunLayout) -> None:
     durable.write_json(run.checkpoint(2) / "state.json", {"settings": {"bogus": 1}})
     durable.write_manifest(run.checkpoint(2))
-    with pytest.raises(DamagedFileError, match=r"step-00000002/state.json: its settings are no configuration"):
+    with pytest.raises(DamagedFileError, match=r"step-00000002/state.json: its settings are not a configuration"):
         load_config(run)
 
 

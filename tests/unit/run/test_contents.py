@@ -71,22 +71,18 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     for path, what, help in (
-        (checkpoint, "a checkpoint of a run", f"its run: {run.root}"),
-        (run.data, "the prepared data of a run", f"its run: {run.root}"),
+        (checkpoint, "a checkpoint of a run", "MODEL is a run directory or a model directory"),
+        (run.data, "the prepared data of a run", "MODEL is a run directory or a model directory"),
         (marian, "a MarianMT directory", f"import {marian} -o MODEL makes"),
     ):
         with pytest.raises(UsageError, match=what) as caught:
             model_directory(path)
         assert help in (caught.value.help or "")
-    run.config.unlink()
-    with pytest.raises(UsageError) as caught:
-        model_directory(checkpoint)
-    assert caught.value.help == "MODEL is a run directory or a model directory"
 
 
 def test_a_test_set_is_translated_if_it_has_hypotheses(run: RunLayout) -> None:
     assert translated_tests(run) == []
-    for name in ("b", "a", "half"):
+    for name in ("b", "a", "half", "kept-a", "damaged-b"):
         (run.evaluation / name).mkdir(parents=True)
         (run.evaluation / name / ("src.txt" if name == "half" else "hyp.txt")).touch()
     assert translated_tests(run) == ["a", "b"]

@@ -104,7 +104,7 @@ def test_a_key_that_may_change_takes_its_new_value(
     Path("run").rename(config.run_dir)
     with open_run(config) as paths:
         assert settings.load(paths.config) == config
-        told = "".join(message for message in caplog.messages if "goes on with other settings" in message)
+        told = "".join(message for message in caplog.messages if "continues with other settings" in message)
         assert (key == "run_dir") == (not told) and (not told or f"{key} is {shown(value_of(config, key))}" in told)
         assert paths.chosen.read_text() == "{}"
 

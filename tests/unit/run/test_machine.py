@@ -79,3 +79,17 @@ def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp
     quota.write_text("3 1\n")
     write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "fp32")
     assert CTranslate2Translator.load(tmp_path / "export").threads == 3
+
+
+def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_MEMINFO", tmp_path / "meminfo")
+    monkeypatch.setattr(machine, "_MEMORY_LIMIT", tmp_path / "memory.max")
+    assert machine.available_bytes() == machine.total_bytes()
+    (tmp_path / "meminfo").write_text("MemTotal:  16000 kB\nMemFree:  1000 kB\nMemAvailable:   8000 kB\n")
+    for limit, expected in (("max", 8000 * 1024), ("5000", 5000), ("9000000000", 8000 * 1024)):
+        (tmp_path / "memory.max").write_text(f"{limit}\n")
+        assert machine.available_bytes() == expected
+    for path in tmp_path.iterdir():
+        path.unlink()
+    monkeypatch.delattr("os.sysconf")
+    assert machine.available_bytes() is None

@@ -19,12 +19,9 @@ def test_one_process_alone(environment: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"RANK": "4"}, "contradict"), ({"LOCAL_RANK": "2"}, "contradict"), ({"LOCAL_WORLD_SIZE": "8"}, "contradict"),
-        ({"RANK": "-1"}, "RANK=-1: is not a number"), ({"WORLD_SIZE": ""}, "WORLD_SIZE=: is not a number"),
-    ],
-)  # fmt: skip
-def test_what_is_impossible_is_refused(change: dict[str, str], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+    "change", [{"RANK": "4"}, {"LOCAL_RANK": "2"}, {"LOCAL_WORLD_SIZE": "8"}, {"RANK": "-1"}, {"WORLD_SIZE": ""}]
+)
+def test_what_is_impossible_is_refused(change: dict[str, str]) -> None:
+    ((name, value),) = change.items()
+    with pytest.raises(UsageError, match=f"{name}={value}.*: expected numbers that belong together"):
         this_world({**RANKS, **change})

@@ -15,7 +15,7 @@ from mtx.data.packing import micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.errors import MtxError
-from mtx.run import system_memory
+from mtx.run import machine
 from mtx.training import runtime
 from mtx.training.runtime import RuntimeChoices
 
@@ -95,13 +95,13 @@ def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
     config = config_of("model.num_encoder_layers=1", "model.num_decoder_layers=1", "model.d_model=64", "model.d_ff=128")
     num_weights = 101 * 64 + (64 * 128 * 2 + 128 + 64) * 2 + (64 * 64 + 64) * 12 + 5 * 128  # layers, attention, norms
     needed = 16 * num_weights
-    monkeypatch.setattr(system_memory, "available_bytes", lambda: needed)
+    monkeypatch.setattr(machine, "available_bytes", lambda: needed)
     runtime.check_memory(config, torch.device("cpu"), 100)
-    monkeypatch.setattr(system_memory, "available_bytes", lambda: needed - 1)
+    monkeypatch.setattr(machine, "available_bytes", lambda: needed - 1)
     with pytest.raises(MtxError, match=f"^training {num_weights:,} parameters needs at least "):
         runtime.check_memory(config, torch.device("cpu"), 100)
     runtime.check_memory(config, torch.device("cuda"), 100)
-    monkeypatch.setattr(system_memory, "available_bytes", lambda: None)
+    monkeypatch.setattr(machine, "available_bytes", lambda: None)
     runtime.check_memory(config, torch.device("cpu"), 100)
 
 
