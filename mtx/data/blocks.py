@@ -1,8 +1,8 @@
 """The work on one block of training pairs, in this process or in a worker: cleaning, hashing, encoding.
 
-Between cleaning and encoding, pairs are Arrow record batches of the schema `TEXT`. Duplicates, held-out pairs and
-totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file ->
-`encode_block` -> store.
+Between cleaning and encoding, pairs are Arrow record batches. Older translations, duplicates, held-out pairs and totals
+need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file of `CLEANED` ->
+`preprocess` -> temporary file of `TEXT` -> `encode_block` -> store.
 """
 
 import os
@@ -25,12 +25,14 @@ from mtx.data.tokenizer import Tokenizer
 TEXT = pa.schema(
     [("line", pa.int64()), ("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.uint16())]
 )
+# The same with its date (0 if it has none), and with the hashes of its source and of both sides.
+CLEANED = pa.schema([*TEXT, ("date", pa.int64()), ("src_hash", pa.uint64()), ("pair_hash", pa.uint64())])
 
 
-def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
-    """A record batch of `TEXT`: pairs with their line numbers, all of the corpus with the number `corpus`."""
-    columns = zip((lines, src, tgt, np.full(len(src), corpus)), TEXT.types, strict=True)
-    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=TEXT)
+def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int, *more: Any, schema: Any = TEXT) -> Any:
+    """A record batch of `schema`: pairs with their line numbers, all of the corpus with the number `corpus`."""
+    columns = zip((lines, src, tgt, np.full(len(src), corpus), *more), schema.types, strict=True)
+    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=schema)
 
 
 def read_batches(path: Path) -> Iterator[Any]:
@@ -46,33 +48,30 @@ def progress_bar(description: str, total: int | None = None) -> Any:
 
 
 def group_of(text: Any, rows: NDArray[np.int64]) -> PairGroup:
-    """The group of the pairs at `rows` (at least one) of a batch of `TEXT`."""
-    line, src, tgt, _ = (column[rows[0]].as_py() for column in text.columns)
+    """The group of the pairs at `rows` (at least one) of a batch."""
+    line, src, tgt = (column[rows[0]].as_py() for column in text.columns[:3])
     return PairGroup(rows.size, line, src, tgt)
 
 
 @dataclass(frozen=True)
 class CleanBlock:
-    """The pairs of a block that pass every filter; `text` and both arrays of hashes have one item a pair.
-
-    Attributes:
-        num_read: pairs of the block, with those that the reader left out.
-    """
+    """The number of pairs in a block, with those that the reader left out, and which cleaning dropped."""
 
     corpus: int
     num_read: int
-    text: Any
-    pair_hashes: NDArray[np.uint64]
-    src_hashes: NDArray[np.uint64]
     dropped: dict[str, PairGroup]
 
 
-def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
-    """Clean a block of pairs, which comes with the number of its corpus."""
+def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[CleanBlock, Any]:
+    """Clean a block of pairs, which comes with the number of its corpus; what is left is a batch of `CLEANED`."""
     corpus, pairs = block
-    lines, src, tgt = [], [], []
+    lines = list[int]()
+    src = list[str]()
+    tgt = list[str]()
+    dates = list[int]()
     dropped = dict(pairs.left_out)
-    for line, src_text, tgt_text in zip(pairs.lines, pairs.src, pairs.tgt, strict=True):
+    rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
+    for line, src_text, tgt_text, date in rows:
         cleaned = clean_pair(src_text, tgt_text, limits)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src_text, tgt_text)).count += 1
@@ -80,15 +79,10 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
             lines.append(line)
             src.append(cleaned[0])
             tgt.append(cleaned[1])
-    text = text_batch(lines, src, tgt, corpus)
+            dates.append(date)
+    text = text_batch(lines, src, tgt, corpus, dates, text_hashes(src), pair_hashes(src, tgt), schema=CLEANED)
     num_read = len(pairs.src) + sum(group.count for group in pairs.left_out.values())
-    return CleanBlock(corpus, num_read, text, pair_hashes(src, tgt), text_hashes(src), dropped)
-
-
-def source_hashes(block: PairBlock, limits: Limits) -> tuple[int, NDArray[np.uint64]]:
-    """The number of pairs in the block, and the source hashes of those that pass every filter."""
-    cleaned = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-    return len(block.src), text_hashes([pair[0] for pair in cleaned if not isinstance(pair, str)])
+    return CleanBlock(corpus, num_read, dropped), text
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from mtx.config.schema import DataConfig
 from mtx.files.text_files import is_utf8
 
-EMPTY, TOO_LONG, RATIO = "empty", "too long", "length ratio"
-IDENTICAL, CONTROL, DUPLICATE, NOT_UTF8 = "identical", "control characters", "duplicate", "not UTF-8"
+EMPTY = "empty"
+TOO_LONG = "too long"
+RATIO = "length ratio"
+IDENTICAL = "identical"
+CONTROL = "control characters"
+NOT_UTF8 = "not UTF-8"
+DUPLICATE = "duplicate"
+OLDER = "older translation"
 HELD_OUT = "source held out"  # pairs of other text with a source that is held out of the own text
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
@@ -113,6 +119,20 @@ def _hashes(texts: Iterable[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
+def newest(hashes: NDArray[np.uint64], dates: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """For each pair whether its date is the latest of the pairs with its source; of equal dates the last pair's is.
+
+    Args:
+        hashes: those of the sources.
+    """
+    order = np.lexsort((dates, hashes))  # stable, so that of equal dates the last pair is last
+    in_order = hashes[order]
+    is_last = np.append(in_order[1:] != in_order[:-1], True)[: hashes.size]
+    are_newest = np.empty(hashes.size, np.bool_)
+    are_newest[order] = is_last
+    return are_newest
+
+
 class SeenHashes:
     """A growing set of 64-bit hashes, in 8 bytes each (16 while the largest arrays are merged).
 
@@ -143,6 +163,14 @@ class SeenHashes:
         added[first[is_new]] = True
         self._insert(distinct[is_new])
         return added
+
+    def extremes(self, size: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+        """The `size` smallest and the `size` largest hashes, in order."""
+        ends = [np.empty(0, np.uint64)]
+        for level in self._levels:
+            ends += [level[:size], level[-size:]]
+        in_order = np.unique(np.concatenate(ends))
+        return in_order[:size], in_order[-size:]
 
     def _insert(self, new: NDArray[np.uint64]) -> None:
         if not new.size:

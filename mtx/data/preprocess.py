@@ -1,8 +1,8 @@
 """Makes the data directory: reads and cleans the text, learns the tokenizer, encodes, and writes a report.
 
-    sources -> hold out -> clean, drop duplicates -> temporary text -> tokenizer -> token stores, report.json
+    sources -> clean -> temporary text -> hold out, drop duplicates -> tokenizer -> token stores, report.json
 
-The training text streams through in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
+The training text is read once, in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
 results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text stay in memory.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_UP, Context
 from functools import partial
@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
-from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
-from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, TOO_LONG, Limits, SeenHashes
-from mtx.data.corpora import Corpus, PairGroup
+from mtx.data.blocks import CLEANED, TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
+from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, SeenHashes, newest
+from mtx.data.corpora import Corpora, Corpus, PairGroup
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import find_corpora, for_training
+from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
 from mtx.data.terms import find_terms, glossary_file
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
@@ -74,11 +75,13 @@ class Tally:
 
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
+        keeps_newest: whether of several translations of a source only the newest is learned.
         weight: how often each pair is used per epoch; `_choose_weights` sets it where the corpus has none.
     """
 
     corpus: Corpus
     is_own: bool
+    keeps_newest: bool
     weight: float
     read: int = 0
     kept: int = 0
@@ -96,11 +99,22 @@ class Tally:
         self.dropped[reason] += pairs.count
         self.examples.setdefault(reason, pairs.example(self.corpus.name))
 
+    def keep(self, is_kept: NDArray[np.bool_], batch: Any, reason: str | None) -> Any:
+        """The pairs of a batch that are kept; the others are dropped for the reason, or held out if it is None."""
+        if reason is None:
+            self.held_out += int((~is_kept).sum())
+        elif not is_kept.all():
+            self.drop(reason, group_of(batch, np.flatnonzero(~is_kept)))
+        return batch.filter(pa.array(is_kept))
+
     def report(self) -> dict[str, Any]:
         """The corpus's entry in report.json."""
         counts = {"read": self.read, "kept": self.kept, "held_out": self.held_out}
         names = {"name": self.corpus.name, "weight": self.weight, "tag": self.corpus.tag}
         return {**names, **counts, "dropped": dict(self.dropped.most_common())}
+
+
+Pairs = Callable[[], Iterator[tuple[Tally, CleanBlock, Any]]]  # what a block of text became, and its pairs
 
 
 def load_prepared(data_dir: Path) -> PreparedData:
@@ -153,34 +167,32 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     glossary, has_terms = glossary_file(config.data), config.data.terms is not None
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
-        log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
-        origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
-        _refuse_missing_tags(tags, tokenizer, origin)
-        if has_terms and not tokenizer.marks:
-            raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-        if config.training.subword_sampling:
-            _refuse_no_merges(tokenizer, origin)
+        _check_given(tokenizer, tags, config)
     limits = Limits.of(config.data)
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
-        train, temporary = for_training(config.data, corpora.train, directory)
-        corpora = replace(corpora, train=train)
-        tallies = [Tally(corpus, corpus in corpora.own, corpus.weight or 1.0) for corpus in train]
-        cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
+        tallies = [_tally(corpus, corpora, config.data.duplicates) for corpus in corpora.train]
+        cleaned, text = (directory / f"{durable.TEMPORARY_PREFIX}{name}.arrow" for name in ("cleaned", "text"))
+        sets = configured_sets(corpora, limits)
+        started = perf_counter()
+        pairs = _clean(tallies, limits, cleaned, workers)
+        sets += held_out_sets(corpora, (batch["src_hash"] for tally, _, batch in pairs() if tally.is_own))
         stores = [VALID_STORE, *map(test_store, corpora.test_sets)]
         sets.sort(key=lambda eval_set: stores.index(eval_set.store))
-        num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
-        for path in temporary:
-            disk.unlink(path)
+        _choose(pairs, sets, text)
+        disk.unlink(cleaned)
+        num_cleaned = sum(map(_check_encoding, tallies))
+        if not num_cleaned:
+            raise _nothing_left(tallies)
+        seconds = perf_counter() - started
+        log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), seconds)
         _choose_weights(tallies)
-        _check_weights(tallies)
-        sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
+        sample = Sample(text, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, sample, tags, workers)
         tokenizer.save(directory)
         num_terms = _write_terms(sample, glossary, directory / TERMS, config) if has_terms else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
-        _check_weights(tallies)  # again, without the pairs that turned out too long
-        disk.unlink(cleaned)
+        _check_weights(tallies)
+        disk.unlink(text)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
         share = multi_sentence_share(lines, config.data.languages[0])
@@ -190,65 +202,78 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         durable.write_json(directory / REPORT, report)
 
 
-def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
-    missing = [tag for tag in tags if tag not in tokenizer.tags]
-    if missing:
+def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
+    """Refuse a tokenizer without a tag, the marks of terms or the merges that the settings need."""
+    log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
+    origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
+    if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+    if config.data.terms is not None and not tokenizer.marks:
+        raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
+    if config.training.subword_sampling and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+        text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
+        raise UsageError(text, "training.subword_sampling=0")
 
 
-def _refuse_no_merges(tokenizer: Tokenizer, origin: str) -> None:
-    for target in (False, True):
-        if not tokenizer.models.merges(target).ranks:
-            text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
-            raise UsageError(text, "training.subword_sampling=0")
+def _tally(corpus: Corpus, corpora: Corpora, duplicates: str) -> Tally:
+    keeps_newest = duplicates == "newest" or (duplicates == "auto" and corpus.is_memory)
+    return Tally(corpus, corpus in corpora.own, keeps_newest, corpus.weight or 1.0)
 
 
-def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
-    """Write the cleaned training pairs to `path`, one batch per block; returns their number and fills held-out sets."""
-    started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
-    blocks = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
-    with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer, progress_bar("cleaning") as bar:
-        for block in workers.map(partial(clean_block, limits=limits), blocks):
-            batch = _training_pairs(block, seen, sets, tallies[block.corpus])
-            if batch.num_rows:
-                writer.write_batch(batch)
-            num_cleaned += batch.num_rows
+def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> Pairs:
+    """Write the pairs that pass every filter to `path`; returns what reads them."""
+    items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
+    blocks = list[CleanBlock]()
+    with disk.create(path) as file, pa.ipc.new_file(file, CLEANED) as writer, progress_bar("cleaning") as bar:
+        for block, batch in workers.map(partial(clean_block, limits=limits), items):
+            writer.write_batch(batch)
+            blocks.append(block)
             bar.update(block.num_read)
-    for tally in tallies:
-        _check_encoding(tally)
-    if not num_cleaned:
-        raise _nothing_left(tallies)
-    log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
-    return num_cleaned
+
+    def pairs() -> Iterator[tuple[Tally, CleanBlock, Any]]:
+        for block, batch in zip(blocks, read_batches(path), strict=True):
+            yield tallies[block.corpus], block, batch
+
+    return pairs
 
 
-def _check_encoding(tally: Tally) -> None:
-    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many."""
-    if not (count := tally.dropped[NOT_UTF8]):
-        return
-    error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
-    pairs = f"{count:,} of the {tally.read:,} pairs"
-    if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
-        raise DataError(f"{error}; so are {pairs}", error.help)
-    log.warning("%s; %s are dropped for that", error, pairs)
+def _choose(pairs: Pairs, sets: list[EvalSet], path: Path) -> None:
+    """Write the pairs that are no older translations, duplicates or held out to `path`; counts the others."""
+    hashes = [np.empty(0, np.uint64)]
+    dates = [np.empty(0, np.int64)]
+    for tally, _, batch in pairs():
+        if tally.keeps_newest:
+            hashes.append(np.array(batch["src_hash"]))  # a copy, so that the text does not stay in memory
+            dates.append(np.array(batch["date"]))
+    are_newest = newest(np.concatenate(hashes), np.concatenate(dates))
+    position = 0
+    seen = SeenHashes()
+    with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer:
+        for tally, block, batch in pairs():
+            tally.read += block.num_read
+            for reason, group in block.dropped.items():
+                tally.drop(reason, group)
+            if tally.keeps_newest:
+                end = position + batch.num_rows
+                batch = tally.keep(are_newest[position:end], batch, OLDER)
+                position = end
+            batch = tally.keep(seen.add(batch["pair_hash"].to_numpy()), batch, DUPLICATE)
+            stays = hold_out(batch, sets, tally.corpus.name, tally.is_own)
+            batch = tally.keep(stays, batch, None if tally.is_own else HELD_OUT)
+            if batch.num_rows:
+                writer.write_batch(batch.select(TEXT.names))
 
 
-def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:
-    """The pairs of a block that are neither duplicates nor held out; counts all the others."""
-    tally.read += block.num_read
-    for reason, pairs in block.dropped.items():
-        tally.drop(reason, pairs)
-    is_new = seen.add(block.pair_hashes)
-    if not is_new.all():
-        tally.drop(DUPLICATE, group_of(block.text, np.flatnonzero(~is_new)))
-    new = block.text.filter(pa.array(is_new))
-    stays = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name, tally.is_own)
-    if tally.is_own:
-        tally.held_out += int((~stays).sum())
-    elif not stays.all():
-        tally.drop(HELD_OUT, group_of(new, np.flatnonzero(~stays)))
-    return new.filter(pa.array(stays))
+def _check_encoding(tally: Tally) -> int:
+    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many; returns the number left."""
+    if count := tally.dropped[NOT_UTF8]:
+        error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
+        pairs = f"{count:,} of the {tally.read:,} pairs"
+        if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+            raise DataError(f"{error}; so are {pairs}", error.help)
+        log.warning("%s; %s are dropped for that", error, pairs)
+    return tally.num_left
 
 
 def _choose_weights(tallies: list[Tally]) -> None:

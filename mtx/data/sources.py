@@ -5,7 +5,7 @@ Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 """
 
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,17 +14,13 @@ from typing import NoReturn
 from mtx.config.schema import DataConfig, TrainText
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.data.bilingual import Reader, read_bilingual
-from mtx.data.cleaning import Limits
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
-from mtx.data.newest import Newest
 from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
-from mtx.data.spool import Spool
 from mtx.data.tmx import TmxReader
 from mtx.data.xliff import XliffReader
 from mtx.errors import UsageError
-from mtx.files.durable import TEMPORARY_PREFIX
 from mtx.files.text_files import bilingual_form, read_lines
 
 VALID_NAMES = ("val", "validation", "valid", "dev")
@@ -60,14 +56,13 @@ def find_corpora(data: DataConfig) -> Corpora:
         for text in data.train
     ]
     corpora = Corpora(
-        train=[Corpus(text.name, text.weight, text.tag, *_find(data, text.name, "train")) for text in texts],
-        valid=None if data.valid is None else Corpus(data.valid, 1.0, None, *_find(data, data.valid, "valid")),
+        train=[replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts],
+        valid=None if data.valid is None else _find(data, data.valid, "valid"),
         tests={
-            key: None if name == HELD_OUT_TEST else Corpus(name, 1.0, None, *_find(data, name, "test"))
-            for key, name in name_test_sets(data.test)
+            key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in name_test_sets(data.test)
         },
     )
-    if data.columns and not any(map(_is_table, corpora.all())):
+    if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
         what = "each language is a file of its own" if len(corpora.train[0].files) == 2 else "no file is a table"
         raise UsageError(f"data.columns: {what} here, and these have no columns")
     return corpora
@@ -92,42 +87,12 @@ def form_of(path: Path, languages: tuple[str | None, ...] = ()) -> str:
     return form
 
 
-def for_training(data: DataConfig, corpora: Sequence[Corpus], directory: Path) -> tuple[list[Corpus], list[Path]]:
-    """The training text as data.duplicates wants it, and the temporary files that it is read from.
-
-    Memories are read several times, and their pairs are kept in such a file from the first time on.
-
-    Args:
-        directory: where the files will be, which the caller removes.
-    """
-    spools = dict[int, Spool]()
-    for number, corpus in enumerate(corpora):
-        if _is_bilingual(corpus):
-            spools[number] = Spool(corpus, directory / f"{TEMPORARY_PREFIX}memory-{number}.txt")
-    train = [replace(corpus, read=spools[n].blocks) if n in spools else corpus for n, corpus in enumerate(corpora)]
-    chosen = [
-        n for n in range(len(train)) if data.duplicates == "newest" or (data.duplicates == "auto" and n in spools)
-    ]
-    newest = Newest([train[n] for n in chosen], Limits.of(data)).apply()
-    for number, corpus in zip(chosen, newest, strict=True):
-        train[number] = corpus
-    return train, [spool.path for spool in spools.values()]
-
-
-def _is_bilingual(corpus: Corpus) -> bool:
-    return len(corpus.files) == 1 and not _is_parquet(corpus.files[0]) and bilingual_form(corpus.files[0]) is not None
-
-
-def _is_table(corpus: Corpus) -> bool:
-    return len(corpus.files) == 1 and not _is_bilingual(corpus)
-
-
 def _is_parquet(path: Path) -> bool:
     return path.name.lower().endswith(".parquet")  # no text; its reader says what is wrong with it
 
 
-def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[PairBlock]], tuple[Path, ...]]:
-    """What reads `name`, an entry of data.train, data.valid or data.test (the `key`), and the files that it reads.
+def _find(data: DataConfig, name: str, key: str) -> Corpus:
+    """The text of `name`, an entry of data.train, data.valid or data.test (the `key`).
 
     Without one of the usual endings it is two files, or else a single file whose form its first line shows.
 
@@ -139,7 +104,7 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
     sides, missing = (None, "") if ending else _find_sides(data, name, key)
     if sides:
         _check_beginnings(sides)
-        return partial(read_text, *sides), sides
+        return Corpus(name, 1.0, None, partial(read_text, *sides), sides)
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     if ending is None:
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path) or 0)]
@@ -147,10 +112,11 @@ def _find(data: DataConfig, name: str, key: str) -> tuple[Callable[[], Iterator[
     path = path or _refuse(key, name, missing or " or ".join(map(str, candidates)))
     form = form_of(path, data.languages)
     if form in BILINGUAL:
-        return partial(read_bilingual, path, data.languages, reader=BILINGUAL[form]), (path,)
+        read = partial(read_bilingual, path, data.languages, reader=BILINGUAL[form])
+        return Corpus(name, 1.0, None, read, (path,), is_memory=True)
     if form != "parquet":
         _check_beginnings((path,))
-    return partial(_READERS[form], path, data.languages, data.columns), (path,)
+    return Corpus(name, 1.0, None, partial(_READERS[form], path, data.languages, data.columns), (path,))
 
 
 def _check_beginnings(files: tuple[Path, ...]) -> None:

@@ -127,6 +127,10 @@ def test_seen_hashes_equals_a_set(seed: int) -> None:
         expected_set.update(block)
         assert len(seen) == len(expected_set)
         assert seen.contains(hashes).all()
+        for size in (1, 7, 1000):
+            smallest, largest = seen.extremes(size)
+            assert smallest.tolist() == sorted(expected_set)[:size]
+            assert largest.tolist() == sorted(expected_set)[-size:]
 
 
 def test_seen_hashes_stays_within_its_memory() -> None:

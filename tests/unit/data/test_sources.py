@@ -2,16 +2,12 @@
 
 import errno
 import os
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtx.config.schema import DataConfig
-from mtx.data.corpora import Corpus, PairBlock
-from mtx.data.sources import for_training
+from mtx.data.corpora import Corpus
 from mtx.errors import UsageError
 from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
 
@@ -202,7 +198,8 @@ MEMORY = """<tmx version="1.4"><header/><body>
 def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
     for name in ("memory.tmx", "memory.xml", "memory.tsv", "memory", "MEMORY.TMX.gz"):
         write(tmp_path / name.replace("GZ", "gz"), MEMORY.format("ein Hund"))
-        assert pairs_of_memory(find(tmp_path, train=(name,)).train[0]) == [("a dog", "ein Hund")]
+        memory = find(tmp_path, train=(name,)).train[0]
+        assert pairs_of_memory(memory) == [("a dog", "ein Hund")] and memory.is_memory
         corpora = find(tmp_path, train=(name,), valid=name, test=(name,))
         assert pairs_of_memory(corpora.valid) == [("a dog", "ein Hund")] == pairs_of_memory(*corpora.tests.values())
 
@@ -210,35 +207,6 @@ def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
 def pairs_of_memory(corpus: Corpus | None) -> Pairs:
     assert corpus is not None
     return [pair for block in corpus.blocks() for pair in zip(block.src, block.tgt, strict=True)]
-
-
-@pytest.mark.parametrize(
-    "duplicates, targets",
-    [("auto", ["new", "x", "y"]), ("newest", ["new", "y"]), ("all", ["old", "new", "x", "y"])],
-)
-def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: str, targets: list[str]) -> None:
-    write(tmp_path / "old.tmx", MEMORY.format("old").replace("2025", "2024"))
-    write(tmp_path / "new.tmx", MEMORY.format("new"))
-    write(tmp_path / "t.tsv", "a cat\tx\na cat\ty\n")
-    corpora = find(tmp_path, train=("new.tmx", "t.tsv", "old.tmx"), duplicates=duplicates)
-    train, temporary = for_training(DataConfig.model_validate({"duplicates": duplicates}), corpora.train, tmp_path)
-    for _ in range(2):
-        found = [tgt for corpus in train for _, tgt in pairs_of_memory(corpus)]
-        assert sorted(found) == sorted(targets)
-    assert len(temporary) == 2 and all(path.is_file() for path in temporary)
-
-
-def test_a_memory_is_read_once(tmp_path: Path) -> None:
-    write(tmp_path / "m.tmx", MEMORY.format("ein Hund"))
-    (memory,), num_reads = find(tmp_path, train=("m.tmx",)).train, 0
-
-    def read() -> Iterator[PairBlock]:
-        nonlocal num_reads
-        num_reads += 1
-        yield from memory.blocks()
-
-    (corpus,), _ = for_training(DataConfig(), [replace(memory, read=read)], tmp_path)
-    assert list(corpus.blocks()) == list(corpus.blocks()) and num_reads == 1
 
 
 def test_a_memory_has_no_columns(tmp_path: Path) -> None:
