@@ -1,8 +1,8 @@
 """The work on one block of training pairs, in this process or in a worker: cleaning, hashing, encoding.
 
-Between cleaning and encoding, pairs are Arrow record batches. Older translations, duplicates, held-out pairs and totals
-need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file of `CLEANED` ->
-`preprocess` -> temporary file of `TEXT` -> `encode_block` -> store.
+Between cleaning and encoding, pairs are Arrow record batches of the schema `TEXT`. Older translations, duplicates,
+held-out pairs and totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` ->
+temporary file -> `preprocess` -> temporary file -> `encode_block` -> store.
 """
 
 import os
@@ -25,14 +25,12 @@ from mtx.data.tokenizer import Tokenizer
 TEXT = pa.schema(
     [("line", pa.int64()), ("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.uint16())]
 )
-# The same with its date (0 if it has none), and with the hashes of its source and of both sides.
-CLEANED = pa.schema([*TEXT, ("date", pa.int64()), ("src_hash", pa.uint64()), ("pair_hash", pa.uint64())])
 
 
-def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int, *more: Any, schema: Any = TEXT) -> Any:
-    """A record batch of `schema`: pairs with their line numbers, all of the corpus with the number `corpus`."""
-    columns = zip((lines, src, tgt, np.full(len(src), corpus), *more), schema.types, strict=True)
-    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=schema)
+def text_batch(lines: Any, src: list[str], tgt: list[str], corpus: int) -> Any:
+    """A record batch of `TEXT`: pairs with their line numbers, all of the corpus with the number `corpus`."""
+    columns = zip((lines, src, tgt, np.full(len(src), corpus)), TEXT.types, strict=True)
+    return pa.record_batch([pa.array(column, type) for column, type in columns], schema=TEXT)
 
 
 def read_batches(path: Path) -> Iterator[Any]:
@@ -48,22 +46,31 @@ def progress_bar(description: str, total: int | None = None) -> Any:
 
 
 def group_of(text: Any, rows: NDArray[np.int64]) -> PairGroup:
-    """The group of the pairs at `rows` (at least one) of a batch."""
-    line, src, tgt = (column[rows[0]].as_py() for column in text.columns[:3])
+    """The group of the pairs at `rows` (at least one) of a batch of `TEXT`."""
+    line, src, tgt, _ = (column[rows[0]].as_py() for column in text.columns)
     return PairGroup(rows.size, line, src, tgt)
 
 
 @dataclass(frozen=True)
 class CleanBlock:
-    """The number of pairs in a block, with those that the reader left out, and which cleaning dropped."""
+    """What cleaning made of a block, without the text.
+
+    Attributes:
+        num_read: pairs of the block, with those that the reader left out.
+        dates: of the pairs that pass every filter; 0 if they have none.
+        src_hashes, pair_hashes: of their sources, and of both sides.
+    """
 
     corpus: int
     num_read: int
     dropped: dict[str, PairGroup]
+    dates: NDArray[np.uint64]
+    src_hashes: NDArray[np.uint64]
+    pair_hashes: NDArray[np.uint64]
 
 
 def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[CleanBlock, Any]:
-    """Clean a block of pairs, which comes with the number of its corpus; what is left is a batch of `CLEANED`."""
+    """Clean a block of pairs, which comes with the number of its corpus; what is left is a batch of `TEXT`."""
     corpus, pairs = block
     lines = list[int]()
     src = list[str]()
@@ -80,9 +87,11 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[CleanBloc
             src.append(cleaned[0])
             tgt.append(cleaned[1])
             dates.append(date)
-    text = text_batch(lines, src, tgt, corpus, dates, text_hashes(src), pair_hashes(src, tgt), schema=CLEANED)
     num_read = len(pairs.src) + sum(group.count for group in pairs.left_out.values())
-    return CleanBlock(corpus, num_read, dropped), text
+    hashes = text_hashes(src), pair_hashes(src, tgt)
+    return CleanBlock(corpus, num_read, dropped, np.array(dates, np.uint64), *hashes), text_batch(
+        lines, src, tgt, corpus
+    )
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,17 @@ class TextChanger:
     """
 
     def __init__(
-        self, store: TokenStore, tokenizer: Tokenizer, seed: int, changes: Sequence[tuple[Change, float]],
+        self,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        seed: int,
+        changes: Sequence[tuple[Change, float]],
         max_tokens: int,
-    ):  # fmt: skip
-        self._store, self._tokenizer, self._seed, self._max_tokens = store, tokenizer, seed, max_tokens
+    ):
+        self._store = store
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._max_tokens = max_tokens
         self._changes = changes
         self._tags = frozenset(tokenizer.tags.values())
 

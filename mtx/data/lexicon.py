@@ -22,26 +22,23 @@ class Words:
 
     Attributes:
         numbers: the number of each word.
+        by_text: the numbers of the words of each text.
     """
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self._texts: list[NDArray[np.int32]] = []
+        self.by_text: list[NDArray[np.int32]] = []
 
     def add(self, texts: Sequence[str]) -> None:
         """Add the words of some texts."""
         for text in texts:
             numbers = {self.numbers.setdefault(word, len(self.numbers)) for word in _words(text)}
-            self._texts.append(np.fromiter(sorted(numbers), np.int32, len(numbers)))
-
-    def by_text(self) -> list[NDArray[np.int32]]:
-        """The numbers of the words of each text."""
-        return self._texts
+            self.by_text.append(np.fromiter(sorted(numbers), np.int32, len(numbers)))
 
     def by_word(self) -> list[NDArray[np.int64]]:
         """The numbers of the texts of each word, in ascending order."""
-        texts = np.repeat(np.arange(len(self._texts)), [len(words) for words in self._texts])
-        words = np.concatenate([np.empty(0, np.int32), *self._texts])
+        texts = np.repeat(np.arange(len(self.by_text)), [len(words) for words in self.by_text])
+        words = np.concatenate([np.empty(0, np.int32), *self.by_text])
         counts = np.bincount(words, minlength=len(self.numbers))
         return np.split(texts[np.argsort(words, kind="stable")], np.cumsum(counts)[:-1])
 
@@ -58,14 +55,14 @@ def _words(text: str) -> list[str]:
 
 def learn_lexicon(src: Words, tgt: Words) -> dict[str, str]:
     """The translation of each source word that has a clear one; no two words have the same. The texts are pairs."""
-    tgt_words, tgt_by_text = list(tgt.numbers), tgt.by_text()
+    tgt_words = list(tgt.numbers)
     num_tgt = np.array([len(texts) for texts in tgt.by_word()], np.float64)
     best = dict[int, tuple[float, str]]()  # of each target word, its score and the source word
     for word, texts in zip(src.numbers, src.by_word(), strict=True):
         if len(texts) < _MIN_PAIRS:
             continue
         seen = texts[:: -(-len(texts) // _MOST_PAIRS)]
-        others, counts = np.unique(np.concatenate([tgt_by_text[text] for text in seen]), return_counts=True)
+        others, counts = np.unique(np.concatenate([tgt.by_text[text] for text in seen]), return_counts=True)
         dice = 2 * counts * (len(texts) / len(seen)) / (len(texts) + num_tgt[others])
         dice[num_tgt[others] < _MIN_PAIRS] = 0
         place = int(dice.argmax()) if dice.size else 0

@@ -3,7 +3,8 @@
     sources -> clean -> temporary text -> hold out, drop duplicates -> tokenizer -> token stores, report.json
 
 The training text is read once, in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
-results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text stay in memory.
+results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text, and its dates,
+stay in memory.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
@@ -11,9 +12,8 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_UP, Context
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
-from mtx.data.blocks import CLEANED, TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
-from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, SeenHashes, newest
+from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
+from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, first_of_each, newest
 from mtx.data.corpora import Corpora, Corpus, PairGroup
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import multi_sentence_share
@@ -114,9 +114,6 @@ class Tally:
         return {**names, **counts, "dropped": dict(self.dropped.most_common())}
 
 
-Pairs = Callable[[], Iterator[tuple[Tally, CleanBlock, Any]]]  # what a block of text became, and its pairs
-
-
 def load_prepared(data_dir: Path) -> PreparedData:
     """Verify and open what `prepare` wrote.
 
@@ -174,11 +171,12 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         cleaned, text = (directory / f"{durable.TEMPORARY_PREFIX}{name}.arrow" for name in ("cleaned", "text"))
         sets = configured_sets(corpora, limits)
         started = perf_counter()
-        pairs = _clean(tallies, limits, cleaned, workers)
-        sets += held_out_sets(corpora, (batch["src_hash"] for tally, _, batch in pairs() if tally.is_own))
+        blocks = _clean(tallies, limits, cleaned, workers)
+        own = (block.src_hashes for block in blocks if tallies[block.corpus].is_own)
+        sets += held_out_sets(corpora, np.concatenate([np.empty(0, np.uint64), *own]))
         stores = [VALID_STORE, *map(test_store, corpora.test_sets)]
         sets.sort(key=lambda eval_set: stores.index(eval_set.store))
-        _choose(pairs, sets, text)
+        _choose(cleaned, blocks, tallies, sets, text)
         disk.unlink(cleaned)
         num_cleaned = sum(map(_check_encoding, tallies))
         if not num_cleaned:
@@ -221,48 +219,46 @@ def _tally(corpus: Corpus, corpora: Corpora, duplicates: str) -> Tally:
     return Tally(corpus, corpus in corpora.own, keeps_newest, corpus.weight or 1.0)
 
 
-def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> Pairs:
-    """Write the pairs that pass every filter to `path`; returns what reads them."""
+def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> list[CleanBlock]:
+    """Write the pairs that pass every filter to `path`, a batch for each block."""
     items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
     blocks = list[CleanBlock]()
-    with disk.create(path) as file, pa.ipc.new_file(file, CLEANED) as writer, progress_bar("cleaning") as bar:
+    with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer, progress_bar("cleaning") as bar:
         for block, batch in workers.map(partial(clean_block, limits=limits), items):
             writer.write_batch(batch)
             blocks.append(block)
             bar.update(block.num_read)
-
-    def pairs() -> Iterator[tuple[Tally, CleanBlock, Any]]:
-        for block, batch in zip(blocks, read_batches(path), strict=True):
-            yield tallies[block.corpus], block, batch
-
-    return pairs
+    return blocks
 
 
-def _choose(pairs: Pairs, sets: list[EvalSet], path: Path) -> None:
-    """Write the pairs that are no older translations, duplicates or held out to `path`; counts the others."""
-    hashes = [np.empty(0, np.uint64)]
-    dates = [np.empty(0, np.int64)]
-    for tally, _, batch in pairs():
-        if tally.keeps_newest:
-            hashes.append(np.array(batch["src_hash"]))  # a copy, so that the text does not stay in memory
-            dates.append(np.array(batch["date"]))
-    are_newest = newest(np.concatenate(hashes), np.concatenate(dates))
-    position = 0
-    seen = SeenHashes()
+def _choose(cleaned: Path, blocks: list[CleanBlock], tallies: list[Tally], sets: list[EvalSet], path: Path) -> None:
+    """Write the cleaned pairs that are no older translations, duplicates or held out to `path`; counts the others."""
+    none = np.empty(0, np.uint64)
+    dates, src_hashes, pair_hashes = (
+        np.concatenate([none, *(getattr(block, name) for block in blocks)])
+        for name in ("dates", "src_hashes", "pair_hashes")
+    )
+    keep_newest = [tallies[block.corpus].keeps_newest for block in blocks]
+    has_older = np.repeat(np.array(keep_newest, np.bool_), [block.dates.size for block in blocks])
+    is_newest = ~has_older
+    is_newest[has_older] = newest(src_hashes[has_older], dates[has_older])
+    is_first = is_newest.copy()
+    is_first[is_newest] = first_of_each(pair_hashes[is_newest])
+    stop = 0
     with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer:
-        for tally, block, batch in pairs():
+        for block, batch in zip(blocks, read_batches(cleaned), strict=True):
+            rows = slice(stop, stop + batch.num_rows)
+            stop = rows.stop
+            tally = tallies[block.corpus]
             tally.read += block.num_read
             for reason, group in block.dropped.items():
                 tally.drop(reason, group)
-            if tally.keeps_newest:
-                end = position + batch.num_rows
-                batch = tally.keep(are_newest[position:end], batch, OLDER)
-                position = end
-            batch = tally.keep(seen.add(batch["pair_hash"].to_numpy()), batch, DUPLICATE)
-            stays = hold_out(batch, sets, tally.corpus.name, tally.is_own)
+            batch = tally.keep(is_newest[rows], batch, OLDER)
+            batch = tally.keep(is_first[rows][is_newest[rows]], batch, DUPLICATE)
+            stays = hold_out(batch, block.src_hashes[is_first[rows]], sets, tally.corpus.name, tally.is_own)
             batch = tally.keep(stays, batch, None if tally.is_own else HELD_OUT)
             if batch.num_rows:
-                writer.write_batch(batch.select(TEXT.names))
+                writer.write_batch(batch)
 
 
 def _check_encoding(tally: Tally) -> int:
@@ -288,10 +284,9 @@ def _choose_weights(tallies: list[Tally]) -> None:
     for tally in tallies:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.num_left))
-            log.info(
-                "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s",
-                tally.corpus.name, f"{tally.num_left:,}", tally.weight, f"{num_own:,}", own[0].corpus.name,
-            )  # fmt: skip
+            text = "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s"
+            sizes = f"{tally.num_left:,}", f"{num_own:,}"
+            log.info(text, tally.corpus.name, sizes[0], tally.weight, sizes[1], own[0].corpus.name)
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -300,20 +295,12 @@ def _check_weights(tallies: list[Tally]) -> None:
     With less, a step could span any number of epochs.
     """
     num_pairs = sum(tally.weight * tally.num_left for tally in tallies)
-    if 1 <= num_pairs <= MAX_EPOCH_PAIRS:
-        return
-    if num_pairs > MAX_EPOCH_PAIRS:
-        heaviest = max(tallies, key=lambda tally: tally.weight * tally.num_left)
+    if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
+        weights = ", ".join(f"{tally.weight:g} for the {tally.num_left:,} of {tally.corpus.name}" for tally in tallies)
         raise UsageError(
-            f"data.train: with the weight {heaviest.weight:g} of {heaviest.corpus.name} an epoch would have "
-            f"{num_pairs:.3g} pairs; expected at most {MAX_EPOCH_PAIRS:,}"
+            f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; "
+            f"expected 1 to {MAX_EPOCH_PAIRS:,}"
         )
-    largest = max(tallies, key=lambda tally: tally.num_left)
-    smallest_weight = Context(prec=2, rounding=ROUND_UP).divide(1, largest.num_left)
-    raise UsageError(
-        f"data.train: with the weight {largest.weight:g} of {largest.corpus.name} an epoch would have less than "
-        f"one sentence; expected at least {smallest_weight:f} for its {largest.num_left:,} pairs"
-    )
 
 
 @dataclass(frozen=True)
@@ -344,9 +331,12 @@ def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: W
     """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
     learn = partial(
-        train_tokenizer, config=config.tokenizer, num_pairs=sample.num_cleaned, tags=tags,
+        train_tokenizer,
+        config=config.tokenizer,
+        num_pairs=sample.num_cleaned,
+        tags=tags,
         has_marks=config.data.terms is not None,
-    )  # fmt: skip
+    )
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
@@ -375,7 +365,9 @@ def _encode_train(
     Returns:
         The token counts of both sides, and evenly drawn source lines.
     """
-    started, num_src_tokens, num_tgt_tokens, lines = perf_counter(), 0, 0, list[str]()
+    started = perf_counter()
+    num_src_tokens = num_tgt_tokens = 0
+    lines = list[str]()
     distance = -(-sample.num_cleaned // _SPLIT_LINES)  # of one drawn line from the next
     weights, tags = [tally.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
     threads = 1 if workers.are_started else -1

@@ -11,7 +11,6 @@ Flow: corpora -> `EvalSet` -> `preprocess`, which removes the held-out pairs fro
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mtx.data.blocks import TEXT, group_of, text_batch
-from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, text_hashes
+from mtx.data.blocks import group_of, text_batch
+from mtx.data.cleaning import Limits, clean_pair, clean_text, text_hashes
 from mtx.data.corpora import Corpora
 from mtx.errors import DataError
 from mtx.files.sizes import counted
@@ -91,44 +90,45 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
     return [eval_set for _, eval_set, _ in sets]
 
 
-def held_out_sets(corpora: Corpora, src_hashes: Iterable[Any]) -> list[EvalSet]:
+def held_out_sets(corpora: Corpora, src_hashes: NDArray[np.uint64]) -> list[EvalSet]:
     """The sets that are not configured, still empty, with the hashes of the sources that they hold out.
 
     Args:
-        src_hashes: those of the cleaned own text, in Arrow arrays.
+        src_hashes: those of the cleaned own text.
     """
     sets = [] if corpora.valid else [("validation", "valid", VALID_STORE)]
     sets += [("test", name, test_store(name)) for name, corpus in corpora.test_sets.items() if corpus is None]
-    if not sets:
-        return []
-    sources = SeenHashes()
-    for hashes in src_hashes:
-        sources.add(hashes.to_numpy())
     text = "the training text" if corpora.own == corpora.train else ", ".join(corpus.name for corpus in corpora.own)
-    size = min(MAX_HELD_OUT, max(1, len(sources) // 20))
-    for kind, _, _ in sets:
+    sources = np.unique(src_hashes)
+    size = min(MAX_HELD_OUT, max(1, sources.size // 20))
+    held_out = list[EvalSet]()
+    for kind, name, store in sets:
         log.info("no %s set is given: %s source sentences are held out of %s", kind, f"{size:,}", text)
-    smallest, largest = sources.extremes(size)
-    return [EvalSet(name, store, [], True, largest if store == VALID_STORE else smallest) for _, name, store in sets]
+        hashes = sources[-size:] if store == VALID_STORE else sources[:size]
+        held_out.append(EvalSet(name, store, is_held_out=True, src_hashes=hashes))
+    return held_out
 
 
-def hold_out(batch: Any, sets: list[EvalSet], corpus: str, is_own: bool) -> NDArray[np.bool_]:
+def hold_out(
+    batch: Any, hashes: NDArray[np.uint64], sets: list[EvalSet], corpus: str, is_own: bool
+) -> NDArray[np.bool_]:
     """Put held-out pairs of a training batch into their sets; returns which pairs stay in the training text.
 
     A pair whose source is in a configured set stays and is counted as a leak.
 
     Args:
-        batch: record batch of `blocks.CLEANED`.
+        batch: record batch of `blocks.TEXT`.
+        hashes: the hash of each source.
         corpus: the name of the batch's corpus.
         is_own: whether it is a part of `Corpora.own`; else a pair with a held-out source goes into no set.
     """
-    for_training = np.ones(batch.num_rows, np.bool_)
+    for_training = np.ones(len(hashes), np.bool_)
     for eval_set in sets:
-        in_set = np.isin(batch["src_hash"].to_numpy(), eval_set.src_hashes)
+        in_set = np.isin(hashes, eval_set.src_hashes)
         if eval_set.is_held_out:
             for_training &= ~in_set
             if is_own:
-                eval_set.batches.append(batch.filter(pa.array(in_set)).select(TEXT.names))
+                eval_set.batches.append(batch.filter(pa.array(in_set)))
         elif (leaks := np.flatnonzero(in_set)).size:
             eval_set.num_leaks += leaks.size
             eval_set.leak = eval_set.leak or group_of(batch, leaks).example(corpus)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mtx.config.schema import DataConfig
-from mtx.data.glossary import Glossary, annotated, occurrences, word_spans
+from mtx.data.glossary import Glossary, annotated, occurrences, replaced, word_spans
 from mtx.data.lexicon import Words, learn_lexicon
 from mtx.errors import UsageError
 
@@ -41,35 +41,31 @@ def training_terms(glossary: Glossary, src: str, tgt: str, rng: random.Random) -
             sources[term] = made_up(term, src_letters, rng)
     spans = sorted((*span, new) for old, new in targets.items() for span in occurrences(old, tgt))
     matches = [match for match in glossary.matches(src) if match.src in chosen]
-    text, places, done = "", list[tuple[int, int, str]](), 0
+    text = ""
+    places = list[tuple[int, int, str]]()
+    done = 0
     for match in matches:
         text += src[done : match.start]
         start = len(text)
         text += sources.get(match.src, src[match.start : match.end])
         places.append((start, len(text), targets[match.tgt]))
         done = match.end
-    return annotated(text + src[done:], places), _replaced(tgt, spans)
+    return annotated(text + src[done:], places), replaced(tgt, spans)
 
 
 def _choose(glossary: Glossary, src: str, tgt: str, rng: random.Random) -> list[str]:
     """Some terms of a pair, of which the translations do not overlap in the target."""
     terms = list(dict.fromkeys(match.src for match in glossary.matches(src)))
     rng.shuffle(terms)
-    number, chosen, taken = rng.randint(1, _MOST_TERMS), list[str](), set[int]()
+    number = rng.randint(1, _MOST_TERMS)
+    chosen = list[str]()
+    taken = set[int]()
     for term in terms:
         places = {place for span in occurrences(glossary.terms[term], tgt) for place in range(*span)}
         if places and taken.isdisjoint(places) and len(chosen) < number:
             chosen.append(term)
             taken |= places
     return chosen
-
-
-def _replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    parts, done = list[str](), 0
-    for start, end, new in spans:
-        parts += [text[done:start], new]
-        done = end
-    return "".join([*parts, text[done:]])
 
 
 def made_up(term: str, letters: Sequence[str], rng: random.Random) -> str:
@@ -100,8 +96,7 @@ def glossary_file(data: DataConfig) -> Path | None:
         return None
     path = Path(str(data.terms))
     if not path.is_file():
-        problem = "is not a file" if path.exists() else "no such file"
-        raise UsageError(f"data.terms: {path}: {problem}", "data.terms=auto learns without a glossary")
+        raise UsageError(f"data.terms: {path}: no such file", "data.terms=auto learns without a glossary")
     return path.resolve()
 
 
