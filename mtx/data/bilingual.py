@@ -115,10 +115,8 @@ def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
     if len(codes) == 1:
         codes = dict.fromkeys(present)
     if len(codes) != 2 or UNKNOWN in codes:
-        listed = _listed(present)
-        src, tgt = ([printable(name) for name in codes if name] + ["en", "de"])[:2]
-        command = mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}")
-        raise DataError(f"{path}: which languages are meant? It has {listed}", command)
+        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
+        raise DataError(f"{path}: which languages are meant? It has {_listed(present)}", command)
     src, tgt = codes
     return src, tgt
 

@@ -14,7 +14,6 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import DataConfig
 from mtx.files.text_files import is_utf8
 
 EMPTY = "empty"
@@ -47,11 +46,6 @@ class Limits:
 
     max_tokens: int
     max_length_ratio: float
-
-    @classmethod
-    def of(cls, data: DataConfig) -> "Limits":
-        """The limits of a configuration."""
-        return cls(data.max_tokens, data.max_length_ratio)
 
 
 def clean_text(text: str) -> str:

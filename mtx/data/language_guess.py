@@ -118,9 +118,3 @@ def _share_in_script(letters: Counter[str], script: str) -> float | None:
     except regex.error:
         return None
     return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
-
-
-def name_of(language: str) -> str:
-    """The English name of a language; empty if it is not in the table."""
-    key = key_of(language)
-    return KNOWN[key].name if key in KNOWN else ""

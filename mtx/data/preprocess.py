@@ -29,7 +29,7 @@ from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, first_of_each, newest
-from mtx.data.corpora import Corpora, Corpus, PairGroup
+from mtx.data.corpora import Corpus, PairGroup
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora
@@ -165,9 +165,18 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         _check_given(tokenizer, tags, config)
-    limits = Limits.of(config.data)
+    limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
-        tallies = [_tally(corpus, corpora, config.data.duplicates) for corpus in corpora.train]
+        duplicates = config.data.duplicates
+        tallies = [
+            Tally(
+                corpus,
+                is_own=corpus in corpora.own,
+                keeps_newest=duplicates == "newest" or (duplicates == "auto" and corpus.is_memory),
+                weight=corpus.weight or 1.0,
+            )
+            for corpus in corpora.train
+        ]
         cleaned, text = (directory / f"{durable.TEMPORARY_PREFIX}{name}.arrow" for name in ("cleaned", "text"))
         sets = configured_sets(corpora, limits)
         started = perf_counter()
@@ -212,11 +221,6 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     if config.training.subword_sampling and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
         text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
         raise UsageError(text, "training.subword_sampling=0")
-
-
-def _tally(corpus: Corpus, corpora: Corpora, duplicates: str) -> Tally:
-    keeps_newest = duplicates == "newest" or (duplicates == "auto" and corpus.is_memory)
-    return Tally(corpus, corpus in corpora.own, keeps_newest, corpus.weight or 1.0)
 
 
 def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> list[CleanBlock]:

@@ -58,7 +58,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, scores: Mapping
     """
     src, tgt = (str(loaded.info[side]) for side in ("src", "tgt"))
     codes = code_of(src) or src, code_of(tgt) or tgt
-    names = [KNOWN[code].name if code in KNOWN else code for code in codes]
+    names = [KNOWN[code][0] if code in KNOWN else code for code in codes]
     metadata = {
         "package_version": "1.0", "argos_version": "1.9.0", "type": "translate", "from_code": codes[0],
         "from_name": names[0], "to_code": codes[1], "to_name": names[1],
