@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import Config, DataConfig, TrainingConfig, TrainText
-from mtx.data.language_guess import Profile, are_exchanged, name_of
+from mtx.data.language_guess import Profile, are_exchanged
+from mtx.data.languages import name_of
 from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
 from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures

@@ -3,7 +3,7 @@
     python scripts/bench_tags.py RUN [--test NAME]
 
 RUN is a finished run. The first line is about sentences with a pair of tags around one word. The words are those for
-which the training text tells one translation (`mtx.data.lexicon`) that stands once in the model's own translation of a
+which the training text tells one translation (`mtx.data.terms`) that stands once in the model's own translation of a
 test sentence, as the word does in its source. exact: the tags enclose its translation alone; more: other words too;
 elsewhere: it is outside. The second line is about all test sentences, each with tags at random words: how many have all
 tags once and pairs nested as in the source, and BLEU of their text beside BLEU without tags.
@@ -17,8 +17,8 @@ from pathlib import Path
 import sacrebleu
 
 from mtx.data.glossary import occurrences
-from mtx.data.lexicon import Words, learn_lexicon
 from mtx.data.preprocess import load_prepared
+from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments

@@ -3,7 +3,7 @@
     python scripts/bench_terms.py RUN --terms 100
 
 RUN is a finished run with `data.terms`, into German or another language that writes nouns with a capital. For each
-term, a noun for which the training text tells one translation (`mtx.data.lexicon`) is replaced by an invented word in
+term, a noun for which the training text tells one translation (`mtx.data.terms`) is replaced by an invented word in
 up to ten test sentences, and its translation in their references by another invented word. The glossary has these
 invented pairs. Printed are the scores without the glossary and with it, and the share of the terms used.
 """
@@ -13,8 +13,8 @@ import random
 from pathlib import Path
 
 from mtx.data.glossary import Glossary, occurrences
-from mtx.data.lexicon import Words, learn_lexicon
 from mtx.data.preprocess import load_prepared
+from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation.term_use import score_with_glossary
 from mtx.evaluation.test_sets import TestSet

@@ -64,18 +64,25 @@ class Unit:
 Reader = Callable[[Path], Iterable[Unit]]
 
 
-def read_bilingual(path: Path, languages: tuple[str, str], reader: Reader) -> Iterator[PairBlock]:
+def read_bilingual(
+    path: Path, languages: tuple[str, str], columns: tuple[str, ...] = (), *, reader: Reader
+) -> Iterator[PairBlock]:
     """The pairs of a file in two languages. A unit with several translations gives several pairs.
 
+    Args:
+        columns: none of these files has any.
+
     Raises:
-        DataError: if no unit has both languages, or one has two regional forms of one of them that differ.
+        DataError: if no unit has both languages.
     """
-    present, num_pairs, units = Counter[str](), 0, iter(reader(path))
+    present = Counter[str]()
+    num_pairs = 0
+    units = iter(reader(path))
     while some := list(itertools.islice(units, BLOCK_UNITS)):
         pairs, untranslated = list[tuple[int, Variant, Variant]](), None
         for unit in some:
             present.update({variant.language for variant in unit.variants})
-            src, tgt = _sides(path, unit, languages)
+            src, tgt = _sides(unit, languages)
             if len(src) * len(tgt) > _MOST_PAIRS:
                 raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
             pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
@@ -85,9 +92,12 @@ def read_bilingual(path: Path, languages: tuple[str, str], reader: Reader) -> It
                 untranslated.count += 1
         num_pairs += len(pairs)
         yield PairBlock(
-            [line for line, _, _ in pairs], [src.text for _, src, _ in pairs], [tgt.text for _, _, tgt in pairs],
-            [max(src.date, tgt.date) for _, src, tgt in pairs], {NO_TRANSLATION: untranslated} if untranslated else {},
-        )  # fmt: skip
+            [line for line, _, _ in pairs],
+            [src.text for _, src, _ in pairs],
+            [tgt.text for _, _, tgt in pairs],
+            [max(src.date, tgt.date) for _, src, tgt in pairs],
+            {NO_TRANSLATION: untranslated} if untranslated else {},
+        )
     if not num_pairs:
         raise _no_pairs(path, present, languages)
 
@@ -105,10 +115,8 @@ def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
     if len(codes) == 1:
         codes = dict.fromkeys(present)
     if len(codes) != 2 or UNKNOWN in codes:
-        listed = _listed(present)
-        src, tgt = ([printable(name) for name in codes if name] + ["en", "de"])[:2]
-        command = mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}")
-        raise DataError(f"{path}: which languages are meant? It has {listed}", command)
+        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
+        raise DataError(f"{path}: which languages are meant? It has {_listed(present)}", command)
     src, tgt = codes
     return src, tgt
 
@@ -143,33 +151,19 @@ def date_of(text: str) -> int:
     return int(digits.ljust(14, "0")) if digits else 0
 
 
-def _sides(path: Path, unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
+def _sides(unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
     """The variants of a unit that serve as source and as target; several if the unit has several translations."""
-    src, tgt = (_serving(path, unit, language) for language in languages)
+    src, tgt = (_serving(unit, language) for language in languages)
     unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
 
 
-def _serving(path: Path, unit: Unit, asked: str) -> list[Variant]:
-    ranked = [
-        (rank, variant)
-        for variant in unit.variants
-        if variant.text and (rank := match_rank(variant.language, asked)) is not None
-    ]
-    if not ranked:
-        return []
-    best = min(rank for rank, _ in ranked)
-    serving = [variant for rank, variant in ranked if rank == best]
-    names = {variant.language.casefold() for variant in serving}
-    if len(names) > 1 and len({variant.text for variant in serving}) > 1:
-        first, second = (printable(name) for name in sorted({variant.language for variant in serving})[:2])
-        raise DataError(
-            f"{path}:{unit.line}: has {first} and {second}, and they differ; expected one {asked}",
-            f"{first} or {second} instead of {asked} says which",
-        )
-    return serving if len(names) == 1 else serving[:1]
+def _serving(unit: Unit, asked: str) -> list[Variant]:
+    ranked = [(match_rank(variant.language, asked), variant) for variant in unit.variants if variant.text]
+    best = min((rank for rank, _ in ranked if rank is not None), default=None)
+    return [variant for rank, variant in ranked if rank == best is not None]
 
 
 @lru_cache
@@ -199,16 +193,8 @@ def match_rank(tag: str, asked: str) -> int | None:
 def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> DataError:
     if not present:
         return DataError(f"{path}: holds no units")
-    src, tgt = languages
-    named = [language for language, _ in present.most_common(2)]
-    if {match_rank(name, wanted) for name, wanted in zip(named[::-1], languages, strict=False)} != {None}:
-        named.reverse()  # a language that was asked for stays on its side
-    help = (
-        f"data.src={printable(named[0])} data.tgt={printable(named[1])}"
-        if len(named) == 2 and all(0 < len(name) <= _SHOWN_CHARS for name in named)
-        else None
-    )
-    return DataError(f"{path}: no unit is in both {src} and {tgt}; it has {_listed(present)}", help)
+    listed = _listed(present)
+    return DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {listed}")
 
 
 def _listed(present: Counter[str]) -> str:

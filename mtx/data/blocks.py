@@ -1,8 +1,8 @@
 """The work on one block of training pairs, in this process or in a worker: cleaning, hashing, encoding.
 
-Between cleaning and encoding, pairs are Arrow record batches of the schema `TEXT`. Duplicates, held-out pairs and
-totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` -> temporary file ->
-`encode_block` -> store.
+Between cleaning and encoding, pairs are Arrow record batches of the schema `TEXT`. Older translations, duplicates,
+held-out pairs and totals need the whole text and are left to `preprocess`. Flow: `PairBlock` -> `clean_block` ->
+temporary file -> `preprocess` -> temporary file -> `encode_block` -> store.
 """
 
 import os
@@ -53,26 +53,32 @@ def group_of(text: Any, rows: NDArray[np.int64]) -> PairGroup:
 
 @dataclass(frozen=True)
 class CleanBlock:
-    """The pairs of a block that pass every filter; `text` and both arrays of hashes have one item a pair.
+    """What cleaning made of a block, without the text.
 
     Attributes:
         num_read: pairs of the block, with those that the reader left out.
+        dates: of the pairs that pass every filter; 0 if they have none.
+        src_hashes, pair_hashes: of their sources, and of both sides.
     """
 
     corpus: int
     num_read: int
-    text: Any
-    pair_hashes: NDArray[np.uint64]
-    src_hashes: NDArray[np.uint64]
     dropped: dict[str, PairGroup]
+    dates: NDArray[np.uint64]
+    src_hashes: NDArray[np.uint64]
+    pair_hashes: NDArray[np.uint64]
 
 
-def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
-    """Clean a block of pairs, which comes with the number of its corpus."""
+def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[CleanBlock, Any]:
+    """Clean a block of pairs, which comes with the number of its corpus; what is left is a batch of `TEXT`."""
     corpus, pairs = block
-    lines, src, tgt = [], [], []
+    lines = list[int]()
+    src = list[str]()
+    tgt = list[str]()
+    dates = list[int]()
     dropped = dict(pairs.left_out)
-    for line, src_text, tgt_text in zip(pairs.lines, pairs.src, pairs.tgt, strict=True):
+    rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
+    for line, src_text, tgt_text, date in rows:
         cleaned = clean_pair(src_text, tgt_text, limits)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src_text, tgt_text)).count += 1
@@ -80,15 +86,12 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> CleanBlock:
             lines.append(line)
             src.append(cleaned[0])
             tgt.append(cleaned[1])
-    text = text_batch(lines, src, tgt, corpus)
+            dates.append(date)
     num_read = len(pairs.src) + sum(group.count for group in pairs.left_out.values())
-    return CleanBlock(corpus, num_read, text, pair_hashes(src, tgt), text_hashes(src), dropped)
-
-
-def source_hashes(block: PairBlock, limits: Limits) -> tuple[int, NDArray[np.uint64]]:
-    """The number of pairs in the block, and the source hashes of those that pass every filter."""
-    cleaned = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-    return len(block.src), text_hashes([pair[0] for pair in cleaned if not isinstance(pair, str)])
+    hashes = text_hashes(src), pair_hashes(src, tgt)
+    return CleanBlock(corpus, num_read, dropped, np.array(dates, np.uint64), *hashes), text_batch(
+        lines, src, tgt, corpus
+    )
 
 
 @dataclass(frozen=True)

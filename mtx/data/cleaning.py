@@ -14,11 +14,16 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import DataConfig
 from mtx.files.text_files import is_utf8
 
-EMPTY, TOO_LONG, RATIO = "empty", "too long", "length ratio"
-IDENTICAL, CONTROL, DUPLICATE, NOT_UTF8 = "identical", "control characters", "duplicate", "not UTF-8"
+EMPTY = "empty"
+TOO_LONG = "too long"
+RATIO = "length ratio"
+IDENTICAL = "identical"
+CONTROL = "control characters"
+NOT_UTF8 = "not UTF-8"
+DUPLICATE = "duplicate"
+OLDER = "older translation"
 HELD_OUT = "source held out"  # pairs of other text with a source that is held out of the own text
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
@@ -41,11 +46,6 @@ class Limits:
 
     max_tokens: int
     max_length_ratio: float
-
-    @classmethod
-    def of(cls, data: DataConfig) -> "Limits":
-        """The limits of a configuration."""
-        return cls(data.max_tokens, data.max_length_ratio)
 
 
 def clean_text(text: str) -> str:
@@ -113,45 +113,20 @@ def _hashes(texts: Iterable[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-class SeenHashes:
-    """A growing set of 64-bit hashes, in 8 bytes each (16 while the largest arrays are merged).
+def newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """For each pair whether its date is the latest of the pairs with its source; of equal dates the last pair's is.
 
-    The hashes are in sorted arrays, each at least twice as long as the next. New hashes become the last array, merged
-    with the arrays before it that are then too short. As in a binary counter, a hash moves about log2(n) times.
+    Args:
+        hashes: those of the sources.
     """
+    latest_first = np.argsort(dates, kind="stable")[::-1]
+    are_newest = np.empty(hashes.size, np.bool_)
+    are_newest[latest_first] = first_of_each(hashes[latest_first])
+    return are_newest
 
-    def __init__(self) -> None:
-        self._levels: list[NDArray[np.uint64]] = []
 
-    def __len__(self) -> int:
-        return sum(level.size for level in self._levels)
-
-    def contains(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Whether each hash is in the set."""
-        is_member = np.zeros(hashes.shape, np.bool_)
-        for level in self._levels:
-            index = np.searchsorted(level, hashes)
-            index[index == level.size] = 0
-            is_member |= level[index] == hashes
-        return is_member
-
-    def add(self, hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Add hashes; for each, whether it is new: neither in the set before nor earlier in `hashes`."""
-        distinct, first = np.unique(hashes, return_index=True)
-        is_new = ~self.contains(distinct)
-        added = np.zeros(hashes.shape, np.bool_)
-        added[first[is_new]] = True
-        self._insert(distinct[is_new])
-        return added
-
-    def _insert(self, new: NDArray[np.uint64]) -> None:
-        if not new.size:
-            return
-        runs, size = [new], new.size
-        while self._levels and self._levels[-1].size < 2 * size:
-            runs.append(self._levels.pop())
-            size += runs[-1].size
-        merged = np.concatenate(runs) if len(runs) > 1 else new
-        del runs  # before the sort, which needs memory of its own
-        merged.sort(kind="stable")  # timsort: merges sorted runs in linear time
-        self._levels.append(merged)
+def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """For each hash whether it is the first of its kind."""
+    is_first = np.zeros(hashes.size, np.bool_)
+    is_first[np.unique(hashes, return_index=True)[1]] = True
+    return is_first

@@ -4,7 +4,6 @@ A header names the sides by a language (its code, its name in English, or its ow
 target. A table of two columns may do without; one with more needs a header or data.columns.
 """
 
-import functools
 import logging
 import re
 from collections.abc import Sequence
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.data.languages import KNOWN, code_of, key_of, languages_named
+from mtx.data.spreadsheet import log_once
 from mtx.errors import DataError
-
-log = logging.getLogger(__name__)
+from mtx.files.sizes import counted
 
 # In English, and in the languages that translation tools are most often set to
 _SOURCE = {
@@ -30,6 +29,7 @@ _TARGET = {
 _CODE = re.compile("[a-z]{2,3}([-_][a-z0-9]{2,8})*")
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
 _MOST_SHOWN, _SHOWN_CHARS = 8, 40
+_HELP = "data.columns=SRC,TGT names the two, each by its number from 1 or by its name in the first line"
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,18 @@ def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], c
     if named is not None and named == _header_sides(rows[-1], languages) and len(rows) > 1:
         named = None
     if columns:
-        src, tgt = (_index(path, first_row, column, languages) for column in columns)
+        src, tgt = (_index(path, first_row, column) for column in columns)
         has_header = named is not None or not all(map(_NUMBER.fullmatch, columns))
     elif named is not None:
         (src, tgt), has_header = named, True
     elif len(first_row) <= 2:
-        is_other_header = _names_other_languages(path, first_row, languages)
-        return Layout(0, 1, 2, is_other_header)
+        return Layout(0, 1, 2, has_header=False)
     else:
-        raise DataError(
-            f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _help(first_row, languages)
-        )
+        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_listed(first_row)}", _HELP)
     if has_header:
         sides = zip(("source", "target"), (src, tgt), strict=True)
-        _tell(path, ", ".join(f"the {side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides))
+        columns_found = ", ".join(f"the {side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides)
+        log_once(logging.INFO, f"{path}: its first line is a header and is left out; {columns_found}")
     return Layout(src, tgt, max(len(first_row), 2), has_header)
 
 
@@ -112,16 +110,7 @@ def _is_name(text: str, language: str) -> bool:
     return is_code or text == language.casefold() or key in named or bool(named & languages_named(language))
 
 
-def _names_other_languages(path: Path, row: list[str], languages: tuple[str, str]) -> bool:
-    """Whether a row names two languages, and not those of data.src and data.tgt; says so, as `find_layout`."""
-    keys = [languages_named(_bare(cell)) for cell in row]
-    if len(row) < 2 or not all(keys) or keys[0] & keys[1]:
-        return False
-    _warn(path, ", ".join(map(_shown, row)), *languages)
-    return True
-
-
-def _index(path: Path, row: list[str], column: str, languages: tuple[str, str]) -> int:
+def _index(path: Path, row: list[str], column: str) -> int:
     """The column that an item of data.columns means: a number from 1, a name in the first row, or a language there."""
     if _NUMBER.fullmatch(column) and int(column) <= len(row):
         return int(column) - 1
@@ -129,34 +118,14 @@ def _index(path: Path, row: list[str], column: str, languages: tuple[str, str]) 
     same = same or [at for at, cell in enumerate(row) if _is_name(_bare(cell), column)]
     if len(same) != 1:
         problem = "several columns are called" if same else "there is no column"
-        raise DataError(f"{path}: {problem} {column!r}; it has {_listed(row)}", _help(row, languages))
+        raise DataError(f"{path}: {problem} {column!r}; it has {_listed(row)}", _HELP)
     return same[0]
 
 
 def _listed(row: list[str]) -> str:
     shown = [f"{number} {_shown(cell)}" for number, cell in enumerate(row[:_MOST_SHOWN], 1)]
-    return f"{len(row)} column{'s'[: len(row) > 1]}: {', '.join(shown)}{', ...' * (len(row) > _MOST_SHOWN)}"
+    return f"{counted(len(row), 'column')}: {', '.join(shown)}{', ...' * (len(row) > _MOST_SHOWN)}"
 
 
 def _shown(cell: str) -> str:
     return repr(cell if len(cell) <= _SHOWN_CHARS else f"{cell[:_SHOWN_CHARS]}...")
-
-
-def _help(row: list[str], languages: tuple[str, str]) -> str:
-    """Proposes the two columns that are named by languages, if there are two such."""
-    named = [at for at, cell in enumerate(row, 1) if languages_named(_bare(cell))]
-    (first, second), (src, tgt) = named if len(named) == 2 else (1, 2), languages
-    how = f"data.columns={first},{second} if column {first} is {src} and column {second} is {tgt}"
-    return f"{how}; instead of its number, a column can be called by its name in the first line"
-
-
-@functools.cache
-def _tell(path: Path, sides: str) -> None:
-    """Say it once, although the file is read several times."""
-    log.info("%s: its first line is a header and is left out; %s", path, sides)
-
-
-@functools.cache
-def _warn(path: Path, names: str, src: str, tgt: str) -> None:
-    text = "%s: its first line is a header and is left out, but it says %s, and data.src=%s data.tgt=%s"
-    log.warning(text, path, names, src, tgt)

@@ -61,6 +61,7 @@ class Corpus:
     Attributes:
         weight: None means 1, or with `training.init_from` what keeps it from outweighing the own text.
         files: the local files that it is read from.
+        is_memory: whether it is a translation memory or the like, which may have older translations too.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Corpus:
     tag: str | None
     read: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
+    is_memory: bool = False
 
     def blocks(self) -> Iterator[PairBlock]:
         """Stream the pairs; every call starts from the first.

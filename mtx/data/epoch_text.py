@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from mtx.config.schema import Config, TrainingConfig
+from mtx.config.schema import Config
 from mtx.data.glossary import Glossary
 from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.subword_sampling import SubwordSampler
@@ -34,9 +34,8 @@ def changed_every_epoch(
         UsageError: if subword sampling is wanted and the tokenizer is not BPE.
     """
     training, longest = config.training, config.data.max_tokens
-    rates = change_rates(training)
     encode: Encode | None = None
-    changes: list[tuple[Change, float]] = [(CHANGES[name], rate) for name, rate in rates.items()]
+    changes: list[tuple[Change, float]] = [(change, getattr(training, name)) for name, change in CHANGES.items()]
     if terms is not None:  # the last, because no change may touch its marks
         changes.append((partial(training_terms, terms), TERMS_SHARE))
     if any(rate for _, rate in changes):
@@ -44,11 +43,6 @@ def changed_every_epoch(
     if training.subword_sampling:
         encode = SubwordSampler(encode or StoredText(text), tokenizer, config.seed, training.subword_sampling, longest)
     return encode
-
-
-def change_rates(training: TrainingConfig) -> dict[str, float]:
-    """The share of the pairs that each of `CHANGES` changes in an epoch."""
-    return {name: getattr(training, name) for name in CHANGES}
 
 
 class StoredText:
@@ -73,10 +67,17 @@ class TextChanger:
     """
 
     def __init__(
-        self, store: TokenStore, tokenizer: Tokenizer, seed: int, changes: Sequence[tuple[Change, float]],
+        self,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        seed: int,
+        changes: Sequence[tuple[Change, float]],
         max_tokens: int,
-    ):  # fmt: skip
-        self._store, self._tokenizer, self._seed, self._max_tokens = store, tokenizer, seed, max_tokens
+    ):
+        self._store = store
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._max_tokens = max_tokens
         self._changes = changes
         self._tags = frozenset(tokenizer.tags.values())
 

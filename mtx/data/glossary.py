@@ -125,9 +125,18 @@ class Glossary:
 def annotated(text: str, terms: Iterable[tuple[int, int, str]]) -> str:
     """A text with terms, each from where to where it stands with its translation, between marks."""
     before_term, before_translation, after = tuple(TERM_MARKS)
+    marked = (
+        (start, end, f"{before_term}{text[start:end]}{before_translation}{translation}{after}")
+        for start, end, translation in terms
+    )
+    return replaced(text, marked)
+
+
+def replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+    """A text with something else in some places, each from where to where, in their order."""
     parts, done = list[str](), 0
-    for start, end, translation in terms:
-        parts += [text[done:start], before_term, text[start:end], before_translation, translation, after]
+    for start, end, new in spans:
+        parts += [text[done:start], new]
         done = end
     return "".join([*parts, text[done:]])
 
@@ -196,13 +205,11 @@ def _nfc(text: str) -> str:
 def _term_pair(line: str, place: str) -> tuple[str, str]:
     sides = [_nfc(side.strip()) for side in line.split("\t")]
     if len(sides) != 2:
-        help = _FROM_SPREADSHEET if len(sides) == 1 and re.search("[,;]", line) else None
-        raise DataError(f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term", help)
+        text = f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term"
+        raise DataError(text, _FROM_SPREADSHEET)
     for side, name in zip(sides, ("source", "target"), strict=True):
-        if not side:
-            raise DataError(f"{place}: its {name} term is empty")
-        if len(side) > MAX_TERM_CHARS:
-            raise DataError(f"{place}: its {name} term has {len(side):,} characters, expected at most {MAX_TERM_CHARS}")
-        if clean_text(side) != side or any(unicodedata.category(character) == "Cc" for character in side):
-            raise DataError(f"{place}: its {name} term has a control character")
+        has_controls = clean_text(side) != side or any(unicodedata.category(character) == "Cc" for character in side)
+        if has_controls or not 1 <= len(side) <= MAX_TERM_CHARS:
+            text = f"{place}: its {name} term has a control character, or not 1 to {MAX_TERM_CHARS} characters"
+            raise DataError(text)
     return sides[0], sides[1]

@@ -9,8 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mtx.config.schema import DataConfig, HubConfig, TrainText
-from mtx.config.value_types import FILE_ENDING
+from mtx.config.schema import DataConfig, HubConfig
 from mtx.data import readers
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.errors import DataError, MtxError
@@ -33,7 +32,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     languages = data.languages
     splits = [hub.train, *([hub.valid] if hub.valid is not None else []), *hub.test]
     corpora = []
-    for split, dataset in zip(splits, _load_splits(data, hub, splits), strict=True):
+    for split, dataset in zip(splits, _load_splits(hub, splits), strict=True):
         name = f"{hub.name} {split}"
         columns = readers.find_columns(name, dataset.features.arrow_schema, languages, data.columns)
         corpora.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
@@ -58,17 +57,7 @@ def _unreachable(hub: HubConfig) -> str | None:
     return None
 
 
-def _local_help(data: DataConfig) -> str:
-    """A help line on how to use local files instead, with the file names that the configuration implies."""
-    train = [text.name if isinstance(text, TrainText) else text for text in data.train]
-    names = [*train, *([data.valid] if data.valid else []), *data.test]
-    if not names:
-        return "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
-    sides = [[name] if FILE_ENDING.search(name) else [f"{name}.{data.src}", f"{name}.{data.tgt}"] for name in names]
-    return f"data.dir=DIR needs no hub and reads {', '.join(sum(sides, []))} in DIR (or .gz)"
-
-
-def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[Any]:
+def _load_splits(hub: HubConfig, splits: list[str]) -> list[Any]:
     unreachable = _unreachable(hub)
     import datasets  # the import takes seconds, so local files do without it
 
@@ -90,7 +79,8 @@ def _load_splits(data: DataConfig, hub: HubConfig, splits: list[str]) -> list[An
         return list(builder.as_dataset(split=splits))
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason, help = readers.short(cause or error), _local_help(data)
+        reason = readers.short(cause or error)
+        help = "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
         if unreachable and isinstance(error, ConnectionError):
             reason = f"{unreachable}, and it is not in the cache"
             help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR another cache"

@@ -65,8 +65,8 @@ class Profile:
 
 def language_of(texts: Iterable[str]) -> str | None:
     """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
-    profile = Profile.of(texts)
-    (best, language), (second, _) = sorted(((profile.likeness(key) or 0.0, key) for key in KNOWN), reverse=True)[:2]
+    shares = Profile.of(texts).languages
+    *_, (second, _), (best, language) = sorted((shares.get(key, 0.0), key) for key in KNOWN)
     return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
 
 
@@ -118,9 +118,3 @@ def _share_in_script(letters: Counter[str], script: str) -> float | None:
     except regex.error:
         return None
     return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
-
-
-def name_of(language: str) -> str:
-    """The English name of a language; empty if it is not in the table."""
-    key = key_of(language)
-    return KNOWN[key].name if key in KNOWN else ""

@@ -4,62 +4,53 @@ The names tell a header from a pair (`columns`), and a message calls languages b
 """
 
 from functools import lru_cache
-from typing import NamedTuple
 
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
-
-class Known(NamedTuple):
-    """A language: its name in English and its own name, and its word for English."""
-
-    name: str
-    own_name: str
-    english: str
-
-
+# Of each language its name in English, its own name, and its word for English
 KNOWN = {
-    "af": Known("Afrikaans", "Afrikaans", "Engels"),
-    "ar": Known("Arabic", "العربية", "الإنجليزية"),
-    "bg": Known("Bulgarian", "български", "английски"),
-    "ca": Known("Catalan", "català", "anglès"),
-    "cs": Known("Czech", "čeština", "angličtina"),
-    "da": Known("Danish", "dansk", "engelsk"),
-    "de": Known("German", "Deutsch", "Englisch"),
-    "el": Known("Greek", "ελληνικά", "αγγλικά"),
-    "en": Known("English", "English", "English"),
-    "es": Known("Spanish", "español", "inglés"),
-    "et": Known("Estonian", "eesti", "inglise"),
-    "fa": Known("Persian", "فارسی", "انگلیسی"),
-    "fi": Known("Finnish", "suomi", "englanti"),
-    "fr": Known("French", "français", "anglais"),
-    "he": Known("Hebrew", "עברית", "אנגלית"),
-    "hi": Known("Hindi", "हिन्दी", "अंग्रेज़ी"),
-    "hr": Known("Croatian", "hrvatski", "engleski"),
-    "hu": Known("Hungarian", "magyar", "angol"),
-    "id": Known("Indonesian", "Bahasa Indonesia", "Bahasa Inggris"),
-    "it": Known("Italian", "italiano", "inglese"),
-    "ja": Known("Japanese", "日本語", "英語"),
-    "ko": Known("Korean", "한국어", "영어"),
-    "lt": Known("Lithuanian", "lietuvių", "anglų"),
-    "lv": Known("Latvian", "latviešu", "angļu"),
-    "nb": Known("Norwegian", "norsk", "engelsk"),
-    "nl": Known("Dutch", "Nederlands", "Engels"),
-    "pl": Known("Polish", "polski", "angielski"),
-    "pt": Known("Portuguese", "português", "inglês"),
-    "ro": Known("Romanian", "română", "engleză"),
-    "ru": Known("Russian", "русский", "английский"),
-    "sk": Known("Slovak", "slovenčina", "angličtina"),
-    "sl": Known("Slovenian", "slovenščina", "angleščina"),
-    "sv": Known("Swedish", "svenska", "engelska"),
-    "sw": Known("Swahili", "Kiswahili", "Kiingereza"),
-    "th": Known("Thai", "ไทย", "อังกฤษ"),
-    "tl": Known("Filipino", "Tagalog", "Ingles"),
-    "tr": Known("Turkish", "Türkçe", "İngilizce"),
-    "uk": Known("Ukrainian", "українська", "англійська"),
-    "ur": Known("Urdu", "اردو", "انگریزی"),
-    "vi": Known("Vietnamese", "Tiếng Việt", "Tiếng Anh"),
-    "zh": Known("Chinese", "中文", "英文"),
+    "af": ("Afrikaans", "Afrikaans", "Engels"),
+    "ar": ("Arabic", "العربية", "الإنجليزية"),
+    "bg": ("Bulgarian", "български", "английски"),
+    "ca": ("Catalan", "català", "anglès"),
+    "cs": ("Czech", "čeština", "angličtina"),
+    "da": ("Danish", "dansk", "engelsk"),
+    "de": ("German", "Deutsch", "Englisch"),
+    "el": ("Greek", "ελληνικά", "αγγλικά"),
+    "en": ("English", "English", "English"),
+    "es": ("Spanish", "español", "inglés"),
+    "et": ("Estonian", "eesti", "inglise"),
+    "fa": ("Persian", "فارسی", "انگلیسی"),
+    "fi": ("Finnish", "suomi", "englanti"),
+    "fr": ("French", "français", "anglais"),
+    "he": ("Hebrew", "עברית", "אנגלית"),
+    "hi": ("Hindi", "हिन्दी", "अंग्रेज़ी"),
+    "hr": ("Croatian", "hrvatski", "engleski"),
+    "hu": ("Hungarian", "magyar", "angol"),
+    "id": ("Indonesian", "Bahasa Indonesia", "Bahasa Inggris"),
+    "it": ("Italian", "italiano", "inglese"),
+    "ja": ("Japanese", "日本語", "英語"),
+    "ko": ("Korean", "한국어", "영어"),
+    "lt": ("Lithuanian", "lietuvių", "anglų"),
+    "lv": ("Latvian", "latviešu", "angļu"),
+    "nb": ("Norwegian", "norsk", "engelsk"),
+    "nl": ("Dutch", "Nederlands", "Engels"),
+    "pl": ("Polish", "polski", "angielski"),
+    "pt": ("Portuguese", "português", "inglês"),
+    "ro": ("Romanian", "română", "engleză"),
+    "ru": ("Russian", "русский", "английский"),
+    "sk": ("Slovak", "slovenčina", "angličtina"),
+    "sl": ("Slovenian", "slovenščina", "angleščina"),
+    "sv": ("Swedish", "svenska", "engelska"),
+    "sw": ("Swahili", "Kiswahili", "Kiingereza"),
+    "th": ("Thai", "ไทย", "อังกฤษ"),
+    "tl": ("Filipino", "Tagalog", "Ingles"),
+    "tr": ("Turkish", "Türkçe", "İngilizce"),
+    "uk": ("Ukrainian", "українська", "англійська"),
+    "ur": ("Urdu", "اردو", "انگریزی"),
+    "vi": ("Vietnamese", "Tiếng Việt", "Tiếng Anh"),
+    "zh": ("Chinese", "中文", "英文"),
 }
 # Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
@@ -98,5 +89,10 @@ def key_of(language: str) -> str:
 def languages_named(name: str) -> frozenset[str]:
     """The keys of the languages in `KNOWN` with this name, in English, in the language itself, or for English."""
     name = name.casefold()
-    keys = {key for key, known in KNOWN.items() if name in (known.name.casefold(), known.own_name.casefold())}
-    return frozenset(keys | ({"en"} if any(name == known.english.casefold() for known in KNOWN.values()) else set()))
+    keys = {key for key, (in_english, own, _) in KNOWN.items() if name in (in_english.casefold(), own.casefold())}
+    return frozenset(keys | {"en" for _, _, english in KNOWN.values() if name == english.casefold()})
+
+
+def name_of(language: str) -> str:
+    """The English name of a language; empty if it is not in the table."""
+    return KNOWN.get(key_of(language), ("",))[0]

@@ -214,10 +214,9 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
     src_dummies, tgt_dummies = (_split_evenly(tail, num_dummies) for tail in tails)
     num_offsets = shape.max_sentences + 1
     buffer = np.empty(2 * shape.num_src + 3 * shape.num_tgt + 2 * _offset_words(num_offsets), dtype=np.int64)
-    batch = PackedBatch(
-        **slices(buffer, shape.num_src, shape.num_tgt, num_offsets, np.int32), buffer=buffer,
-        num_sentences=len(pairs), num_src_tokens=num_src, num_tgt_tokens=num_tgt, max_tokens=shape.max_tokens,
-    )  # fmt: skip
+    fields = slices(buffer, shape.num_src, shape.num_tgt, num_offsets, np.int32)
+    counts = {"num_sentences": len(pairs), "num_src_tokens": num_src, "num_tgt_tokens": num_tgt}
+    batch = PackedBatch(**fields, **counts, max_tokens=shape.max_tokens, buffer=buffer)
     _fill_offsets(batch.src_offsets, batch.src_positions, np.concatenate([src_lengths, src_dummies]))
     _fill_offsets(batch.tgt_offsets, batch.tgt_positions, np.concatenate([tgt_lengths, tgt_dummies]))
     _fill_ids(batch.src_ids, batch.src_positions, src.tokens, src.starts[pairs], src_lengths)

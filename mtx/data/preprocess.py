@@ -1,9 +1,10 @@
 """Makes the data directory: reads and cleans the text, learns the tokenizer, encodes, and writes a report.
 
-    sources -> hold out -> clean, drop duplicates -> temporary text -> tokenizer -> token stores, report.json
+    sources -> clean -> temporary text -> hold out, drop duplicates -> tokenizer -> token stores, report.json
 
-The training text streams through in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
-results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text stay in memory.
+The training text is read once, in blocks. `workers` clean and encode the blocks (`blocks`); this process collects the
+results in order, so the data does not depend on the number of workers. Only 64-bit hashes of the text, and its dates,
+stay in memory.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards.
 """
 
@@ -13,7 +14,6 @@ import logging
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_UP, Context
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,16 +22,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
-from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, TOO_LONG, Limits, SeenHashes
+from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, first_of_each, newest
 from mtx.data.corpora import Corpus, PairGroup
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import find_corpora, for_training
+from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
 from mtx.data.terms import find_terms, glossary_file
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
@@ -74,11 +75,13 @@ class Tally:
 
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
+        keeps_newest: whether of several translations of a source only the newest is learned.
         weight: how often each pair is used per epoch; `_choose_weights` sets it where the corpus has none.
     """
 
     corpus: Corpus
     is_own: bool
+    keeps_newest: bool
     weight: float
     read: int = 0
     kept: int = 0
@@ -95,6 +98,14 @@ class Tally:
         """Count dropped pairs; the first pair for each reason becomes its example."""
         self.dropped[reason] += pairs.count
         self.examples.setdefault(reason, pairs.example(self.corpus.name))
+
+    def keep(self, is_kept: NDArray[np.bool_], batch: Any, reason: str | None) -> Any:
+        """The pairs of a batch that are kept; the others are dropped for the reason, or held out if it is None."""
+        if reason is None:
+            self.held_out += int((~is_kept).sum())
+        elif not is_kept.all():
+            self.drop(reason, group_of(batch, np.flatnonzero(~is_kept)))
+        return batch.filter(pa.array(is_kept))
 
     def report(self) -> dict[str, Any]:
         """The corpus's entry in report.json."""
@@ -153,34 +164,42 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
     glossary, has_terms = glossary_file(config.data), config.data.terms is not None
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
-        log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
-        origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
-        _refuse_missing_tags(tags, tokenizer, origin)
-        if has_terms and not tokenizer.marks:
-            raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-        if config.training.subword_sampling:
-            _refuse_no_merges(tokenizer, origin)
-    limits = Limits.of(config.data)
+        _check_given(tokenizer, tags, config)
+    limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
     with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
-        train, temporary = for_training(config.data, corpora.train, directory)
-        corpora = replace(corpora, train=train)
-        tallies = [Tally(corpus, corpus in corpora.own, corpus.weight or 1.0) for corpus in train]
-        cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = configured_sets(corpora, limits) + held_out_sets(corpora, limits, workers)
+        duplicates = config.data.duplicates
+        tallies = [
+            Tally(
+                corpus,
+                is_own=corpus in corpora.own,
+                keeps_newest=duplicates == "newest" or (duplicates == "auto" and corpus.is_memory),
+                weight=corpus.weight or 1.0,
+            )
+            for corpus in corpora.train
+        ]
+        cleaned, text = (directory / f"{durable.TEMPORARY_PREFIX}{name}.arrow" for name in ("cleaned", "text"))
+        sets = configured_sets(corpora, limits)
+        started = perf_counter()
+        blocks = _clean(tallies, limits, cleaned, workers)
+        own = (block.src_hashes for block in blocks if tallies[block.corpus].is_own)
+        sets += held_out_sets(corpora, np.concatenate([np.empty(0, np.uint64), *own]))
         stores = [VALID_STORE, *map(test_store, corpora.test_sets)]
         sets.sort(key=lambda eval_set: stores.index(eval_set.store))
-        num_cleaned = _clean(tallies, limits, sets, cleaned, workers)
-        for path in temporary:
-            disk.unlink(path)
+        _choose(cleaned, blocks, tallies, sets, text)
+        disk.unlink(cleaned)
+        num_cleaned = sum(map(_check_encoding, tallies))
+        if not num_cleaned:
+            raise _nothing_left(tallies)
+        seconds = perf_counter() - started
+        log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), seconds)
         _choose_weights(tallies)
-        _check_weights(tallies)
-        sample = Sample(cleaned, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
+        sample = Sample(text, num_cleaned, MAX_TOKENIZER_PAIRS, config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, sample, tags, workers)
         tokenizer.save(directory)
         num_terms = _write_terms(sample, glossary, directory / TERMS, config) if has_terms else None
         num_tokens, lines = _encode_train(sample, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
-        _check_weights(tallies)  # again, without the pairs that turned out too long
-        disk.unlink(cleaned)
+        _check_weights(tallies)
+        disk.unlink(text)
         for eval_set in sets:
             _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
         share = multi_sentence_share(lines, config.data.languages[0])
@@ -190,65 +209,71 @@ def prepare(config: Config, data_dir: Path, num_workers: int | None = None, toke
         durable.write_json(directory / REPORT, report)
 
 
-def _refuse_missing_tags(tags: list[str], tokenizer: Tokenizer, origin: str) -> None:
-    missing = [tag for tag in tags if tag not in tokenizer.tags]
-    if missing:
+def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
+    """Refuse a tokenizer without a tag, the marks of terms or the merges that the settings need."""
+    log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
+    origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
+    if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+    if config.data.terms is not None and not tokenizer.marks:
+        raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
+    if config.training.subword_sampling and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+        text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
+        raise UsageError(text, "training.subword_sampling=0")
 
 
-def _refuse_no_merges(tokenizer: Tokenizer, origin: str) -> None:
-    for target in (False, True):
-        if not tokenizer.models.merges(target).ranks:
-            text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
-            raise UsageError(text, "training.subword_sampling=0")
-
-
-def _clean(tallies: list[Tally], limits: Limits, sets: list[EvalSet], path: Path, workers: Workers) -> int:
-    """Write the cleaned training pairs to `path`, one batch per block; returns their number and fills held-out sets."""
-    started, seen, num_cleaned = perf_counter(), SeenHashes(), 0
-    blocks = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
+def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> list[CleanBlock]:
+    """Write the pairs that pass every filter to `path`, a batch for each block."""
+    items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
+    blocks = list[CleanBlock]()
     with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer, progress_bar("cleaning") as bar:
-        for block in workers.map(partial(clean_block, limits=limits), blocks):
-            batch = _training_pairs(block, seen, sets, tallies[block.corpus])
+        for block, batch in workers.map(partial(clean_block, limits=limits), items):
+            writer.write_batch(batch)
+            blocks.append(block)
+            bar.update(block.num_read)
+    return blocks
+
+
+def _choose(cleaned: Path, blocks: list[CleanBlock], tallies: list[Tally], sets: list[EvalSet], path: Path) -> None:
+    """Write the cleaned pairs that are no older translations, duplicates or held out to `path`; counts the others."""
+    none = np.empty(0, np.uint64)
+    dates, src_hashes, pair_hashes = (
+        np.concatenate([none, *(getattr(block, name) for block in blocks)])
+        for name in ("dates", "src_hashes", "pair_hashes")
+    )
+    keep_newest = [tallies[block.corpus].keeps_newest for block in blocks]
+    has_older = np.repeat(np.array(keep_newest, np.bool_), [block.dates.size for block in blocks])
+    is_newest = ~has_older
+    is_newest[has_older] = newest(src_hashes[has_older], dates[has_older])
+    is_first = is_newest.copy()
+    is_first[is_newest] = first_of_each(pair_hashes[is_newest])
+    stop = 0
+    with disk.create(path) as file, pa.ipc.new_file(file, TEXT) as writer:
+        for block, batch in zip(blocks, read_batches(cleaned), strict=True):
+            rows = slice(stop, stop + batch.num_rows)
+            stop = rows.stop
+            tally = tallies[block.corpus]
+            tally.read += block.num_read
+            for reason, group in block.dropped.items():
+                tally.drop(reason, group)
+            batch = tally.keep(is_newest[rows], batch, OLDER)
+            batch = tally.keep(is_first[rows][is_newest[rows]], batch, DUPLICATE)
+            stays = hold_out(batch, block.src_hashes[is_first[rows]], sets, tally.corpus.name, tally.is_own)
+            batch = tally.keep(stays, batch, None if tally.is_own else HELD_OUT)
             if batch.num_rows:
                 writer.write_batch(batch)
-            num_cleaned += batch.num_rows
-            bar.update(block.num_read)
-    for tally in tallies:
-        _check_encoding(tally)
-    if not num_cleaned:
-        raise _nothing_left(tallies)
-    log.info("cleaning: %s pairs left of %s (%.1f s)", f"{num_cleaned:,}", _counts(tallies), perf_counter() - started)
-    return num_cleaned
 
 
-def _check_encoding(tally: Tally) -> None:
-    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many."""
-    if not (count := tally.dropped[NOT_UTF8]):
-        return
-    error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
-    pairs = f"{count:,} of the {tally.read:,} pairs"
-    if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
-        raise DataError(f"{error}; so are {pairs}", error.help)
-    log.warning("%s; %s are dropped for that", error, pairs)
-
-
-def _training_pairs(block: CleanBlock, seen: SeenHashes, sets: list[EvalSet], tally: Tally) -> Any:
-    """The pairs of a block that are neither duplicates nor held out; counts all the others."""
-    tally.read += block.num_read
-    for reason, pairs in block.dropped.items():
-        tally.drop(reason, pairs)
-    is_new = seen.add(block.pair_hashes)
-    if not is_new.all():
-        tally.drop(DUPLICATE, group_of(block.text, np.flatnonzero(~is_new)))
-    new = block.text.filter(pa.array(is_new))
-    stays = hold_out(new, block.src_hashes[is_new], sets, tally.corpus.name, tally.is_own)
-    if tally.is_own:
-        tally.held_out += int((~stays).sum())
-    elif not stays.all():
-        tally.drop(HELD_OUT, group_of(new, np.flatnonzero(~stays)))
-    return new.filter(pa.array(stays))
+def _check_encoding(tally: Tally) -> int:
+    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many; returns the number left."""
+    if count := tally.dropped[NOT_UTF8]:
+        error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
+        pairs = f"{count:,} of the {tally.read:,} pairs"
+        if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+            raise DataError(f"{error}; so are {pairs}", error.help)
+        log.warning("%s; %s are dropped for that", error, pairs)
+    return tally.num_left
 
 
 def _choose_weights(tallies: list[Tally]) -> None:
@@ -263,10 +288,9 @@ def _choose_weights(tallies: list[Tally]) -> None:
     for tally in tallies:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.num_left))
-            log.info(
-                "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s",
-                tally.corpus.name, f"{tally.num_left:,}", tally.weight, f"{num_own:,}", own[0].corpus.name,
-            )  # fmt: skip
+            text = "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s"
+            sizes = f"{tally.num_left:,}", f"{num_own:,}"
+            log.info(text, tally.corpus.name, sizes[0], tally.weight, sizes[1], own[0].corpus.name)
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -275,20 +299,12 @@ def _check_weights(tallies: list[Tally]) -> None:
     With less, a step could span any number of epochs.
     """
     num_pairs = sum(tally.weight * tally.num_left for tally in tallies)
-    if 1 <= num_pairs <= MAX_EPOCH_PAIRS:
-        return
-    if num_pairs > MAX_EPOCH_PAIRS:
-        heaviest = max(tallies, key=lambda tally: tally.weight * tally.num_left)
+    if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
+        weights = ", ".join(f"{tally.weight:g} for the {tally.num_left:,} of {tally.corpus.name}" for tally in tallies)
         raise UsageError(
-            f"data.train: with the weight {heaviest.weight:g} of {heaviest.corpus.name} an epoch would have "
-            f"{num_pairs:.3g} pairs; expected at most {MAX_EPOCH_PAIRS:,}"
+            f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; "
+            f"expected 1 to {MAX_EPOCH_PAIRS:,}"
         )
-    largest = max(tallies, key=lambda tally: tally.num_left)
-    smallest_weight = Context(prec=2, rounding=ROUND_UP).divide(1, largest.num_left)
-    raise UsageError(
-        f"data.train: with the weight {largest.weight:g} of {largest.corpus.name} an epoch would have less than "
-        f"one sentence; expected at least {smallest_weight:f} for its {largest.num_left:,} pairs"
-    )
 
 
 @dataclass(frozen=True)
@@ -319,9 +335,12 @@ def _learn_tokenizer(config: Config, sample: Sample, tags: list[str], workers: W
     """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
     learn = partial(
-        train_tokenizer, config=config.tokenizer, num_pairs=sample.num_cleaned, tags=tags,
+        train_tokenizer,
+        config=config.tokenizer,
+        num_pairs=sample.num_cleaned,
+        tags=tags,
         has_marks=config.data.terms is not None,
-    )  # fmt: skip
+    )
     tokenizer = workers.run(learn, sample)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
@@ -350,7 +369,9 @@ def _encode_train(
     Returns:
         The token counts of both sides, and evenly drawn source lines.
     """
-    started, num_src_tokens, num_tgt_tokens, lines = perf_counter(), 0, 0, list[str]()
+    started = perf_counter()
+    num_src_tokens = num_tgt_tokens = 0
+    lines = list[str]()
     distance = -(-sample.num_cleaned // _SPLIT_LINES)  # of one drawn line from the next
     weights, tags = [tally.weight for tally in tallies], [tally.corpus.tag for tally in tallies]
     threads = 1 if workers.are_started else -1

@@ -18,6 +18,7 @@ from mtx.data.columns import Layout, find_layout
 from mtx.data.corpora import PairBlock
 from mtx.data.spreadsheet import columns_of_lines, rows_of_csv
 from mtx.errors import DataError
+from mtx.files.sizes import counted
 from mtx.files.text_files import escaped, is_utf8, read_lines, replace_surrogates
 
 BLOCK_PAIRS = 16_384
@@ -82,15 +83,11 @@ def _row_pair(path: Path, number: int, row: list[str], layout: Layout) -> tuple[
         return _one_line(row[layout.src]), _one_line(row[layout.tgt])
     if not row:
         return "", ""
-    is_csv, help = ".csv" in path.name.lower(), None
-    if len(row) == 1 and not is_csv:
-        help = "the two sides are separated by one TAB; there is none in this line"
-        if '"' in row[0]:
-            help += "; if a cell of a spreadsheet has a line break in it, replace it there by a space"
-    elif is_csv:
-        help = "the cells are separated by a comma, a semicolon or a TAB; a cell with a separator in it must be quoted"
-    expected = f"{layout.width} as in the first line" if is_csv or layout.width > 2 else "src TAB tgt"
-    raise DataError(f"{path}:{number}: {len(row)} column{'s'[: len(row) > 1]}, expected {expected}", help)
+    help = (
+        "in .tsv, cells are separated by one TAB, and none has a line break in it; in .csv they are separated by a "
+        "comma, a semicolon or a TAB, and a cell that has one in it is quoted"
+    )
+    raise DataError(f"{path}:{number}: {counted(len(row), 'column')}, expected {layout.width}", help)
 
 
 def read_jsonl(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:

@@ -7,7 +7,7 @@ Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `packing`.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -85,15 +85,10 @@ class EpochOrder:
         sizes = [sum(min(WINDOW_BLOCK, self.num_items - int(b) * WINDOW_BLOCK) for b in w) for w in self._windows]
         self._ends = np.cumsum(sizes, dtype=np.int64)
         self._pool = ThreadPoolExecutor(1, "mtx-shuffle")
-        self._shuffled: dict[int, Future[npt.NDArray[np.uint32]]] = {}
+        self.window = lru_cache(maxsize=3)(self._start)
 
-    def window(self, number: int) -> Future[npt.NDArray[np.uint32]]:
-        """A window, as soon as the thread has shuffled it; only the last three stay in memory."""
-        if number not in self._shuffled:
-            self._shuffled[number] = self._pool.submit(self._shuffle, number)
-            for old in list(self._shuffled)[:-3]:
-                self._shuffled.pop(old, None)
-        return self._shuffled[number]
+    def _start(self, number: int) -> Future[npt.NDArray[np.uint32]]:
+        return self._pool.submit(self._shuffle, number)
 
     def prepare_next(self, place: int) -> bool:
         """Let the thread shuffle the window after that of `place`; returns whether there is one in this epoch."""
@@ -145,12 +140,20 @@ class BatchSampler:
     """
 
     def __init__(
-        self, src_lengths: Lengths, tgt_lengths: Lengths, weights: Weights, seed: int, batch_tokens: int,
-        encode: Encode | None = None, longest: int | None = None,
-    ):  # fmt: skip
+        self,
+        src_lengths: Lengths,
+        tgt_lengths: Lengths,
+        weights: Weights,
+        seed: int,
+        batch_tokens: int,
+        encode: Encode | None = None,
+        longest: int | None = None,
+    ):
         assert len(src_lengths) > 0
-        self._src_lengths, self._tgt_lengths = src_lengths, tgt_lengths
-        self._weights, self._seed = weights, seed
+        self._src_lengths = src_lengths
+        self._tgt_lengths = tgt_lengths
+        self._weights = weights
+        self._seed = seed
         self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
         if weights is not None:
             self.ratio = float(np.average(src_lengths, weights=weights) / np.average(tgt_lengths, weights=weights))
@@ -169,13 +172,13 @@ class BatchSampler:
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
         """The next `num_pairs` pairs, which may extend over several epochs."""
         parts: list[Ints] = []
-        missing, epoch, index = num_pairs, position.epoch, position.index
-        while missing > 0:
+        epoch, index = position.epoch, position.index
+        while num_pairs > 0:
             order = self._order(epoch)
-            parts.append(order.take(index, index + missing))
+            parts.append(order.take(index, index + num_pairs))
             if not order.prepare_next(index):
                 self._order(epoch + 1).window(0)
-            missing -= len(parts[-1])
+            num_pairs -= len(parts[-1])
             epoch, index = epoch + 1, 0
         return np.concatenate(parts)
 
@@ -186,17 +189,21 @@ class BatchSampler:
     def _upcoming_encoded(self, position: SamplerState, num_pairs: int) -> Chunk:
         """Like `_upcoming`, with new pieces."""
         parts: list[Chunk] = []
-        epoch, index, missing = position.epoch, position.index, num_pairs
-        while missing > 0:
+        epoch, index = position.epoch, position.index
+        while num_pairs > 0:
             if index >= self._order(epoch).num_items:
                 epoch, index = epoch + 1, 0
             chunk, first = self._chunk(epoch, index // CHUNK), index % CHUNK
-            places = slice(first, min(first + missing, len(chunk.pairs)))
-            src, tgt = (replace(side, starts=side.starts[places], lengths=side.lengths[places])
-                        for side in (chunk.src, chunk.tgt))  # fmt: skip
-            parts.append(Chunk(chunk.pairs[places], src, tgt))
-            index, missing = index + len(src.starts), missing - len(src.starts)
-        return _joined(parts)
+            places = slice(first, first + num_pairs)
+            parts.append(Chunk(chunk.pairs[places], chunk.src.take(places), chunk.tgt.take(places)))
+            index += len(parts[-1].pairs)
+            num_pairs -= len(parts[-1].pairs)
+        if len(parts) == 1:  # of a single one nothing is copied
+            return parts[0]
+        src, tgt = (
+            side.joined(others) for side, *others in zip(*((part.src, part.tgt) for part in parts), strict=True)
+        )
+        return Chunk(np.concatenate([part.pairs for part in parts]), src, tgt)
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
@@ -225,22 +232,6 @@ class BatchSampler:
         num_src_tokens, num_tgt_tokens = int(src_ends[size - 1]), int(tgt_ends[size - 1])
         after = SamplerState(epoch, index)
         return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after, encoded)
-
-
-def _joined(parts: list[Chunk]) -> Chunk:
-    """Several chunks as one; of a single one nothing is copied."""
-    if len(parts) == 1:
-        return parts[0]
-    sides = []
-    for side in ([part.src for part in parts], [part.tgt for part in parts]):
-        sizes = [len(one.tokens) for one in side]
-        firsts = np.cumsum([0, *sizes[:-1]])
-        sides.append(replace(
-            side[0], tokens=np.concatenate([one.tokens for one in side]),
-            starts=np.concatenate([one.starts + first for one, first in zip(side, firsts, strict=True)]),
-            lengths=np.concatenate([one.lengths for one in side]),
-        ))  # fmt: skip
-    return Chunk(np.concatenate([part.pairs for part in parts]), *sides)
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:

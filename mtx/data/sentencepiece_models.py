@@ -4,7 +4,6 @@ They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and 
 `tokenizer`, which uses either kind.
 """
 
-import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,6 +61,10 @@ def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any)
 class JointModel:
     """One SentencePiece model for both sides; the ids are its own, with `</s>` 0 and `<unk>` 1.
 
+    Attributes:
+        pieces: the piece of each id.
+        vocabulary: the id of each piece.
+
     Raises:
         RuntimeError: if the bytes are not a SentencePiece model.
     """
@@ -69,20 +72,16 @@ class JointModel:
     num_reserved = 8  # symbols after the pieces, for tags
 
     def __init__(self, model: bytes):
+        self.source = self.target = model
         self.files = {TOKENIZER_MODEL: model}
         self._processor = _processor(model)
-        self.num_pieces: int = self._processor.get_piece_size()
+        self.pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
+        self.vocabulary = {piece: token for token, piece in enumerate(self.pieces)}
 
     @property
     def control_ids(self) -> tuple[int, int]:
         """The ids of `</s>` and `<unk>` in this model."""
         return self._processor.eos_id(), self._processor.unk_id()
-
-    @property
-    def source(self) -> bytes:
-        return self.files[TOKENIZER_MODEL]
-
-    target = source
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
@@ -95,15 +94,7 @@ class JointModel:
 
     def merges(self, target: bool) -> Merges:
         """The merges of the model; none if it is not BPE."""
-        return _merges(self._processor, {self.piece(token): token for token in range(self.num_pieces)})
-
-    def piece(self, token: int) -> str:
-        piece: str = self._processor.id_to_piece(token)
-        return piece
-
-    def described_pieces(self) -> dict[str, int]:
-        """The `pieces` of tokenizer.json: piece to id."""
-        return {self.piece(token): token for token in range(self.num_pieces)}
+        return _merges(self._processor, self.vocabulary)
 
 
 class SplitModel:
@@ -123,11 +114,12 @@ class SplitModel:
     num_reserved = 0
 
     def __init__(self, source: bytes, target: bytes, vocabulary: dict[str, int]):
-        self.source, self.target, self.vocabulary = source, target, vocabulary
+        self.source = source
+        self.target = target
+        self.vocabulary = vocabulary
         self.files = {TOKENIZER_SRC_MODEL: source, TOKENIZER_TGT_MODEL: target}
         self._src_processor, self._tgt_processor = _processor(source), _processor(target)
-        self.num_pieces = len(vocabulary) - 1
-        self._pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:-1]
         self._languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
         self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
@@ -136,11 +128,10 @@ class SplitModel:
         """Token ids without `</s>`, by the model of the source or target side."""
         tokens = ["" if target else self.language_token(text) for text in texts]
         texts = [text.removeprefix(token) for token, text in zip(tokens, texts, strict=True)]
-        processor, ids = self._tgt_processor if target else self._src_processor, self._ids
-        pieces = _encoded(processor, texts, num_threads, out_type=str)
+        pieces = _encoded(self._tgt_processor if target else self._src_processor, texts, num_threads, out_type=str)
         starts = ([self._languages[token]] if token else [] for token in tokens)
         sentences = zip(starts, pieces, strict=True)
-        return [start + [ids.get(piece, UNK_ID) for piece in pieces] for start, pieces in sentences]
+        return [start + [self._ids.get(piece, UNK_ID) for piece in pieces] for start, pieces in sentences]
 
     def language_token(self, text: str) -> str:
         """The language token at the start of a source; empty if there is none."""
@@ -152,7 +143,7 @@ class SplitModel:
 
         `<unk>` and language tokens are left out, as with `skip_special_tokens` in transformers.
         """
-        return [self._decode([self._pieces[i] for i in sentence if i not in self._silent]) for sentence in ids]
+        return [self._decode([self.pieces[i] for i in sentence if i not in self._silent]) for sentence in ids]
 
     def _decode(self, pieces: list[str]) -> str:
         # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
@@ -162,25 +153,16 @@ class SplitModel:
         """The merges of the model of a side; none if it is not BPE."""
         return _merges(self._tgt_processor if target else self._src_processor, self._ids)
 
-    def piece(self, token: int) -> str:
-        return self._pieces[token]
-
-    def described_pieces(self) -> dict[str, int]:
-        """The `pieces` of tokenizer.json: piece to id."""
-        return self.vocabulary
-
 
 def _merges(processor: Any, ids: dict[str, int]) -> Merges:
     """The merges of a model, with the ids that the tokenizer has for its pieces."""
-    texts, ranks, scores = dict[int, str](), dict[str, int](), set[float]()
+    texts = dict[int, str]()
+    ranks = dict[str, int]()
+    scores = set[float]()
     for number in range(processor.get_piece_size()):
         piece: str = processor.id_to_piece(number)
-        if (
-            processor.is_control(number)
-            or processor.is_unknown(number)
-            or processor.is_byte(number)
-            or piece not in ids
-        ):
+        no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
+        if no_text or piece not in ids:
             continue
         texts[ids[piece]] = piece
         score = processor.get_score(number)
@@ -281,15 +263,11 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
     """
     if not isinstance(vocabulary, dict) or not 3 <= len(vocabulary) <= MAX_PIECES:
         raise DamagedFileError(f"{path}: its pieces are no JSON object of 3 to {MAX_PIECES:,} ids")
-    for piece, token in vocabulary.items():
-        if type(token) is not int or not 0 <= token < len(vocabulary) or not _is_text(piece):
-            got = f"piece {reprlib.repr(piece)} has id {reprlib.repr(token)}"
-            raise DamagedFileError(f"{path}: {got}, expected text and 0 to {len(vocabulary) - 1}")
-    if len(set(vocabulary.values())) < len(vocabulary):
-        raise DamagedFileError(f"{path}: two of its {len(vocabulary)} pieces have the same id")
-    for piece, token in ((EOS, EOS_ID), (UNK, UNK_ID), (PAD, len(vocabulary) - 1)):
-        if vocabulary.get(piece) != token:
-            raise DamagedFileError(f"{path}: {piece} has id {vocabulary.get(piece)}, expected {token}")
+    size = len(vocabulary)
+    fixed = {EOS: EOS_ID, UNK: UNK_ID, PAD: size - 1}
+    are_ids = all(type(token) is int and _is_text(piece) for piece, token in vocabulary.items())
+    if not are_ids or set(vocabulary.values()) != set(range(size)) or not fixed.items() <= vocabulary.items():
+        raise DamagedFileError(f"{path}: its pieces do not have the ids 0 to {size - 1}, </s> 0, <unk> 1, <pad> last")
     return vocabulary
 
 

@@ -6,7 +6,6 @@ The record lies beside the prepared data, not in it: the hash of the data tells 
 however old its files were.
 """
 
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -68,16 +67,18 @@ def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Pa
 def _describe(path: Path) -> dict[str, Any]:
     about = path.stat()
     return {
-        "path": str(path.absolute()), "bytes": about.st_size, "mtime_ns": about.st_mtime_ns,
+        "path": str(path.absolute()),
+        "bytes": about.st_size,
+        "mtime_ns": about.st_mtime_ns,
         "sha256": durable.sha256(path),
-    }  # fmt: skip
+    }
 
 
 def _differs(path: Path, entry: dict[str, Any]) -> bool:
     """Whether a file differs; its content is read only if size and time do not tell."""
     try:
         about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
+        if not path.is_file():
             return False
         if about.st_size != entry.get("bytes"):
             return True

@@ -12,17 +12,15 @@ Flow: corpora -> `EvalSet` -> `preprocess`, which removes the held-out pairs fro
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mtx.data.blocks import group_of, progress_bar, source_hashes, text_batch
-from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, text_hashes
-from mtx.data.corpora import Corpora, Corpus, PairBlock
-from mtx.data.workers import Workers
+from mtx.data.blocks import group_of, text_batch
+from mtx.data.cleaning import Limits, clean_pair, clean_text, text_hashes
+from mtx.data.corpora import Corpora
 from mtx.errors import DataError
 from mtx.files.sizes import counted
 from mtx.run.layout import VALID_STORE, test_store
@@ -78,7 +76,8 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
         hashes, left_out = [eval_set.src_hashes], Counter[str]()
         for block in corpus.blocks():
             left_out.update({reason: group.count for reason, group in block.left_out.items()})
-            _refuse_not_utf8(corpus, block)
+            if (line := block.first_not_utf8()) is not None:
+                raise corpus.not_utf8(line)
             eval_set.batches.append(text_batch(block.lines, block.src, block.tgt, 0))
             hashes.append(text_hashes(map(clean_text, block.src)))
             outcomes = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
@@ -91,49 +90,23 @@ def configured_sets(corpora: Corpora, limits: Limits) -> list[EvalSet]:
     return [eval_set for _, eval_set, _ in sets]
 
 
-def _refuse_not_utf8(corpus: Corpus, block: PairBlock) -> None:
-    if (line := block.first_not_utf8()) is not None:
-        raise corpus.not_utf8(line)
+def held_out_sets(corpora: Corpora, src_hashes: NDArray[np.uint64]) -> list[EvalSet]:
+    """The sets that are not configured, still empty, with the hashes of the sources that they hold out.
 
-
-def held_out_sets(corpora: Corpora, limits: Limits, workers: Workers) -> list[EvalSet]:
-    """The sets that are not configured, still empty, with the hashes of the sources that they hold out."""
-    sets = [] if corpora.valid else [("validation", EvalSet("valid", VALID_STORE))]
-    held_out = [name for name, corpus in corpora.test_sets.items() if corpus is None]
-    sets += [("test", EvalSet(name, test_store(name))) for name in held_out]
-    if not sets:
-        return []
-    num_sources, smallest, largest = _extreme_hashes(corpora.own, limits, workers)
+    Args:
+        src_hashes: those of the cleaned own text.
+    """
+    sets = [] if corpora.valid else [("validation", "valid", VALID_STORE)]
+    sets += [("test", name, test_store(name)) for name, corpus in corpora.test_sets.items() if corpus is None]
     text = "the training text" if corpora.own == corpora.train else ", ".join(corpus.name for corpus in corpora.own)
-    size = min(MAX_HELD_OUT, max(1, num_sources // 20))
-    if 0 < num_sources <= size * len(sets):
-        for corpus in corpora.own:  # sentences that are not UTF-8 do not count, and are then the reason
-            for block in corpus.blocks():
-                _refuse_not_utf8(corpus, block)
-        raise DataError(
-            f"{text} has {num_sources} different source sentences, too few to hold some out and still train",
-            "data.valid and data.test name other text",
-        )
-    for kind, eval_set in sets if num_sources else []:
-        eval_set.is_held_out = True
-        eval_set.src_hashes = largest[-size:] if eval_set.store == VALID_STORE else smallest[:size]
+    sources = np.unique(src_hashes)
+    size = min(MAX_HELD_OUT, max(1, sources.size // 20))
+    held_out = list[EvalSet]()
+    for kind, name, store in sets:
         log.info("no %s set is given: %s source sentences are held out of %s", kind, f"{size:,}", text)
-    return [eval_set for _, eval_set in sets]
-
-
-def _extreme_hashes(
-    train: list[Corpus], limits: Limits, workers: Workers
-) -> tuple[int, NDArray[np.uint64], NDArray[np.uint64]]:
-    """The number of different sources that pass cleaning, and the MAX_HELD_OUT smallest and largest hashes of them."""
-    sources, smallest, largest = SeenHashes(), np.empty(0, np.uint64), np.empty(0, np.uint64)
-    with progress_bar("holding out") as bar:
-        blocks = (block for corpus in train for block in corpus.blocks())
-        for num_pairs, hashes in workers.map(partial(source_hashes, limits=limits), blocks):
-            sources.add(hashes)
-            smallest = np.unique(np.concatenate([smallest, hashes]))[:MAX_HELD_OUT]
-            largest = np.unique(np.concatenate([largest, hashes]))[-MAX_HELD_OUT:]
-            bar.update(num_pairs)
-    return len(sources), smallest, largest
+        hashes = sources[-size:] if store == VALID_STORE else sources[:size]
+        held_out.append(EvalSet(name, store, is_held_out=True, src_hashes=hashes))
+    return held_out
 
 
 def hold_out(

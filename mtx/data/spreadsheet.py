@@ -87,7 +87,7 @@ def columns_of_lines(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         return
     deciding = [line, *islice(lines, _DECIDING_LINES - 1)]
     if is_spreadsheet(deciding):
-        _announce(path)
+        log_once(logging.INFO, f"{path}: a spreadsheet wrote it; the quotes that it put around cells are taken off")
         yield from (_cells(path, at, line) for at, line in enumerate(chain(deciding, lines), number))
     else:
         yield from (line.split("\t") for line in chain(deciding, lines))
@@ -129,6 +129,6 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
 
 
 @functools.cache
-def _announce(path: Path) -> None:
-    """Say it once, although the file is read several times."""
-    log.info("%s: a spreadsheet wrote it; the quotes that it put around cells are taken off", path)
+def log_once(level: int, text: str) -> None:
+    """Log it once, although the file is read several times."""
+    log.log(level, text)

@@ -12,6 +12,7 @@ Flow: chunks of text (`mtx.data.epoch_text`) -> `SubwordSampler` -> the batch sa
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,7 +39,9 @@ class SubwordSampler:
     """
 
     def __init__(self, chunks: Encode, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int):
-        self._chunks, self._seed, self._max_tokens = chunks, seed, max_tokens
+        self._chunks = chunks
+        self._seed = seed
+        self._max_tokens = max_tokens
         self._cutters = [_Cutter(tokenizer, seed, rate, target) for target in (False, True)]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
@@ -68,19 +71,18 @@ class _Cutter:
     """Random cuts of the words of one side."""
 
     def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, target: bool):
-        self._merges, self._seed, self._rate = _with_symbols(tokenizer.models.merges(target)), seed, rate
-        begins = self._merges.begins_word
-        self._begins = np.array([token in begins for token in range(tokenizer.num_ids)]).tolist()
+        self._merges = _with_symbols(tokenizer.models.merges(target))
+        self._seed = seed
+        self._rate = rate
+        self._begins = [token in self._merges.begins_word for token in range(tokenizer.num_ids)]
         self._cuts: dict[Word, list[Word | None]] = {}
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
         """The ids of a sentence with other pieces; `draws` has a number below `_NUM_CUTS` for each word, or more."""
-        new: list[int] = []
-        begins, first, number = self._begins, 0, 0
-        for place in range(1, len(ids) + 1):
-            if place == len(ids) or begins[ids[place]]:
-                new += self._cut_word(tuple(ids[first:place]), draws[number])
-                first, number = place, number + 1
+        starts = [place for place, token in enumerate(ids) if not place or self._begins[token]]
+        new = list[int]()
+        for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
+            new += self._cut_word(tuple(ids[start:end]), draw)
         return new
 
     def _cut_word(self, word: Word, draw: int) -> Word:

@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,20 @@ class Side:
         tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
         return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
 
-    def take(self, pairs: NDArray[np.int64]) -> "Side":
+    def take(self, pairs: NDArray[np.int64] | slice) -> "Side":
         """The sentences with these numbers; the ids are not copied."""
         return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
+
+    def joined(self, others: "Sequence[Side]") -> "Side":
+        """These sentences and others after them, all with their own `tokens`."""
+        sides = (self, *others)
+        firsts = accumulate((len(side.tokens) for side in others[:-1]), initial=len(self.tokens))
+        starts = [self.starts, *(side.starts + first for side, first in zip(others, firsts, strict=True))]
+        return Side(
+            np.concatenate([side.tokens for side in sides]),
+            np.concatenate(starts),
+            np.concatenate([side.lengths for side in sides]),
+        )
 
     def sentences(self, pairs: NDArray[np.int64]) -> list[list[int]]:
         """The ids of the sentences with these numbers."""
@@ -193,18 +204,16 @@ class TokenStore:
             weight: of a copy, relative to that of its pair; the copies of a corpus have a number of their own.
         """
         tgt = self.tgt
-        both = [
+        src_twice, tgt_twice = (
             Side(tgt.tokens, np.concatenate([side.starts, tgt.starts]), np.concatenate([side.lengths, tgt.lengths]))
             for side in (self.src, tgt)
-        ]
+        )
         corpus = np.concatenate([self.corpus, self.corpus + np.uint16(len(self.weights))])
         weights = np.concatenate([self.weights, weight * self.weights])
         copied = [name.replace("src_", "tgt_") for name in self._table.column_names]
         copies = pa.Table.from_arrays([self._table[name] for name in copied], schema=self._table.schema)
-        return replace(
-            self, num_pairs=2 * self.num_pairs, weights=weights, corpus=corpus, src=both[0], tgt=both[1],
-            _table=pa.concat_tables([self._table, copies]),
-        )  # fmt: skip
+        table = pa.concat_tables([self._table, copies])
+        return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
     def lines(self) -> NDArray[np.int64]:
         """For each pair, its line in the file of its corpus."""

@@ -23,8 +23,8 @@ import sentencepiece
 from mtx.config import sizes
 from mtx.config.schema import TokenizerConfig
 from mtx.config.value_types import TAG
-from mtx.data import sentencepiece_models
 from mtx.data.glossary import TERM_MARKS
+from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
 from mtx.data.sentencepiece_models import (
     PAD,
     JointModel,
@@ -34,12 +34,12 @@ from mtx.data.sentencepiece_models import (
     read_joint,
     read_split,
 )
+from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.files.durable import read_json, write_bytes, write_json
 from mtx.files.text_files import replace_surrogates
 from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
-EOS_ID, UNK_ID = sentencepiece_models.EOS_ID, sentencepiece_models.UNK_ID
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
@@ -47,7 +47,6 @@ Form = Literal["nfc", "nmt_nfkc", "none"]
 # SentencePiece's messages when training fails.
 _TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
-_NO_TEXT = re.compile(r"!sentences_\.empty\(\)|all_chars_count\) > \(0\)")
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -73,7 +72,7 @@ class Tokenizer:
     def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str], has_marks: bool = False):
         self.models = models
         self.normalization: Form = normalization
-        self.num_pieces = models.num_pieces
+        self.num_pieces = len(models.pieces)
         self.num_ids = self.num_pieces + models.num_reserved
         self.pad_id = self.num_ids
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
@@ -82,7 +81,7 @@ class Tokenizer:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         first_mark = self.num_ids - len(_MARK_NAMES)
         self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
-        self._names = [*map(models.piece, range(self.num_pieces)), *(f"<{name}>" for name in reserved), PAD]
+        self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
 
     def is_same(self, other: "Tokenizer") -> bool:
         """Whether another tokenizer gives every text the same token ids."""
@@ -105,8 +104,10 @@ class Tokenizer:
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
         if self.marks and not target:
-            return [[*start, *ids, EOS_ID] for ids in self._encode_marked(texts, num_threads)]
-        return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
+            encoded = self._encode_marked(texts, num_threads)
+        else:
+            encoded = self.models.encode(texts, target, num_threads)
+        return [[*start, *ids, EOS_ID] for ids in encoded]
 
     def _encode_marked(self, texts: list[str], num_threads: int) -> list[list[int]]:
         """Token ids of sources, of which what stands before, between and after marks is encoded for itself."""
@@ -199,8 +200,7 @@ class Tokenizer:
 
     def _description(self) -> dict[str, Any]:
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        pieces = self.models.described_pieces()
-        return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": pieces}
+        return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": self.models.vocabulary}
 
 
 def most_tags(has_marks: bool) -> int:
@@ -212,7 +212,7 @@ def given_models(config: TokenizerConfig) -> list[Path]:
     """The files of `tokenizer.model`, without the links that lead to them; raises UsageError if one is missing."""
     for name in config.model:
         if not Path(name).is_file():
-            raise UsageError(f"tokenizer.model {name}: {'is not a file' if Path(name).exists() else 'no such file'}")
+            raise UsageError(f"tokenizer.model {name}: no such file")
     return [Path(name).resolve() for name in config.model]
 
 
@@ -290,8 +290,7 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normal
         if errors:
             raise errors[0] from None
         too_small = _TOO_SMALL.search(str(error))
-        larger = [size for size in vocab_sizes if too_small and size >= int(too_small[1])]
-        if larger:
+        if larger := [size for size in vocab_sizes if too_small and size >= int(too_small[1])]:
             return _train(sentences, larger, exact, normalization)
         raise _training_error(error, vocab_sizes[-1]) from None
     return model.getvalue()
@@ -310,12 +309,12 @@ def _training_text(sentences: Iterable[str], normalization: Form, errors: list[B
 def _training_error(error: RuntimeError, vocab_size: int) -> DataError:
     """SentencePiece's message in the terms of the configuration."""
     message = " ".join(str(error).split())
-    if match := _TOO_LARGE.search(message):
-        largest = f"tokenizer.vocab_size {vocab_size} is more than this corpus can fill; the largest is {match[1]}"
-        return DataError(largest, f"tokenizer.vocab_size={match[1]}, or auto, which takes what the corpus can fill")
-    if match := _TOO_SMALL.search(message):
-        needed = f"tokenizer.vocab_size {vocab_size} is less than the {match[1]} that this corpus's characters need"
-        return DataError(needed, f"tokenizer.vocab_size={match[1]} is the least, or auto")
-    if _NO_TEXT.search(message):
-        return DataError("there is no text to learn a tokenizer from")
+    limits = {
+        _TOO_LARGE: "is more than this corpus can fill; the largest is",
+        _TOO_SMALL: "is less than its characters need; the least is",
+    }
+    for pattern, problem in limits.items():
+        if match := pattern.search(message):
+            text = f"tokenizer.vocab_size {vocab_size} {problem} {match[1]}"
+            return DataError(text, f"tokenizer.vocab_size={match[1]}, or auto")
     return DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")

@@ -108,14 +108,22 @@ class Workers:
 class Worker:
     """One process, which works on one item at a time, so the two sides never both wait to send.
 
-    Args:
-        name: how an error calls it.
+    It leads a group of its own; when it ends, the connection breaks.
     """
 
-    def __init__(self, name: str = "a worker process") -> None:
-        self._name = name
-        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        self._connection, self._process = start_interpreter(__name__, {**os.environ, **threads})
+    def __init__(self) -> None:
+        self._connection, other = multiprocessing.Pipe()
+        path = [str(entry) for entry in sys.path]
+        code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve({other.fileno()})"
+        with other:  # closed in this process
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
 
     def send(self, function: Callable[[Any], Any], item: Any) -> None:
         """Give it an item; its function is one of a module, or a `partial` of one."""
@@ -137,35 +145,12 @@ class Worker:
     def _ended(self) -> MtxError:
         code = self._process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return MtxError(f"{self._name} {how}", "perhaps memory ran out; the same command starts again")
+        return MtxError(f"a worker process {how}", "perhaps memory ran out; the same command starts again")
 
     def end(self) -> None:
         self._connection.close()
         self._process.kill()
         self._process.wait()
-
-
-def start_interpreter(
-    module: str, environment: dict[str, str], stderr: int | None = None
-) -> tuple["Connection[Any, Any]", "subprocess.Popen[bytes]"]:
-    """Starts a new Python that calls `serve` of `module` with the file descriptor of a connection; returns both ends.
-
-    Only on a POSIX system. The process leads a group of its own; when it ends, the connection here breaks.
-    """
-    connection, other = multiprocessing.Pipe()
-    fd, path = other.fileno(), [str(entry) for entry in sys.path]
-    code = f"import sys; sys.path[:] = {path!r}; from {module} import serve; serve({fd})"
-    with other:  # closed in this process
-        process = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            pass_fds=[fd],
-            start_new_session=True,  # so that Ctrl-C in a terminal reaches this process only
-            env=environment,
-        )
-    return connection, process
 
 
 def serve(fd: int) -> None:

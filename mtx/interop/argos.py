@@ -53,8 +53,9 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
             "a package of Argos Translate has one tokenizer for both languages, and this model has two",
             "--to ctranslate2",
         )
-    codes = [code_of(str(loaded.info[side])) for side in ("src", "tgt")]
-    names = [KNOWN[code].name if code in KNOWN else code for code in codes]
+    src, tgt = (str(loaded.info[side]) for side in ("src", "tgt"))
+    codes = code_of(src) or src, code_of(tgt) or tgt
+    names = [KNOWN[code][0] if code in KNOWN else code for code in codes]
     metadata = {
         "package_version": "1.0",
         "argos_version": "1.9.0",

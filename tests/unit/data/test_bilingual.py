@@ -52,11 +52,8 @@ def test_either_direction_and_any_two_of_several_languages() -> None:
 def test_the_region_that_was_asked_for_goes_before_the_others() -> None:
     text = {"en-US": "color", "en-GB": "colour", "en": "?", "de": "Farbe"}
     assert [blocks((asked, "de"), text)[0].src[0] for asked in ("en-US", "en-GB", "en")] == ["color", "colour", "?"]
-    (block,) = blocks(("en", "de"), {"en-US": "dog", "en-GB": "dog", "de": "Hund"})
-    assert block.src == ["dog"], "equal texts are one"
-    with pytest.raises(DataError, match="memory:2: has en-GB and en-US, and they differ; expected one en") as error:
-        blocks(("en", "de"), {"en": "dog", "de": "Hund"}, {"en-US": "color", "en-GB": "colour", "de": "Farbe"})
-    assert error.value.help == "en-GB or en-US instead of en says which"
+    (block,) = blocks(("en", "de"), {"en-US": "color", "en-GB": "colour", "de": "Farbe"})
+    assert block.src == ["color", "colour"], "each is English"
 
 
 def test_units_without_one_side_are_counted() -> None:
@@ -89,15 +86,11 @@ def test_several_translations_are_several_pairs() -> None:
 
 
 def test_a_file_in_other_languages_says_which() -> None:
-    with pytest.raises(DataError, match=r"no unit is in both en and it; it has en-US \(2\), de \(1\)$") as error:
+    with pytest.raises(DataError, match=r"no unit is in both en and it; it has en-US \(2\), de \(1\)$"):
         blocks(("en", "it"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
-    assert error.value.help == "data.src=en-US data.tgt=de"
-    with pytest.raises(DataError, match="no unit is in both it and en") as error:
-        blocks(("it", "en"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})
-    assert error.value.help == "data.src=de data.tgt=en-US", "English stays the target"
     with pytest.raises(DataError, match="no unit is in both") as error:
         blocks(("en", "it"), {"en-US": "dog", "x-" * 5000: "Hund"})
-    assert error.value.help is None and len(str(error.value)) < 200
+    assert len(str(error.value)) < 200
     with pytest.raises(DataError, match="memory: holds no units"):
         blocks(("en", "it"))
 

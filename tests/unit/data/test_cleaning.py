@@ -1,12 +1,11 @@
 """Each cleaning rule by a table that one can check by hand; the set of hashes against Python's own set."""
 
-import tracemalloc
 from random import Random
 
 import numpy as np
 import pytest
 
-from mtx.data.cleaning import Limits, SeenHashes, clean_pair, clean_text, pair_hashes, text_hashes
+from mtx.data.cleaning import Limits, clean_pair, clean_text, first_of_each, pair_hashes, text_hashes
 
 LIMITS = Limits(max_tokens=10, max_length_ratio=4.0)
 
@@ -115,30 +114,9 @@ def test_hashes_do_not_depend_on_the_spelling_of_a_character() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_seen_hashes_equals_a_set(seed: int) -> None:
-    random, seen, expected_set = Random(seed), SeenHashes(), set()
+def test_the_first_of_equal_hashes_counts(seed: int) -> None:
+    random = Random(seed)
     values = [0, 2**64 - 1, *(random.getrandbits(64) for _ in range(random.choice([5, 300, 3000])))]
-    for _ in range(40):
-        block = random.choices(values, k=random.choice([0, 1, 2, 50, 200]))
-        hashes = np.array(block, dtype=np.uint64)
-        assert seen.contains(hashes).tolist() == [value in expected_set for value in block]
-        expected = [value not in expected_set and value not in block[:i] for i, value in enumerate(block)]
-        assert seen.add(hashes).tolist() == expected
-        expected_set.update(block)
-        assert len(seen) == len(expected_set)
-        assert seen.contains(hashes).all()
-
-
-def test_seen_hashes_stays_within_its_memory() -> None:
-    block, num_blocks = 1 << 12, 128
-    blocks = np.random.default_rng(0).integers(0, 2**63, (num_blocks, block), dtype=np.uint64)
-    seen = SeenHashes()
-    tracemalloc.start()
-    for hashes in blocks:
-        seen.add(hashes)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert len(seen) == num_blocks * block
-    assert sum(level.nbytes for level in seen._levels) == 8 * len(seen)
-    assert peak < 16 * len(seen) + 64 * block
-    assert len(seen._levels) <= 8
+    hashes = random.choices(values, k=random.choice([0, 1, 2, 50, 200, 3000]))
+    expected = [value not in hashes[:i] for i, value in enumerate(hashes)]
+    assert first_of_each(np.array(hashes, np.uint64)).tolist() == expected

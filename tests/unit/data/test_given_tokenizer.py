@@ -105,7 +105,7 @@ def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path],
     "make, error, words",
     [
         (lambda path: None, UsageError, "no such file"),
-        (lambda path: path.mkdir(), UsageError, "is not a file"),
+        (lambda path: path.mkdir(), UsageError, "no such file"),
         (lambda path: path.write_bytes(b""), DamagedFileError, "is not a SentencePiece model"),
         (lambda path: path.write_bytes(b"\xff" * 999), DamagedFileError, "is not a SentencePiece model"),
         (lambda path: path.write_bytes(bytes(2**25 + 1)), DamagedFileError, "33,554,433 bytes, expected at most"),

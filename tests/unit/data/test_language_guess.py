@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from mtx.data.language_guess import Profile, are_exchanged, name_of, rank_languages
-from mtx.data.languages import KNOWN, code_of, languages_named, script_of
+from mtx.data.language_guess import Profile, are_exchanged, rank_languages
+from mtx.data.languages import KNOWN, code_of, languages_named, name_of, script_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
 PROFILES = {language: Profile.of(sentences(language)) for language in TEMPLATES}

@@ -1,47 +1,91 @@
 """Of several translations of one source the newest is learned from, and the others are counted."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mtx.data.cleaning import Limits
-from mtx.data.corpora import Corpus, PairBlock, PairGroup
-from mtx.data.newest import OLDER, Newest
+from mtx.config.schema import DataConfig
+from mtx.data import preprocess
+from mtx.data.cleaning import newest
+from mtx.data.corpora import Corpora, Corpus, PairBlock
+from mtx.data.preprocess import PreparedData
+from tests.unit.data.test_preprocess import GIVEN, Pair, conserves, pairs, run, text_of, write
 
-LIMITS = Limits(64, 4.0)
-
-
-def corpus(*blocks: PairBlock) -> Corpus:
-    def read() -> Iterator[PairBlock]:
-        yield from blocks
-
-    return Corpus("memory", 1.0, None, read)
+TEXT = pairs(330)
 
 
-def test_the_latest_date_counts_and_of_equal_dates_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = corpus(
-        PairBlock([1, 2, 5], ["a", "b", "c"], ["new", "old", "only"], [30, 10, 0], {"x": PairGroup(1, 3, "", "")}),
-        PairBlock([6, 7], [" a ", "d"], ["old", "1"], [20, 5]),
-        PairBlock([], [], []),
+def test_the_latest_date_counts_and_of_equal_dates_the_last() -> None:
+    hashes = [7, 5, 9, 7, 5, 5, 2**63]
+    dates = [30, 10, 0, 20, 10, 3, 1]
+    chosen = newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
+    assert chosen.tolist() == [True, False, True, False, True, False, True]
+    assert newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
+
+
+def memory(path: Path, units: list[tuple[str, str, int]]) -> str:
+    """A memory of sources, translations and years."""
+    tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+    text = "\n".join(
+        f'<tu changedate="{year}0101T000000Z">{tuv.format("xx", src)}{tuv.format("yy", tgt)}</tu>'
+        for src, tgt, year in units
     )
-    second = corpus(PairBlock(range(1, 4), ["b", "d", "e"], ["new", "2", "1"]), PairBlock(range(4, 5), ["e"], ["2"]))
-    one, other = Newest([first, second], LIMITS).apply()
-    assert [(block.lines, block.tgt) for block in one.blocks()] == [
-        ([1, 2, 5], ["new", "old", "only"]),
-        ([7], ["1"]),
-        ([], []),
-    ]
-    assert [(list(block.lines), block.tgt) for block in other.blocks()] == [([], []), ([4], ["2"])]
-    assert list(one.blocks())[0].left_out == {"x": PairGroup(1, 3, "", "")}
-    assert list(one.blocks())[1].left_out == {OLDER: PairGroup(1, 6, " a ", "old")}
-    assert list(other.blocks())[0].left_out == {OLDER: PairGroup(3, 1, "b", "new")}
+    path.write_text(f'<tmx version="1.4"><header/><body>\n{text}\n</body></tmx>', encoding="utf-8")
+    return str(path)
 
 
-def test_without_corpora_there_is_nothing_to_choose() -> None:
-    assert Newest([], LIMITS).apply() == []
+def prepared(tmp_path: Path, train: tuple[str, ...], *overrides: str) -> PreparedData:
+    for name, text in (("dev", TEXT[300:310]), ("flickr", TEXT[310:320]), ("news", TEXT[320:]), ("rest", TEXT[:300])):
+        write(tmp_path / name, text)
+    return run(tmp_path, *GIVEN, *overrides, train=("rest", *train))
 
 
-def test_a_pair_that_cleaning_drops_displaces_no_other() -> None:
-    copied = corpus(PairBlock([1, 2, 3], ["dog", "dog", "dog"], ["Hund", "dog", ""], [1, 2, 3]))
-    (chosen,) = Newest([copied], LIMITS).apply()
-    assert [block.tgt for block in chosen.blocks()] == [["Hund", "dog", ""]]
+def added(data: PreparedData) -> list[str]:
+    rest: set[Pair] = set(TEXT)
+    return [tgt for src, tgt in text_of(data.train) if (src, tgt) not in rest]
+
+
+@pytest.mark.parametrize(
+    "duplicates, targets",
+    [("auto", ["new", "x", "y"]), ("newest", ["new", "y"]), ("all", ["new", "x", "y", "old"])],
+)
+def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: str, targets: list[str]) -> None:
+    new = memory(tmp_path / "new.tmx", [("a dog", "new", 2025)])
+    old = memory(tmp_path / "old.tmx", [("a dog", "old", 2024)])
+    (tmp_path / "t.tsv").write_text("a cat\tx\na cat\ty\n")
+    data = prepared(tmp_path, (new, str(tmp_path / "t.tsv"), old), f"data.duplicates={duplicates}")
+    assert added(data) == targets and conserves(data.report)
+    older = {"all": 0, "auto": 1, "newest": 2}[duplicates]
+    assert sum(corpus["dropped"].get("older translation", 0) for corpus in data.report["corpora"]) == older
+    if duplicates == "auto":
+        example = data.report["dropped"]["older translation"]["example"]
+        assert example == {"corpus": old, "line": 2, "src": "a dog", "tgt": "old"}
+
+
+def test_a_pair_that_cleaning_drops_displaces_no_other(tmp_path: Path) -> None:
+    copied = memory(tmp_path / "m.tmx", [("dog", "Hund", 2001), ("dog", "dog", 2002), (" dog", "a\ufffdb", 2003)])
+    data = prepared(tmp_path, (copied,))
+    assert added(data) == ["Hund"]
+    assert data.report["corpora"][1]["dropped"] == {"identical": 1, "control characters": 1}
+
+
+def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[str]()
+    find = preprocess.find_corpora
+
+    def counted(corpus: Corpus) -> Iterator[PairBlock]:
+        reads.append(corpus.name)
+        return corpus.blocks()
+
+    def find_counted(data: DataConfig) -> Corpora:
+        found = find(data)
+        return replace(found, train=[replace(corpus, read=partial(counted, corpus)) for corpus in found.train])
+
+    monkeypatch.setattr(preprocess, "find_corpora", find_counted)
+    write(tmp_path / "train", TEXT)
+    name = memory(tmp_path / "m.tmx", [("a dog", "new", 2025)])
+    assert conserves(run(tmp_path, "data.terms=auto", train=("train", name)).report)
+    assert reads == ["train", name]

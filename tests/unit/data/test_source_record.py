@@ -15,7 +15,7 @@ def data(tmp_path: Path) -> DataConfig:
     for name in ("train.en", "train.de", "more.tsv", "dev.en", "dev.de", "test.jsonl"):
         (tmp_path / name).write_text(name)
     return DataConfig(
-        src="en", tgt="de", dir=str(tmp_path), train=("train", "more.tsv"), valid="valid", test=("test.jsonl",)
+        src="en", tgt="de", dir=str(tmp_path), train=("train", "more.tsv"), valid="dev", test=("test.jsonl",)
     )
 
 

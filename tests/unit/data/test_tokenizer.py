@@ -156,10 +156,10 @@ def test_errors_name_the_key_and_the_way_out() -> None:
     largest = int(str(error.value).rpartition(" ")[2])
     assert str(largest) in (error.value.help or "")
     assert train(largest).num_pieces == largest
-    with pytest.raises(DataError, match=r"tokenizer.vocab_size 270 is less than the \d+ that"):
+    with pytest.raises(DataError, match=r"tokenizer.vocab_size 270 is less than its characters need; the least is \d+"):
         train(270)
     for nothing in ([], ["", "  ", "\n"]):
-        with pytest.raises(DataError, match="no text"):
+        with pytest.raises(DataError, match="cannot learn a tokenizer from this text"):
             train_tokenizer(iter(nothing), TokenizerConfig(), 1, [])
     with pytest.raises(MtxError, match="9 tags"):
         train(500, list("abcdefghi"))
