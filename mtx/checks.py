@@ -28,7 +28,8 @@ _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
 _FEW_FOR_TERMS = 20_000  # docs/results.md, "Terms": measured with 5,400 and with 29,000 pairs
-_FEW_STEPS, _MANY_EPOCHS, _ENOUGH_EPOCHS = 10, 100, 40  # steps of an epoch, epochs of a run
+_FEW_STEPS = 10  # of an epoch
+_MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
 _TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 
@@ -51,7 +52,7 @@ def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice
     if not (paths := changed_files(record, config.data, config.tokenizer)):
         return []
     others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    state = "is finished" if is_finished else "goes on"
+    state = "is finished" if is_finished else "continues"
     text = f"{paths[0]}{others} has changed since this run prepared its data; it {state} with the text that it prepared"
     return [Advice(text, "another run_dir=DIR trains on the new text")]
 
@@ -123,11 +124,14 @@ def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) 
 
 def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
     """The profiles of both sides of the training text, and of each set that was not held out of it."""
-    is_part = {"train": False, "valid": data.report["valid"]["held_out"]}
-    is_part |= {f"test.{name}": data.report["tests"][name]["held_out"] for name in data.tests}
-    separate = [(name, store) for name, store in stores_of(data).items() if not is_part[name]]
-    samples = [(name, store.texts(spread(store.num_pairs, _GUESS_PAIRS))) for name, store in separate]
-    return {name: (Profile.of(src), Profile.of(tgt)) for name, (src, tgt) in samples}
+    held_out = {"valid"} if data.report["valid"]["held_out"] else set()
+    held_out |= {f"test.{name}" for name in data.tests if data.report["tests"][name]["held_out"]}
+    profiles = {}
+    for name, store in stores_of(data).items():
+        if name not in held_out:
+            src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
+            profiles[name] = Profile.of(src), Profile.of(tgt)
+    return profiles
 
 
 def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:

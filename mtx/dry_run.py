@@ -30,7 +30,6 @@ from mtx.training.schedule import learning_rate
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
 
-_OF_DATA = ("read", "kept", "held_out", "dropped", "corpora", "valid", "tests")  # keys of report.json
 _FEW_STEPS = 500
 _WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
@@ -59,7 +58,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         trainer.begin()
         if full_steps := full_checkpoint_steps(paths):
             trainer.go_on_from(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
-        run = {
+        run: dict[str, Any] = {
             "device": trainer.runtime.device,
             "precision": trainer.runtime.precision,
             "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
@@ -77,7 +76,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         advice += _warnings(run, left)
     return {
         "was_prepared": was_prepared,
-        "data": {key: data.report[key] for key in _OF_DATA},
+        "data": data.report,
         "run": run,
         "time": left,
         "warnings": [asdict(each) for each in advice],

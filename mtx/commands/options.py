@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mtx.config.settings import Resolved
     from mtx.evaluation.metrics import Scores
     from mtx.evaluation.protocols import Protocol
-    from mtx.evaluation.term_use import GlossaryScores
 
 logger = logging.getLogger("mtx")
 _PATHS = ("data.train", "data.valid", "data.test", "data.dir", "tokenizer.model", "training.init_from", "run_dir")
@@ -294,7 +293,7 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     return None if name is None else protocols.find(name.value, tgt)
 
 
-def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
+def print_scores(scores: "Mapping[str, Scores]", as_json: bool) -> None:
     from mtx.files import streams
 
     if as_json:
