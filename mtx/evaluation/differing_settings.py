@@ -72,9 +72,9 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     """
     groups = groups_by_seed(systems)
     labels = dict(enumerate(names))
-    for first, *others in groups:
-        if others:
-            labels[first] += f" and {len(others)} more seed{'s' * (len(others) > 1)}"
+    for first, *more in groups:
+        if more:
+            labels[first] += f" and {len(more)} more seed{'s' * (len(more) > 1)}"
     if any(len(group) > 1 for group in groups):
         differing = _differing([_load(systems[first]) for first, *_ in groups])
         differing.pop("seed", None)

@@ -74,7 +74,7 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
     languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
     curves = list(learning_curves(runs, names))
     values = [_run_values(number, run, names[number], runs) for number, run in enumerate(runs)]
-    default = dict(leaves(Config().model_dump(mode="json")))
+    default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
     config = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
     changed = {key for of in config for key in of if of[key] != default.get(key)} - LOCATION_KEYS
     of_settings, settings_differ = _table(
