@@ -29,9 +29,9 @@ _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
 _FEW_FOR_TERMS = 20_000  # docs/results.md, "Terms": measured with 5,400 and with 29,000 pairs
-_FEW_STEPS, _MANY_EPOCHS, _ENOUGH_EPOCHS = 10, 100, 40  # steps of an epoch, epochs of a run
+_FEW_STEPS = 10  # of an epoch
+_MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
 _TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
-_FEW_WARMUP_STEPS, _FEW_WARMUP_SHARE = 20, 0.1  # steps; share of the steps that may be so few in a short training
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
@@ -53,7 +53,7 @@ def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice
     if not (paths := changed_files(record, config.data, config.tokenizer)):
         return []
     others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    state = "is finished" if is_finished else "goes on"
+    state = "is finished" if is_finished else "continues"
     text = f"{paths[0]}{others} has changed since this run prepared its data; it {state} with the text that it prepared"
     return [Advice(text, "another run_dir=DIR trains on the new text")]
 
@@ -110,15 +110,11 @@ def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) 
         help = _how_to_exchange(config.data, exchanged, is_all=len(exchanged) == len(profiles))
         yield Advice(f"{', '.join(exchanged)}: the sides are exchanged{evidence}", help)
     yield from _other_languages({name: profiles[name] for name in profiles if name not in exchanged}, languages)
-    opposite = [name for name in profiles if figures[name].swapped >= _MOST]
-    if not exchanged and len(opposite) == len(profiles) - 1 > 1:
-        exchanged = ["train"]
-        help = _how_to_exchange(config.data, exchanged, is_all=False)
-        yield Advice(f"train: the sides look exchanged, compared with {', '.join(opposite)}", help)
     for name, text in figures.items():
-        if text.swapped >= _SWAPPED and not (exchanged and name in opposite):
+        is_most = text.swapped >= _MOST
+        if text.swapped >= _SWAPPED and not (exchanged and is_most):
             order = f"the first must be {languages[0]}, the second {languages[1]}"
-            where = ", there or in the training text" if name in opposite else ""
+            where = ", there or in the training text" if is_most else ""
             help = f"{order}: see that the columns or files are in order{where}"
             yield Advice(f"{name}: in {text.swapped:.0%} of the pairs the sides look exchanged", help)
         if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
@@ -129,11 +125,14 @@ def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) 
 
 def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
     """The profiles of both sides of the training text, and of each set that was not held out of it."""
-    is_part = {"train": False, "valid": data.report["valid"]["held_out"]}
-    is_part |= {f"test.{name}": data.report["tests"][name]["held_out"] for name in data.tests}
-    separate = [(name, store) for name, store in stores_of(data).items() if not is_part[name]]
-    samples = [(name, store.texts(spread(store.num_pairs, _GUESS_PAIRS))) for name, store in separate]
-    return {name: (Profile.of(src), Profile.of(tgt)) for name, (src, tgt) in samples}
+    held_out = {"valid"} if data.report["valid"]["held_out"] else set()
+    held_out |= {f"test.{name}" for name in data.tests if data.report["tests"][name]["held_out"]}
+    profiles = {}
+    for name, store in stores_of(data).items():
+        if name not in held_out:
+            src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
+            profiles[name] = Profile.of(src), Profile.of(tgt)
+    return profiles
 
 
 def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:
@@ -161,21 +160,18 @@ def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tu
 
 
 def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: Config) -> Iterator[Advice]:
-    of_src, of_tgt = config.data.languages
-    languages = (of_src, data.valid.src_texts()), (of_tgt, data.valid.tgt_texts())
-    src_has_words, tgt_has_words = (writes_spaces(*language) for language in languages)
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
     elif config.tokenizer.model:
         help = "tokenizer.model does not know this text; name models of these languages, or none"
     else:
         help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
+    texts = data.valid.src_texts(), data.valid.tgt_texts()
+    has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, text in figures.items():
-        sides = (of_src, text.src, src_has_words), (of_tgt, text.tgt, tgt_has_words)
-        for language, side, has_words in sides:
-            if side.unknown_words >= _UNKNOWN_WORDS and has_words:
-                share = f"{side.unknown_words:.0%} of the {language} words"
-                yield Advice(f"{name}: {share} are spelled in bytes or unknown", help)
+        for language, share, is_counted in zip(config.data.languages, text.unknown, has_words, strict=True):
+            if is_counted and share >= _UNKNOWN_WORDS:
+                yield Advice(f"{name}: {share:.0%} of the {language} words are spelled in bytes or unknown", help)
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
@@ -204,12 +200,6 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
         yield Advice(text, help)
-    elif training.warmup_steps < _FEW_WARMUP_STEPS <= _FEW_WARMUP_SHARE * last:
-        text = (
-            f"the learning rate is highest at step {training.warmup_steps}, and at step "
-            f"{100 * training.warmup_steps} it is a tenth of that: most models learn badly so"
-        )
-        yield Advice(text, "training.warmup_steps of a few hundred steps, or of a tenth of the training")
 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,28 +20,15 @@ if TYPE_CHECKING:
 _WORSE = 3  # exit code of --fail-if-worse
 
 
+PairedTest = Literal["bs", "ar"]
+
+
 class Metric(StrEnum):
     """The metrics to compare by."""
 
     bleu = "bleu"
     chrf = "chrf"
     ter = "ter"
-
-
-class Format(StrEnum):
-    """The forms in which a comparison can be printed."""
-
-    text = "text"
-    markdown = "markdown"
-    latex = "latex"
-    json = "json"
-
-
-class Test(StrEnum):
-    """sacreBLEU's paired tests."""
-
-    bs = "bs"
-    ar = "ar"
 
 
 def compare(
@@ -54,43 +41,46 @@ def compare(
     test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
     metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
     protocol: Published = None,
-    paired: Annotated[Test, typer.Option(help="Paired bootstrap resampling, or approximate randomisation.")] = Test.bs,
+    paired: Annotated[PairedTest, typer.Option(help="Paired bootstrap, or approximate randomisation.")] = "bs",
     fail_if_worse: Annotated[
         bool, typer.Option("--fail-if-worse", help="Exit with 3 if another is significantly worse than the first.")
     ] = False,
     device: Device = "auto",
     form: Annotated[
-        Format, typer.Option("--format", help="Tables for a page or a paper, or all values for programs.")
-    ] = Format.text,
+        Literal["text", "markdown", "latex", "json"],
+        typer.Option("--format", help="A table for a page or a paper, or all values for programs."),
+    ] = "text",
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Compare runs, models or files of hypotheses by BLEU, chrF and TER, each setting over its seeds."""
-    if as_json and form not in (Format.text, Format.json):
-        raise UsageError(f"--json and --format {form.value} exclude each other")
     texts = _texts(systems, src, ref, direction, test)
     results = _results(systems, texts, metrics, protocol, paired, device)
     from mtx.evaluation.comparison_output import output_lines
 
-    lines = output_lines(results, "json" if as_json else form.value)
+    lines = output_lines(results, "json" if as_json else form)
     if output is None:
         print_lines(lines)
     else:
         with open_output(output) as file:
             file.write("".join(f"{printable(line)}\n" for line in lines).encode())
-    of_groups = [(m, n) for c in results.test_sets.values() for m in c.metrics for n in range(1, len(c.groups))]
-    if fail_if_worse and any(metric.is_worse(number) for metric, number in of_groups):
+    measured = [metric for comparison in results.test_sets.values() for metric in comparison.metrics]
+    if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(metric.groups))):
         raise typer.Exit(_WORSE)
 
 
 def _results(
-    systems: list[Path], texts: "list[TestSet]", metrics: list[Metric] | None, protocol: ProtocolName | None,
-    paired: Test, device: str,
-) -> "Results":  # fmt: skip
+    systems: list[Path],
+    texts: "list[TestSet]",
+    metrics: list[Metric] | None,
+    protocol: ProtocolName | None,
+    paired: PairedTest,
+    device: str,
+) -> "Results":
     """Translate what is not translated yet, and compare the systems on each test set."""
     from mtx.evaluation import comparison
     from mtx.evaluation.comparison_output import Results
-    from mtx.evaluation.differing_settings import differing_settings, groups_by_seed, groups_of
+    from mtx.evaluation.differing_settings import differing_settings, groups_of
     from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
     from mtx.run.status import translated_step, unfinished
@@ -99,18 +89,23 @@ def _results(
     translators = {path: load_translator(str(path), device=device) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     published = find_protocol(protocol, tgt)
-    comparisons, groups = {}, groups_of(systems, [str(path) for path in systems])
+    groups = groups_of(systems, [str(path) for path in systems])
+    comparisons = {}
     for text in texts:
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(
-            outputs, references, paired.value, metrics or METRICS, tgt, published, groups
+            outputs, references, paired, metrics or METRICS, tgt, published, groups
         )
     runs = [path for path in systems if is_run(path)]
-    states = {str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))}
-    names = [str(run) for run in runs]
-    steps = {str(run): step for run in runs if (step := translated_step(run)) is not None}
-    return Results(names, differing_settings(systems), groups_by_seed(systems), states, steps, comparisons)
+    return Results(
+        runs=[str(run) for run in runs],
+        differing_keys=differing_settings(systems),
+        same_but_for_seed=[group.members for group in groups if is_run(systems[group.members[0]])],
+        unfinished={str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))},
+        translated_steps={str(run): step for run in runs if (step := translated_step(run)) is not None},
+        test_sets=comparisons,
+    )
 
 
 def _texts(
@@ -118,12 +113,12 @@ def _texts(
 ) -> "list[TestSet]":
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
-    if ref is not None and test is not None:
-        raise UsageError("--test names a test set of runs, --ref belongs to files")
-    if src is not None and ref is None:
-        raise UsageError("--src and --ref belong together", "mtx compare MODEL MODEL --src FILE --ref FILE")
-    if direction is not None and (ref is None or src is not None):
-        raise UsageError("--direction is that of files; runs and models have their own")
+    misplaced = (src or direction) if ref is None else test
+    if misplaced is not None:
+        raise UsageError(
+            "--src and --direction go with --ref, --test goes with runs",
+            "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",
+        )
     from mtx.evaluation import test_sets
 
     if ref is None:

@@ -1,7 +1,7 @@
 """`mtx doctor`: what this machine offers mtx, and what is missing."""
 
 import platform
-import shutil
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,19 +9,33 @@ import typer
 
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
+from mtx.files import disk
+from mtx.files.durable import nearest_directory
 from mtx.files.shell import install_command
 from mtx.files.sizes import counted
 from mtx.files.streams import print_json, print_lines
 from mtx.run.machine import num_cores, package_version, total_bytes
 
 _PACKAGES = (
-    "torch", "sentencepiece", "sacrebleu", "sentencex", "datasets", "safetensors", "numpy", "pyarrow", "matplotlib",
-)  # fmt: skip
+    "torch",
+    "sentencepiece",
+    "sacrebleu",
+    "sentencex",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "pyarrow",
+    "matplotlib",
+)
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
-    "sacremoses": "--protocol", "tensorboard": "training.tensorboard", "starlette": "mtx serve", "uvicorn": "mtx serve",
-    "fastchrf": "--mbr", "transformers": "the comparison of --to huggingface",
-}  # fmt: skip
+    "sacremoses": "--protocol",
+    "tensorboard": "training.tensorboard",
+    "starlette": "mtx serve",
+    "uvicorn": "mtx serve",
+    "fastchrf": "--mbr",
+    "transformers": "the comparison of --to huggingface",
+}
 
 
 def doctor(
@@ -30,33 +44,37 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Report packages, CPU, GPU, memory and disk, and try a matrix product and the fast path of training."""
-    facts: dict[str, Any] = {"versions": _versions(), "cpu": _cpu(), "gpu": _gpu(), "memory_gb": _memory_gb()}
-    facts["disk"] = _disk(run_dir)
-    facts |= {"device": _device(device), "fast_path": _fast_path(device)}
+    versions = _versions()
+    cpu = _cpu()
+    gpu = _gpu()
+    trial = _device(device)
+    memory_gb = _gigabytes(total_bytes())
+    free_gb = _gigabytes(disk.free_bytes(nearest_directory(run_dir)))
+    fast_path = _fast_path(device)
     if as_json:
-        print_json(facts)
+        facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb}
+        space = {"path": str(run_dir), "free_gb": free_gb}
+        print_json({**facts, "disk": space, "device": trial, "fast_path": fast_path})
         return
-    cpu, gpu, disk, trial = facts["cpu"], facts["gpu"], facts["disk"], facts["device"]
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
-    counts = counted(cpu["cores"], "core"), counted(cpu["threads"], "thread")
+    counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
     lines = [
-        f"mtx:      {facts['versions'].pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
-        *_missing(facts["versions"]),
-        f"CPU:      {cpu['name']}, {', '.join(counts)}, fast in {cpu['precision']}",
+        f"mtx:      {versions.pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        *_missing(versions),
+        f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
-        f"memory:   {facts['memory_gb'] or 'unknown'} GB",
-        f"disk:     {disk['free_gb']} GB free for {disk['path']}",
+        f"memory:   {memory_gb or 'unknown'} GB",
+        f"disk:     {free_gb} GB free for {run_dir}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
-        *_fast_path_lines(facts["fast_path"]),
+        *_fast_path_lines(fast_path),
     ]
     print_lines(lines)
 
 
 def _versions() -> dict[str, str]:
-    packages = {name: package_version(name) or "missing" for name in _PACKAGES}
-    optional = {name: package_version(name) or "missing" for name in _OPTIONAL}
-    return {"mtx": package_version() or "not installed", **packages, **optional}
+    packages = {name: package_version(name) or "missing" for name in [*_PACKAGES, *_OPTIONAL]}
+    return {"mtx": package_version() or "not installed", **packages}
 
 
 def _missing(versions: dict[str, str]) -> list[str]:
@@ -86,20 +104,12 @@ def _gpu() -> dict[str, Any]:
     return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
 
 
-def _memory_gb() -> float | None:
-    total = total_bytes()
-    return None if total is None else round(total / 1e9, 1)
-
-
-def _disk(run_dir: Path) -> dict[str, Any]:
-    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
-    return {"path": str(run_dir), "free_gb": round(shutil.disk_usage(there).free / 1e9, 1)}
+def _gigabytes(number: int | None) -> float | None:
+    return None if number is None else round(number / 1e9, 1)
 
 
 def _device(name: str) -> dict[str, Any]:
     """The device that training would use, with the speed of a matrix product on it."""
-    import time
-
     import torch
 
     from mtx.model.device import fast_precision, find_device
@@ -122,8 +132,6 @@ def _device(name: str) -> dict[str, Any]:
 
 def _fast_path(name: str) -> dict[str, Any]:
     """How a fast step of two base layers a side compares with the plain one on this device; if not compiled, why."""
-    import time
-
     from mtx.config.schema import ModelConfig
     from mtx.errors import first_line
     from mtx.model.device import attention_kernel, fast_precision, find_device

@@ -64,14 +64,14 @@ def evaluate(
     from mtx.evaluation import test_sets
     from mtx.evaluation.evaluate import translate_and_score
     from mtx.evaluation.metrics import Scores
-    from mtx.evaluation.term_use import GlossaryScores, score_with_glossary
+    from mtx.evaluation.term_use import score_with_glossary
 
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(
         model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
     )
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
-    scores = dict[str, Scores | GlossaryScores]()
+    scores = dict[str, Scores]()
     if testset is not None:
         sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
     elif src is not None and ref is not None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mtx.config.settings import Resolved
     from mtx.evaluation.metrics import Scores
     from mtx.evaluation.protocols import Protocol
-    from mtx.evaluation.term_use import GlossaryScores
 
 logger = logging.getLogger("mtx")
 _ADAPT = "adapt"  # the recipe that starts from a model
@@ -254,7 +253,7 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     return None if name is None else protocols.find(name.value, tgt)
 
 
-def print_scores(scores: "Mapping[str, Scores | GlossaryScores]", as_json: bool) -> None:
+def print_scores(scores: "Mapping[str, Scores]", as_json: bool) -> None:
     if as_json:
         streams.print_json({name: value.as_dict() for name, value in scores.items()})
     elif scores:

@@ -79,6 +79,8 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     """Train a run to its end, and say what has come of it."""
     from mtx import pipeline
     from mtx.evaluation.gains import advice
+    from mtx.report.run_summary import read_run
+    from mtx.report.usability import usability
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
@@ -93,23 +95,13 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         if result.gains:
             print_lines([*(gain.line() for gain in result.gains), *map(str, advice(result.gains))])
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    if _judge(result.paths.root):
-        logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
-        logger.info("  %s", mtx_command("evaluate", result.paths.root))
+    if verdict := usability(read_run(result.paths.root)):
+        logger.info("verdict: %s", verdict.text)
+        if verdict.help:
+            logger.info("advice: %s", verdict.help)
+    logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
+    logger.info("  %s", mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()
-
-
-def _judge(root: Path) -> bool:
-    """Say whether the model is of use, and what to do if it could be better; returns whether it is of any use."""
-    from mtx.report.run_summary import read_run
-    from mtx.report.usability import usability
-
-    if (judgement := usability(read_run(root))) is None:
-        return True
-    logger.info("verdict: %s", judgement.text)
-    if judgement.advice:
-        logger.info("advice: %s", judgement.advice)
-    return judgement.is_of_use
 
 
 def prepare(

@@ -1,4 +1,4 @@
-"""Figures of a prepared text: lengths, unknown words, and how far its two sides belong together and are in order.
+"""Figures of a prepared text: unknown words, and how far its two sides belong together and are in order.
 
 They are of the pieces in the token stores, and `mtx.checks` judges them. Flow: prepared data -> `TextFigures` by set.
 """
@@ -20,33 +20,17 @@ _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
-class SideFigures:
-    """One language of a set.
-
-    Attributes:
-        pieces_per_word: without `</s>`; words are separated by spaces.
-        unknown_words: share of the words with a piece that is `<unk>` or a single byte.
-        mean_length, max_length: pieces of a sentence, `</s>` included.
-    """
-
-    pieces_per_word: float
-    unknown_words: float
-    mean_length: float
-    max_length: int
-
-
-@dataclass(frozen=True)
 class TextFigures:
     """Both languages of a set.
 
     Attributes:
+        unknown: of source and target, the share of the words with a piece that is `<unk>` or a single byte.
         swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
         alike: correlation of the two sides' lengths in pieces; 1 if the lengths of a side hardly vary.
     """
 
     pairs: int
-    src: SideFigures
-    tgt: SideFigures
+    unknown: list[float]
     swapped: float
     alike: float
 
@@ -69,13 +53,13 @@ def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float
         log_odds: for each id, the log of how much likelier it is in the target than in the source of the training text.
     """
     rows = spread(store.num_pairs, _MAX_PAIRS)
-    src, tgt = (_side_figures(side, rows, tokenizer) for side in (store.src, store.tgt))
+    unknown = [_unknown_words(side, rows, tokenizer) for side in (store.src, store.tgt)]
     src_odds, tgt_odds = (_sums(side, rows, log_odds) for side in (store.src, store.tgt))
     swapped = float(((src_odds > _MARGIN) & (tgt_odds < -_MARGIN)).mean())
     src_lengths, tgt_lengths = (side.lengths[rows].astype(np.float64) for side in (store.src, store.tgt))
     is_even = min(src_lengths.std(), tgt_lengths.std()) < _SPREAD
     alike = 1.0 if is_even else float(np.corrcoef(src_lengths, tgt_lengths)[0, 1])
-    return TextFigures(store.num_pairs, src, tgt, swapped, alike)
+    return TextFigures(store.num_pairs, unknown, swapped, alike)
 
 
 def spread(number: int, most: int) -> NDArray[np.int64]:
@@ -84,8 +68,8 @@ def spread(number: int, most: int) -> NDArray[np.int64]:
     return np.arange(size) * number // max(size, 1)
 
 
-def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> SideFigures:
-    """The figures of one side; those about words are estimated from the sentences `rows` alone."""
+def _unknown_words(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> float:
+    """The share of unknown words in these sentences of a side; words are separated by spaces."""
     pieces = tokenizer.vocabulary()
     begins_word = np.array([piece.startswith("▁") for piece in pieces])
     is_unknown = np.array([bool(_BYTE_PIECE.fullmatch(piece)) for piece in pieces])
@@ -95,8 +79,7 @@ def _side_figures(side: Side, rows: NDArray[np.int64], tokenizer: Tokenizer) -> 
     ids, first = ids[is_text], first[is_text]
     word = (begins_word[ids] | first).cumsum()
     num_words = max(1, int(word[-1]) if len(word) else 0)
-    share = len(np.unique(word[is_unknown[ids]])) / num_words
-    return SideFigures(len(ids) / num_words, share, float(side.lengths.mean()), int(side.lengths.max()))
+    return len(np.unique(word[is_unknown[ids]])) / num_words
 
 
 def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

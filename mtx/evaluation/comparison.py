@@ -22,7 +22,8 @@ from mtx.evaluation.significance import (
     significance_tests,
 )
 
-_NUM_BINS, _BIN_WORDS, _BIN_CHARACTERS = 5, 10, 20  # of reference lengths; the last bin has no end
+_NUM_BINS = 5  # of reference lengths; the last bin has no end
+_BIN_WORDS, _BIN_CHARACTERS = 10, 20
 _NUM_SENTENCES = 5
 _FEW_SEEDS = 3
 _LEAST_P = 0.0001
@@ -62,8 +63,8 @@ class Comparison:
         groups: the systems as they are compared: runs that differ only in their seeds are one group.
         decided_by: the name of the metric that the headline goes by: BLEU, or chrF2 where BLEU says nothing.
         length_unit: words, or characters if the target language writes no spaces.
-        sentences: those on which another system differs most from the first, the largest difference first; `other` is
-            this system.
+        other: the system whose sentences are shown with those of the first: of another group if there is one.
+        sentences: those on which it differs most from the first, the largest difference first.
     """
 
     names: list[str]
@@ -74,15 +75,11 @@ class Comparison:
     decided_by: str
     length_unit: str
     lengths: list[LengthBin]
+    other: int
     sentences: list[DifferingSentence]
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "test": self.test(), "headline": self.headline(), "verdicts": self.verdicts()}
-
-    @property
-    def other(self) -> int:
-        """The system whose sentences are shown beside those of the first."""
-        return _other(self.groups)
 
     def has_seeds(self) -> bool:
         """Whether a group has several runs."""
@@ -98,14 +95,12 @@ class Comparison:
         if len(self.groups) < 2:
             return ""
         first, *others = (len(group.members) == 1 for group in self.groups)
-        pairs = f"{_PAIRED_TESTS[self.paired]}, which counts the sentences only"
-        if first and all(others):
-            test = f"by sacreBLEU's {pairs}"
-        else:
-            test = "by a test that counts other seeds and other sentences (Obuchowski and Rockette 1995)"
-            test += f", or for two single systems by sacreBLEU's {pairs}" if first and any(others) else ""
-        kind = "group" if self.has_seeds() else "system"
-        return f"p is that of the difference to the first {kind}, {self.groups[0].label}, {test}"
+        kind, test = "system", f"sacreBLEU's {_PAIRED_TESTS[self.paired]}, which counts the sentences only"
+        if self.has_seeds():
+            singles = f", or for two single systems by {test}" if first and any(others) else ""
+            kind = "group"
+            test = f"a test that counts other seeds and other sentences (Obuchowski and Rockette 1995){singles}"
+        return f"p is that of the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
         """The verdicts by the metric that decides: a sentence for each group except the first."""
@@ -147,9 +142,14 @@ def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
 
 
 def compare(
-    systems: Sequence[System], references: list[str], paired: TestType = "bs", metrics: Sequence[str] = METRICS,
-    tgt: str = "", protocol: Protocol | None = None, groups: Sequence[Group] = (),
-) -> Comparison:  # fmt: skip
+    systems: Sequence[System],
+    references: list[str],
+    paired: TestType = "bs",
+    metrics: Sequence[str] = METRICS,
+    tgt: str = "",
+    protocol: Protocol | None = None,
+    groups: Sequence[Group] = (),
+) -> Comparison:
     """Compare systems, or groups of them, with the first, the baseline.
 
     Args:
@@ -174,17 +174,19 @@ def compare(
     )
     names = [metric.name for metric in measured]
     main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
+    other = groups[1].members[0] if len(groups) > 1 else 1
     return Comparison(
-        names=[system.name for system in systems], num_lines=len(references), paired=paired, groups=groups,
-        metrics=measured, decided_by=main, length_unit="words" if counts_words(tokenizer) else "characters",
+        names=[system.name for system in systems],
+        num_lines=len(references),
+        paired=paired,
+        groups=groups,
+        metrics=measured,
+        decided_by=main,
+        length_unit="words" if counts_words(tokenizer) else "characters",
         lengths=_by_length(systems, references, tokenizer),
-        sentences=_differing_sentences(systems, references, _other(groups)),
-    )  # fmt: skip
-
-
-def _other(groups: Sequence[Group]) -> int:
-    """The system whose sentences are shown beside those of the first: of another group if there is one."""
-    return groups[1].members[0] if len(groups) > 1 else 1
+        other=other,
+        sentences=_differing_sentences(systems, references, other),
+    )
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
@@ -206,9 +208,9 @@ def _differing_sentences(systems: Sequence[System], references: list[str], other
     from sacrebleu.metrics import CHRF
 
     metric, sentences = CHRF(), []
-    for index, reference in enumerate(references):
+    for index, reference in enumerate(references if len(systems) > 1 else []):
         hypotheses = [system.hypotheses[index] for system in systems]
-        if len(systems) > 1 and hypotheses[0] != hypotheses[other]:
+        if hypotheses[0] != hypotheses[other]:
             scores = [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis in hypotheses]
             if scores[0] != scores[other]:
                 sentences.append(DifferingSentence(index + 1, reference, hypotheses, scores))

@@ -11,13 +11,12 @@ from typing import Any, Literal, get_args
 from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.differing_settings import setting_text
 from mtx.evaluation.significance import GroupScore
-from mtx.files.tables import Style, draw
+from mtx.files.tables import draw
 
 Format = Literal["text", "markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
-_ENDS = {"training.max_steps", "training.max_epochs", "training.time_limit", "training.patience"}
 _EQUAL_STEPS = 1.1  # the most steps of a run for each step of another that counts as equally long
 
 
@@ -43,37 +42,27 @@ class Results:
 
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know."""
-        steps = {run: f"step {step:,}" for run, step in self.translated_steps.items()}
-        notes = [
-            f"{run} {state}; its translations are those of {steps.get(run, 'an earlier step')}"
-            for run, state in self.unfinished.items()
-        ]
+        comparisons = self.test_sets.values()
+        notes = []
+        for run, state in self.unfinished.items():
+            step = f"step {self.translated_steps[run]:,}" if run in self.translated_steps else "an earlier step"
+            notes.append(f"{run} {state}; its translations are those of {step}")
         has_one_seed = len(self.runs) > 1 and set(self.differing_keys) - {"seed"}
-        if has_one_seed and not any(comparison.has_seeds() for comparison in self.test_sets.values()):
+        if has_one_seed and not any(comparison.has_seeds() for comparison in comparisons):
             seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
             notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
-            if ends := sorted(_ENDS & set(self.differing_keys)):
-                notes.append(f"runs that differ in their seeds and in {', '.join(ends)} do not count as one setting")
-        notes += self._unequal_steps()
-        if any(comparison.has_few_seeds() for comparison in self.test_sets.values()):
-            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
-        if any(comparison.has_seeds() and comparison.paired == "ar" for comparison in self.test_sets.values()):
-            notes.append("--paired ar holds for two single runs only, not for runs of several seeds")
-        return notes
-
-    def _unequal_steps(self) -> list[str]:
-        """A note for each setting whose runs ended at clearly different steps, which seeds do not explain."""
-        notes = []
-        names = next(iter(self.test_sets.values())).names
+        names = next(iter(comparisons)).names
         for members in self.same_but_for_seed:
-            steps = [self.translated_steps.get(names[member]) for member in members]
-            known = [step for step in steps if step is not None]
-            if known and max(known) > _EQUAL_STEPS * min(known):
-                ended = ", ".join(f"{step:,}" for step in known)
+            of_members = [self.translated_steps.get(names[member]) for member in members]
+            steps = [step for step in of_members if step is not None]
+            if steps and max(steps) > _EQUAL_STEPS * min(steps):
+                ended = ", ".join(f"{step:,}" for step in steps)
                 notes.append(
                     f"{names[members[0]]} and its other seeds ended at steps {ended}, and differ for "
                     "that too: training.max_steps ends all at the same step, a time limit does not"
                 )
+        if any(comparison.has_few_seeds() for comparison in comparisons):
+            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
         return notes
 
     def headlines(self) -> list[str]:
@@ -83,10 +72,15 @@ class Results:
 
 
 def output_lines(results: Results, form: Format) -> list[str]:
-    """The results in a format, as lines."""
+    """The results in a format, as lines: text with details, paragraphs of Markdown, or comments of LaTeX."""
     if form == "json":
         return [json.dumps(_values(results))]
-    lines = list(_page(results, form))
+    lines = []
+    for part in _parts(results, has_details=form == "text"):
+        if isinstance(part, str):
+            lines += {"text": [part], "markdown": [part, ""], "latex": [f"% {part}" if part else ""]}[form]
+        else:
+            lines += [*draw(part[0], part[1:], form), ""]
     return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # no two empty lines
 
 
@@ -96,66 +90,51 @@ def _values(results: Results) -> dict[str, Any]:
     return {**values, "verdict": results.headlines(), "notes": results.notes(), "test_sets": comparisons}
 
 
-def _group_table(result: Comparison, style: Style) -> list[str]:
-    """A row for each group: its mean and sample standard deviation, and the p-value of the test against the first."""
-    has_seeds, columns = result.has_seeds(), min(len(result.groups), 2)  # of a single group there is no p
-    names = (text for metric in result.metrics for text in (metric.name, "p")[:columns])
-    head, rows = ["", *(["runs"] if has_seeds else []), *names], []
+def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]]]:
+    """The lines of words and the tables, each with its head, that a comparison consists of."""
+    yield from results.headlines()
+    yield from (f"note: {note}" for note in results.notes())
+    if has_details and results.differing_keys:
+        yield from ["", "what differs:"]
+        for key, values in results.differing_keys.items():
+            of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
+            yield f"  {key}: {', '.join(of_runs)}"
+    for name, result in results.test_sets.items():
+        yield from ["", f"{name}, {result.num_lines:,} sentences"]
+        yield from [test] if (test := result.test()) else []
+        yield from ["mean ± sample standard deviation over the seeds:"] if result.has_seeds() else []
+        yield _table(result)
+        yield from (f"{metric.name}: {metric.signature}" for metric in result.metrics)
+        if has_details:
+            yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
+            head = ["", "sentences", *result.names]
+            yield [head, *([b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths)]
+            if result.sentences:
+                yield f"where {result.names[result.other]} differs most from {result.names[0]}:"
+            for row in result.sentences:
+                yield f"  line {row.line}: {row.reference}"
+                yield from (f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True))
+
+
+def _table(result: Comparison) -> list[list[str]]:
+    """A row for each group, with its p-values, and one for each run of several seeds; without empty columns."""
+    rows = [["", "runs", *(text for metric in result.metrics for text in (metric.name, "95%", "p"))]]
     for number, group in enumerate(result.groups):
-        cells = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])[:columns]]
-        rows.append([group.label, *([str(len(group.members))] if has_seeds else []), *cells])
-    return draw(head, rows, style)
+        is_single = len(group.members) == 1
+        row = [group.label, str(len(group.members)) if result.has_seeds() else ""]
+        for metric in result.metrics:
+            mean, p_value = mean_and_p(metric.groups[number])
+            row += [mean, metric.systems[group.members[0]].interval_text if is_single else "", p_value]
+        rows.append(row)
+        for member in [] if is_single else group.members:
+            scores = [metric.systems[member] for metric in result.metrics]
+            cells = (cell for score in scores for cell in (f"{score.score:.2f}", score.interval_text, ""))
+            rows.append([f"  {result.names[member]}", "", *cells])
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def mean_and_p(score: GroupScore) -> tuple[str, str]:
     """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
     return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
-
-
-def _system_table(result: Comparison, style: Style) -> list[str]:
-    """A row for each system: its scores and their 95% confidence intervals over sentences, if there are any."""
-    columns = 2 if all(score.interval for metric in result.metrics for score in metric.systems) else 1
-    head = ["", *(text for metric in result.metrics for text in (metric.name, "95%")[:columns])]
-    rows = []
-    for number, name in enumerate(result.names):
-        measured = [metric.systems[number] for metric in result.metrics]
-        cells = [(f"{score.score:.2f}", score.interval_text)[:columns] for score in measured]
-        rows.append([name, *(cell for pair in cells for cell in pair)])
-    return draw(head, rows, style)
-
-
-def _page(results: Results, form: Style) -> Iterator[str]:
-    """Verdicts, notes and tables: as text with details, as paragraphs of Markdown, or as comments of LaTeX."""
-
-    def words(text: str) -> list[str]:
-        return {"text": [text], "markdown": [text, ""], "latex": [f"% {text}"]}[form]
-
-    for text in (*results.headlines(), *(f"note: {note}" for note in results.notes())):
-        yield from words(text)
-    if form == "text" and results.differing_keys:
-        yield from ["", "what differs:"]
-        for key, values in results.differing_keys.items():
-            of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
-            yield f"  {key}: {', '.join(of_runs)}"
-    for name, result in results.test_sets.items():
-        yield ""
-        yield from words(f"{name}, {result.num_lines:,} sentences")
-        yield from words(test) if (test := result.test()) else ()
-        yield from words("mean ± sample standard deviation over the seeds:") if result.has_seeds() else ()
-        yield from [*_group_table(result, form), "", *_system_table(result, form), ""]
-        for metric in result.metrics:
-            yield from words(f"{metric.name}: {metric.signature}")
-        yield from _details(result) if form == "text" else ()
-
-
-def _details(result: Comparison) -> Iterator[str]:
-    """All verdicts, BLEU by sentence length, and sentences on which two systems differ."""
-    yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
-    buckets = [[b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths]
-    yield from (f"  {line}" for line in draw(["", "sentences", *result.names], buckets, "text"))
-    if result.sentences:
-        yield from ["", f"where {result.names[result.other]} differs most from {result.names[0]}:"]
-    for row in result.sentences:
-        yield f"  line {row.line}: {row.reference}"
-        yield from (f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True))

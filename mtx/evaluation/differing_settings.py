@@ -6,7 +6,6 @@ report.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from mtx.run.layout import RunLayout
 
 # these change neither what a run learns nor how
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
-TEXT = "text"  # stands among the keys for the files that runs were prepared from
+TEXT = "text"  # the key for the files that runs were prepared from
 _PLACES = {"data.dir", "data.train", "data.valid", "data.test", "tokenizer.model"}  # where these files are
 _LABEL_KEYS = 3  # settings in the label of a group
 
@@ -39,65 +38,30 @@ class Group:
 def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
     """The keys in which the runs among `systems` differ, without `LOCATION_KEYS`, each with its value in every run.
 
-    Where the recorded files of two runs have other contents, the key `text` has the name and the first digits of the
-    sha256 of those that differ; None for a run without a record. Where all contents are equal, their places are not
-    compared.
+    The key `text` has the name and the first digits of the sha256 of each file that a run was prepared from.
     """
-    return _differing_keys([_load(path) for path in systems if is_run(path)])
+    return _differing([_load(path) for path in systems if is_run(path)])
 
 
-def _differing_keys(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[object]]:
-    texts = [run[TEXT] for run in runs]
-    contents = [tuple(sha256 for _, sha256 in text) for text in texts]
-    has_one_text = all(contents) and len({*contents}) == 1
-    keys = sorted({key for run in runs for key in run} - LOCATION_KEYS - {TEXT})
-    rows: dict[str, list[object]] = {key: [run.get(key) for run in runs] for key in keys}
-    if len({*filter(None, contents)}) > 1:
-        rows[TEXT] = _differing_files(texts)
-
-    def differs(key: str, first: object, other: object) -> bool:
-        return _role(key, first) != _role(key, other) if has_one_text and key in _PLACES else first != other
-
-    return {key: row for key, row in rows.items() if any(differs(key, row[0], value) for value in row)}
-
-
-def _differing_files(texts: Sequence[list[tuple[str, str]]]) -> list[object]:
-    """Of each run the files that not all runs with a record have in this place."""
-    places = zip_longest(*(text for text in texts if text), fillvalue=("", ""))
-    differs = [len({sha256 for _, sha256 in place}) > 1 for place in places]
-    return [
-        tuple(f"{name} {sha256[:8]}" for (name, sha256), is_other in zip(text, differs, strict=False) if is_other)
-        if text
-        else None
-        for text in texts
-    ]
-
-
-def _role(key: str, value: Any) -> object:
-    """What one of `_PLACES` says beside the place: how a file is used."""
-    match key:
-        case "data.train":
-            return [(part["weight"], part["tag"]) if isinstance(part, dict) else (1.0, None) for part in value]
-        case "data.test":
-            return len(value)
-        case "data.dir":
-            return None
-    return value is not None
+def _differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[object]]:
+    rows = {key: [run.get(key) for run in runs] for key in sorted({key for run in runs for key in run})}
+    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def groups_by_seed(systems: Sequence[Path]) -> list[list[int]]:
     """The indices of the runs among `systems`, in groups of runs that differ in the seed and in nothing else."""
-    groups: list[list[tuple[int, dict[str, Any]]]] = []
-    for index, run in ((index, _load(path)) for index, path in enumerate(systems) if is_run(path)):
+    runs = {index: _load(path) for index, path in enumerate(systems) if is_run(path)}
+    groups: list[list[int]] = []
+    for index, run in runs.items():
         for group in groups:
-            members = [member for _, member in group]
-            is_new_seed = run["seed"] not in {member["seed"] for member in members}
-            if is_new_seed and _differing_keys([*members, run]).keys() == {"seed"}:
-                group.append((index, run))
+            members = [runs[member] for member in group]
+            is_new_seed = run["seed"] not in [member["seed"] for member in members]
+            if is_new_seed and _differing([*members, run]).keys() == {"seed"}:
+                group.append(index)
                 break
         else:
-            groups.append([(index, run)])
-    return [[index for index, _ in group] for group in groups]
+            groups.append([index])
+    return groups
 
 
 def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
@@ -106,25 +70,22 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     Args:
         names: what the systems are called where a label names no settings.
     """
-    of_runs = groups_by_seed(systems)
-    labels = {members[0]: _name(names[members[0]], len(members)) for members in of_runs}
-    if any(len(members) > 1 for members in of_runs):
-        differing = _differing_keys([_load(systems[members[0]]) for members in of_runs])
+    groups = groups_by_seed(systems)
+    labels = dict(enumerate(names))
+    for first, *more in groups:
+        if more:
+            labels[first] += f" and {len(more)} more seed{'s' * (len(more) > 1)}"
+    if any(len(group) > 1 for group in groups):
+        differing = _differing([_load(systems[first]) for first, *_ in groups])
         differing.pop("seed", None)
         if differing.keys() & _PLACES:  # which tell the texts apart
             differing.pop(TEXT, None)
-        by_settings = [
-            ", ".join(f"{key}={setting_text(row[i])}" for key, row in differing.items()) for i in range(len(of_runs))
-        ]
-        if TEXT not in differing and 0 < len(differing) <= _LABEL_KEYS and len({*by_settings}) == len(of_runs):
-            labels = {members[0]: label for members, label in zip(of_runs, by_settings, strict=True)}
+        settings = [[f"{key}={setting_text(value)}" for value in values] for key, values in differing.items()]
+        by_settings = [", ".join(of_group) for of_group in zip(*settings, strict=True)]
+        if TEXT not in differing and len(settings) <= _LABEL_KEYS and len({*by_settings}) == len(groups):
+            labels |= {first: label for (first, *_), label in zip(groups, by_settings, strict=True)}
     others = [[index] for index, path in enumerate(systems) if not is_run(path)]
-    return [Group(labels.get(members[0], names[members[0]]), members) for members in sorted([*of_runs, *others])]
-
-
-def _name(first: str, number: int) -> str:
-    more = "" if number == 1 else f" and {number - 1} more seed{'s' * (number > 2)}"
-    return first + more
+    return [Group(labels[members[0]], members) for members in sorted([*groups, *others])]
 
 
 def setting_text(value: object) -> str:
@@ -135,6 +96,7 @@ def setting_text(value: object) -> str:
 
 
 def _load(run: Path) -> dict[str, Any]:
-    """The settings of a run by their dotted keys, and under `TEXT` its recorded files."""
+    """What is compared of a run: its settings by their dotted keys, and under `TEXT` its recorded files."""
     paths = RunLayout(run)
-    return {**dict(leaves(load_config(paths).model_dump())), TEXT: recorded_text(paths.sources)}
+    values = {key: value for key, value in leaves(load_config(paths).model_dump()) if key not in LOCATION_KEYS}
+    return {**values, TEXT: [f"{name} {sha256[:8]}" for name, sha256 in recorded_text(paths.sources)]}

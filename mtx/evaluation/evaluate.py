@@ -24,9 +24,12 @@ logger = logging.getLogger(__name__)
 
 
 def translate_and_score(
-    translator: TextTranslator, test_set: TestSet, directory: Path | None = None, protocol: Protocol | None = None,
+    translator: TextTranslator,
+    test_set: TestSet,
+    directory: Path | None = None,
+    protocol: Protocol | None = None,
     translations: Sequence[str] | None = None,
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Translate a test set and score the hypotheses.
 
     Args:

@@ -8,12 +8,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.errors import Advice, DamagedFileError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.metrics import too_short_for_bleu
-from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, significance_tests
+from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.files import durable, text_files
 from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout
 
@@ -56,7 +58,7 @@ class Gain:
 
     test: str
     is_own: bool
-    changes: list[Change]
+    changes: Annotated[list[Change], Field(min_length=1)]
 
     def line(self) -> str:
         """The line that `mtx train` prints after the scores."""
@@ -94,7 +96,11 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
         references = _lines(paths.evaluation / name, REFERENCE_TEXT)
         systems = [System("before", before), System("after", after)]
         measured = significance_tests(systems, references, "bs", ("bleu", "chrf"), tgt, None, [[0], [1]])
-        changes = [_change(metric) for metric in measured]
+        changes = []
+        for metric in measured:
+            first, second = metric.groups
+            assert second.p_value is not None
+            changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
         gains.append(Gain(name, name in own, changes[::-1] if too_short_for_bleu(references, tgt) else changes))
     return gains
 
@@ -104,12 +110,6 @@ def _lines(directory: Path, name: str) -> list[str]:
     return list(text_files.read_lines(directory / name))
 
 
-def _change(metric: MetricComparison) -> Change:
-    before, after = metric.systems
-    assert after.p_value is not None
-    return Change(metric.name, before.score, after.score, after.p_value)
-
-
 def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
     """The gains in the entry `run` of a scores.json; empty for a run that started from no model.
 
@@ -117,15 +117,6 @@ def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
         DamagedFileError: naming `path`, if they are not what mtx writes.
     """
     try:
-        return [
-            Gain(
-                str(gain["test"]), bool(gain["is_own"]),
-                [
-                    Change(str(change["metric"]), *(float(change[key]) for key in ("before", "after", "p_value")))
-                    for change in (gain["changes"][0], *gain["changes"][1:])
-                ],
-            )
-            for gain in run.get("gains", [])
-        ]  # fmt: skip
-    except (KeyError, IndexError, TypeError, ValueError):
+        return TypeAdapter(list[Gain]).validate_python(run.get("gains", []))
+    except ValidationError:
         raise DamagedFileError(f"{path}: run.gains: does not hold the gains of a training") from None

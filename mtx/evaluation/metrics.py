@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from mtx.data.cleaning import clean_text
 from mtx.data.writing_systems import counts_words, tokenizer_of
 from mtx.errors import DataError
@@ -44,7 +46,7 @@ class Scores:
 
     bleu: CorpusScore
     chrf: CorpusScore
-    ter: CorpusScore | None
+    ter: CorpusScore | None = None
     published: dict[str, CorpusScore] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -62,12 +64,7 @@ class Scores:
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
         """The scores of `as_dict`, without those of published protocols."""
-        bleu, chrf, ter = (
-            None if metric is None else CorpusScore(metric["score"], metric["signature"])
-            for metric in (value["bleu"], value["chrf"], value.get("ter"))
-        )
-        assert bleu is not None and chrf is not None
-        return cls(bleu, chrf, ter)
+        return TypeAdapter(cls).validate_python(value)
 
 
 def words(text: str, tokenizer: str) -> list[str]:
@@ -109,9 +106,12 @@ def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
 
 
 def score(
-    hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", protocol: Protocol | None = None,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tgt: str = "",
+    protocol: Protocol | None = None,
     more_references: Sequence[Sequence[str]] = (),
-) -> Scores:  # fmt: skip
+) -> Scores:
     """Corpus BLEU, chrF2 and TER.
 
     Args:
@@ -124,28 +124,30 @@ def score(
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
-    streams = [list(references), *map(list, more_references)]
+    streams = [references, *more_references]
     for stream in streams:
         if len(hypotheses) != len(stream):
             raise DataError(f"{len(hypotheses)} hypotheses for {len(stream)} references")
     if not hypotheses:
         raise DataError("nothing to score: no lines")
 
-    def corpus_score(metric: Any) -> CorpusScore:
-        value = metric.corpus_score(list(hypotheses), streams).score
-        return CorpusScore(float(value), str(metric.get_signature()))
+    published = {}
+    if protocol is not None:
+        text = protocol.tokenized(references, [hypotheses, *more_references])
+        tokenized, *others = text.systems
+        bleu = _corpus_score(protocol.metric(), tokenized, text.references, *others)
+        published[protocol.name] = CorpusScore(bleu.score, text.signature(bleu.signature))
+    return Scores(
+        bleu=_corpus_score(BLEU(tokenize=tokenizer_of(tgt, references)), hypotheses, *streams),
+        chrf=_corpus_score(CHRF(), hypotheses, *streams),
+        ter=None if ter_takes_too_long(hypotheses, references) else _corpus_score(TER(), hypotheses, *streams),
+        published=published,
+    )
 
-    bleu, chrf = corpus_score(BLEU(tokenize=tokenizer_of(tgt, references))), corpus_score(CHRF())
-    ter = None if ter_takes_too_long(hypotheses, references) else corpus_score(TER())
-    published = {} if protocol is None else {protocol.name: _published(hypotheses, streams, protocol)}
-    return Scores(bleu, chrf, ter, published)
 
-
-def _published(hypotheses: Sequence[str], references: list[list[str]], protocol: Protocol) -> CorpusScore:
-    text, metric = protocol.tokenized(references[0], [hypotheses, *references[1:]]), protocol.metric()
-    tokenized, *more_references = text.systems
-    value = float(metric.corpus_score(tokenized, [text.references, *more_references]).score)
-    return CorpusScore(value, text.signature(str(metric.get_signature())))
+def _corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> CorpusScore:
+    value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
+    return CorpusScore(float(value), str(metric.get_signature()))
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", tokenizer: str | None = None) -> float:
@@ -156,8 +158,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", to
     """
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(tokenize=tokenizer or tokenizer_of(tgt, references))
-    return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+    return _corpus_score(BLEU(tokenize=tokenizer or tokenizer_of(tgt, references)), hypotheses, references).score
 
 
 def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:
@@ -172,4 +173,4 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Corpus chrF2 alone."""
     from sacrebleu.metrics import CHRF
 
-    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
+    return _corpus_score(CHRF(), hypotheses, references).score

@@ -28,9 +28,17 @@ _COMPOUND = re.compile(rb"(\S)-(\S)")
 _PUNCTUATION = re.compile(r"[^\w\s]")
 # Undoes tokenizer.perl's escapes, & last: `it &apos;s` comes from it's, and `l&apos; homme` from l'homme.
 _UNESCAPE = [
-    (r"(\w) &apos;(?=\w)", r"\1'"), (r"(\w)&apos; (?=\w)", r"\1'"), ("&apos;", "'"), ("&quot;", '"'), ("&lt;", "<"),
-    ("&gt;", ">"), (r"&#124;", "|"), (r"&#91;", "["), (r"&#93;", "]"), ("&amp;", "&"),
-]  # fmt: skip
+    (r"(\w) &apos;(?=\w)", r"\1'"),
+    (r"(\w)&apos; (?=\w)", r"\1'"),
+    ("&apos;", "'"),
+    ("&quot;", '"'),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    (r"&#124;", "|"),
+    (r"&#91;", "["),
+    (r"&#93;", "]"),
+    ("&amp;", "&"),
+]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mtx.data.writing_systems import tokenizer_of
 from mtx.errors import UsageError
@@ -39,14 +40,11 @@ class SystemScore:
     Attributes:
         mean: mean over the bootstrap samples; None with approximate randomisation.
         ci: half of the 95% confidence interval around `mean`; None with approximate randomisation.
-        p_value: of the difference to the first system; None for this one, and where groups of runs are compared
-            instead. It is 1 if both have the same score, for which sacreBLEU's tests would give 0.0001.
     """
 
     score: float
     mean: float | None
     ci: float | None
-    p_value: float | None
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -66,7 +64,8 @@ class GroupScore:
     Attributes:
         mean: over the runs of the group.
         deviation: sample standard deviation over them; None for a single one.
-        p_value: of the difference to the first group; None for this one.
+        p_value: of the difference to the first group; None for this one. It is 1 if two single systems have the same
+            score, for which sacreBLEU's tests would give 0.0001.
     """
 
     mean: float
@@ -103,9 +102,14 @@ class MetricComparison:
 
 
 def significance_tests(
-    systems: Sequence[System], references: list[str], paired: TestType, metrics: Sequence[str], tgt: str,
-    protocol: Protocol | None, groups: Sequence[list[int]],
-) -> list[MetricComparison]:  # fmt: skip
+    systems: Sequence[System],
+    references: list[str],
+    paired: TestType,
+    metrics: Sequence[str],
+    tgt: str,
+    protocol: Protocol | None,
+    groups: Sequence[list[int]],
+) -> list[MetricComparison]:
     """The scores by each metric of all systems and groups, tested against the first; for the arguments see `compare`.
 
     Single systems are compared by sacreBLEU's paired tests, groups of which at least one has several runs by
@@ -115,36 +119,40 @@ def significance_tests(
 
     factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
     if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
-        metrics = [name for name in metrics if name != "ter"]
-    chosen = {name: factories[name]() for name in METRICS if name in metrics}
-    comparisons = _test(systems, references, paired, chosen, groups) if chosen else []
+        del factories["ter"]
+    chosen = [factory() for name, factory in factories.items() if name in metrics]
+    comparisons = [_compare(systems, references, paired, metric, groups) for metric in chosen]
     if protocol is not None:
         text = protocol.tokenized(references, [system.hypotheses for system in systems])
         tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]
-        [bleu] = _test(tokenized, text.references, paired, {"bleu": protocol.metric()}, groups)
+        bleu = _compare(tokenized, text.references, paired, protocol.metric(), groups)
         name, signature = f"{protocol.name} {bleu.name}", text.signature(bleu.signature)
         comparisons.append(replace(bleu, name=name, signature=signature))
     return comparisons
 
 
-def _test(
-    systems: Sequence[System], references: list[str], paired: TestType, metrics: dict[str, Any],
-    groups: Sequence[list[int]],
-) -> list[MetricComparison]:  # fmt: skip
-    singles = [members[0] for members in groups if len(members) == 1]
+def _compare(
+    systems: Sequence[System], references: list[str], paired: TestType, metric: Any, groups: Sequence[list[int]]
+) -> MetricComparison:
+    """One metric of all systems and groups."""
+    singles = [group[0] for group in groups if len(group) == 1]
     if len(singles) == len(groups):
-        return _paired_tests(systems, references, paired, metrics)
-    comparisons = [_group_test(systems, references, metric, groups) for metric in metrics.values()]
-    if singles[:1] != [0] or len(singles) == 1:
-        return comparisons
-    # the first system and other single ones are compared as if there were no groups
-    pairs = _paired_tests([systems[index] for index in singles], references, paired, metrics)
-    for comparison, pair in zip(comparisons, pairs, strict=True):
-        for index, measured in zip(singles[1:], pair.systems[1:], strict=True):
-            comparison.systems[index] = replace(comparison.systems[index], p_value=measured.p_value)
-            number = [members[0] for members in groups].index(index)
-            comparison.groups[number] = replace(comparison.groups[number], p_value=measured.p_value)
-    return comparisons
+        measured, p_values = _paired_test(systems, references, paired, metric)
+    else:
+        measured, resampled = _bootstrap(systems, references, metric)
+        if singles[:1] == [0] and len(singles) > 1:  # these are compared as if there were no groups
+            _, p_values = _paired_test([systems[index] for index in singles], references, paired, metric)
+    points = [score.score for score in measured.systems]
+    of_groups = []
+    for group in groups:
+        of_group, p_value = [points[index] for index in group], None
+        if group is not groups[0] and len(group) == len(groups[0]) == 1:
+            p_value = p_values[singles.index(group[0])]
+        elif group is not groups[0]:
+            p_value = seed_variance.p_value(points, resampled, groups[0], group)
+        deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
+        of_groups.append(GroupScore(statistics.fmean(of_group), deviation, p_value))
+    return replace(measured, groups=of_groups)
 
 
 def _seed() -> int | None:
@@ -155,34 +163,31 @@ def _seed() -> int | None:
     return None if seed.lower() == "none" else int(seed)
 
 
-def _paired_tests(
-    systems: Sequence[System], references: list[str], paired: TestType, metrics: dict[str, Any]
-) -> list[MetricComparison]:
-    """sacreBLEU's test of each system against the first."""
+def _paired_test(
+    systems: Sequence[System], references: list[str], paired: TestType, metric: Any
+) -> tuple[MetricComparison, list[float | None]]:
+    """A metric of all systems, without groups, and sacreBLEU's p-value of each against the first."""
     from sacrebleu.significance import PairedTest
 
     _seed()  # sacreBLEU reads it too
     named = [(system.name, system.hypotheses) for system in systems]
-    signatures, results = PairedTest(named, metrics, [references], test_type=paired)()
-    comparisons = []
-    for name in (name for name in results if name != "System"):
-        baseline, *others = results[name]
-        scores = [_system_score(baseline, _optional_float(baseline.p_value))]
-        for system, result in zip(systems[1:], others, strict=True):
-            is_equal = result.score == baseline.score or system.hypotheses == systems[0].hypotheses
-            scores.append(_system_score(result, 1.0 if is_equal else _optional_float(result.p_value)))
-        groups = [GroupScore(measured.score, None, measured.p_value) for measured in scores]
-        comparisons.append(MetricComparison(name, str(signatures[name]), scores, groups))
-    return comparisons
+    signatures, results = PairedTest(named, {"": metric}, [references], test_type=paired)()
+    [(name, signature)] = signatures.items()
+    scores, p_values = list[SystemScore](), list[float | None]()
+    for system, result in zip(systems, results[name], strict=True):
+        figures = [None if value is None else float(value) for value in (result.mean, result.ci, result.p_value)]
+        scores.append(SystemScore(float(result.score), *figures[:2]))
+        is_equal = scores[-1].score == scores[0].score or system.hypotheses == systems[0].hypotheses
+        p_values.append(1.0 if is_equal else figures[2])
+    return MetricComparison(name, str(signature), scores, []), [None, *p_values[1:]]
 
 
-def _group_test(
-    systems: Sequence[System], references: list[str], metric: Any, groups: Sequence[list[int]]
-) -> MetricComparison:
-    """The test of each group against the first by `seed_variance`, unless both are single systems.
+def _bootstrap(
+    systems: Sequence[System], references: list[str], metric: Any
+) -> tuple[MetricComparison, NDArray[np.float64]]:
+    """A metric of all systems, without groups, and the scores of each on each of sacreBLEU's bootstrap samples.
 
-    The scores and their intervals are those of sacreBLEU's bootstrap: the same samples of the sentences, and the
-    statistics of each sentence from which a metric computes the score of any set of sentences.
+    They are computed from the statistics of each sentence, which are enough for the score of any set of sentences.
     """
     from sacrebleu.significance import estimate_ci
 
@@ -195,26 +200,8 @@ def _group_test(
         whole, *parts = np.concatenate([of_sentences.sum(0, keepdims=True), counts @ of_sentences])
         resampled.append(np.array([metric._compute_score_from_stats(part.tolist()).score for part in parts]))
         result = metric._compute_score_from_stats(whole.tolist())
-        mean, half = map(float, estimate_ci(resampled[-1]))
-        scores.append(SystemScore(float(result.score), mean, half, None))
+        scores.append(SystemScore(float(result.score), *map(float, estimate_ci(resampled[-1]))))
     signature = metric.get_signature()
     signature.update("seed", str(seed).lower())
     signature.update("bs", _NUM_SAMPLES)
-    points = [score.score for score in scores]
-    of_groups = []
-    for members in groups:
-        group = [points[index] for index in members]
-        p_value = None
-        if members is not groups[0] and (len(members) > 1 or len(groups[0]) > 1):
-            p_value = seed_variance.p_value(points, np.stack(resampled), groups[0], members)
-        deviation = statistics.stdev(group) if len(group) > 1 else None
-        of_groups.append(GroupScore(statistics.fmean(group), deviation, p_value))
-    return MetricComparison(str(result.name), str(signature), scores, of_groups)
-
-
-def _system_score(result: Any, p_value: float | None) -> SystemScore:
-    return SystemScore(float(result.score), _optional_float(result.mean), _optional_float(result.ci), p_value)
-
-
-def _optional_float(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return MetricComparison(str(result.name), str(signature), scores, []), np.stack(resampled)

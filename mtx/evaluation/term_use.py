@@ -7,8 +7,7 @@ Flow: `TestSet`, translator and `Glossary` -> two translations -> `Scores` of bo
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
@@ -47,19 +46,15 @@ class TermUse:
         )
 
 
-@dataclass(frozen=True)
-class GlossaryScores:
+@dataclass(frozen=True, kw_only=True)
+class GlossaryScores(Scores):
     """The scores of a test set that was translated with a glossary, and how its terms were used."""
 
-    scores: Scores
     terms: TermUse
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**self.scores.as_dict(), "terms": asdict(self.terms)}
 
     def lines(self, name: str) -> list[str]:
         """As those of `Scores`, and a line about the terms."""
-        return [*self.scores.lines(name), f"{name}: {self.terms.line()}"]
+        return [*super().lines(name), f"{name}: {self.terms.line()}"]
 
 
 def score_with_glossary(
@@ -87,10 +82,10 @@ def score_with_glossary(
     references = normalize_lines(test_set.references, normalization)
     systems = [System("without", plain), System("with", guided)]
     [bleu] = significance_tests(systems, references, "bs", ["bleu"], test_set.tgt, None, [[0], [1]])
-    p_value = bleu.systems[1].p_value
+    p_value = bleu.groups[1].p_value
     assert p_value is not None
     use = TermUse(num_terms, used, used_without, after.bleu.score - before.bleu.score, p_value)
-    return before, GlossaryScores(after, use)
+    return before, GlossaryScores(**vars(after), terms=use)
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:

@@ -106,13 +106,11 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt:
         systems: files of hypotheses, and model directories, which will translate `src`.
 
     Raises:
-        UsageError: if there is a model and no `src`, or `src` and no model.
+        UsageError: if there is a model and no `src`.
     """
     models = [path for path in systems if path.is_dir()]
     if models and src is None:
         raise UsageError(f"{models[0]}: is a directory, whose model needs the source text", "--src FILE --ref FILE")
-    if src is not None and not models:
-        raise UsageError("--src is the text that models translate, but all systems are files of hypotheses")
     sources, references = ([], _read(ref)) if src is None else parallel_lines(src, ref)
     hypotheses = {path: _read(path) for path in systems if path not in models}
     return TestSet(ref.name, tgt, sources, references, hypotheses=hypotheses)
@@ -151,19 +149,18 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 
 
 def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
-    directories = {run: RunLayout(run).evaluation / name for run in runs}
-    for directory in directories.values():
-        texts = (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+    texts = SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT
+    found = {}
+    for run in runs:
+        directory = RunLayout(run).evaluation / name
         durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
-    first = directories[runs[0]]
-    references = _read(first / REFERENCE_TEXT)
-    for directory in directories.values():
-        if _read(directory / REFERENCE_TEXT) != references:
+        found[run] = [_read(directory / text) for text in texts]
+        if found[run][1] != found[runs[0]][1]:
+            first = RunLayout(runs[0]).evaluation / name
             raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
-    hypotheses = {run: _read(directory / HYPOTHESIS_TEXT) for run, directory in directories.items()}
-    hypotheses |= {path: _read(path) for path in files}
-    tgt = load_config(RunLayout(runs[0])).data.tgt
-    return TestSet(name, tgt, _read(first / SOURCE_TEXT), references, hypotheses=hypotheses)
+    sources, references, _ = found[runs[0]]
+    hypotheses = {run: lines for run, (_, _, lines) in found.items()} | {path: _read(path) for path in files}
+    return TestSet(name, load_config(RunLayout(runs[0])).data.tgt, sources, references, hypotheses=hypotheses)
 
 
 def _read(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 They tell a model that has learned little from one that translates. Flow: sources, hypotheses, references -> `Traits`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,13 +42,17 @@ class Traits:
         Args:
             sources: empty if they are not known; then nothing counts as copied.
         """
-        sources = sources or [""] * len(hypotheses)
-        noted = [suspicion(src, hyp) for src, hyp in zip(sources, hypotheses, strict=True)]
-        exact = [hyp == ref for hyp, ref in zip(hypotheses, references, strict=True)]
-        empty = [not hyp.strip() and bool(ref.strip()) for hyp, ref in zip(hypotheses, references, strict=True)]
+        counts = Counter[str]()
+        for src, hyp, ref in zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True):
+            fault = suspicion(src, hyp) or ("empty" if ref.strip() and not hyp.strip() else "")
+            counts.update({fault: 1, "exact": hyp == ref, "faulty": bool(fault) and hyp != ref})
         return cls(
-            lines=len(hypotheses), exact=sum(exact), empty=sum(empty), repeating=noted.count("repetition"),
-            copied=noted.count("copy"),
-            faulty=sum(bool(n or e) and not x for n, e, x in zip(noted, empty, exact, strict=True)),
-            distinct=len({*hypotheses}), length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
-        )  # fmt: skip
+            lines=len(hypotheses),
+            exact=counts["exact"],
+            empty=counts["empty"],
+            repeating=counts["repetition"],
+            copied=counts["copy"],
+            faulty=counts["faulty"],
+            distinct=len({*hypotheses}),
+            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
+        )

@@ -7,6 +7,7 @@ stored as base64 of little-endian float32, so the page shows the model's exact w
 import base64
 import re
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps
@@ -14,7 +15,7 @@ from mtx.files.text_files import printable
 from mtx.model.recorded_weights import Weights
 from mtx.report.page import render
 
-_BYTE = re.compile("<0x([0-9A-F]{2})>")  # a piece of SentencePiece for a byte of a character that has no piece
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # a piece of SentencePiece for a byte of a character that has no piece
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
@@ -56,22 +57,15 @@ def text_of(pieces: Sequence[str]) -> str:
 
 def _characters(pieces: Sequence[str]) -> Iterator[tuple[str, int]]:
     """The pieces as they are shown; byte pieces that make up a character become one, with their number."""
-    start = 0
-    while start < len(pieces):
-        sizes = (size for size in range(1, 5) if _decoded(pieces[start : start + size]))
-        size = next(sizes, 1)
-        yield _decoded(pieces[start : start + size]) or printable_piece(pieces[start]), size
-        start += size
-
-
-def _decoded(pieces: Sequence[str]) -> str:
-    """The text that byte pieces make up together; empty if they make up none."""
-    codes = [match[1] for match in map(_BYTE.fullmatch, pieces) if match]
-    try:
-        text = bytes.fromhex("".join(codes)).decode()
-    except UnicodeDecodeError:
-        return ""
-    return printable_piece(text) if len(codes) == len(pieces) else ""
+    for is_byte, group in groupby(pieces, lambda piece: _BYTE.fullmatch(piece) is not None):
+        if not is_byte:
+            yield from ((printable_piece(piece), 1) for piece in group)
+            continue
+        codes = bytes.fromhex("".join(piece[3:5] for piece in group))
+        for character in codes.decode("utf-8", "surrogateescape"):
+            code = character.encode("utf-8", "surrogateescape")
+            is_stray = "\udc80" <= character <= "\udcff"
+            yield f"<0x{code[0]:02X}>" if is_stray else printable_piece(character), len(code)
 
 
 def printable_piece(piece: str) -> str:

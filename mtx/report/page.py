@@ -38,21 +38,20 @@ def embedded(value: Any) -> Markup:
 @functools.cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {"embedded": embedded, "printable": _printable, "printable_lines": _printable_lines}
+    )
+    environment.filters |= {"embedded": embedded, "printable": _printable}
     environment.globals |= {"inline": _inline, "policy": _policy}
     return environment
 
 
 def _printable(value: object) -> str:
     """A value as text with escapes for invisible characters and for those that change the direction of text."""
-    return printable(str(value))
-
-
-def _printable_lines(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(printable, str(value).split("\n")))
 
 
 def _inline(name: str) -> Markup:

@@ -1,43 +1,51 @@
 """The report of a run as one HTML page: how well it translates, its data, and whether more training is worthwhile.
 
-Flow: run directories -> `RunSummary`, `TestSetResults` -> values of report.html -> HTML. Several runs share one page.
+Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.html -> HTML. Several runs share one page.
 The template holds the words, this module computes the values.
 """
 
-import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from mtx.config import settings
-from mtx.config.schema import DataConfig
+from mtx.config.schema import Config, DataConfig, leaves
 from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import UsageError
-from mtx.evaluation.comparison import Comparison, p_text
-from mtx.evaluation.comparison_output import mean_and_p
-from mtx.evaluation.differing_settings import differing_settings, setting_text
+from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.comparison import p_text
+from mtx.evaluation.differing_settings import LOCATION_KEYS, differing_settings, setting_text
 from mtx.evaluation.gains import advice
-from mtx.evaluation.significance import MetricComparison
 from mtx.files.durations import format_duration
 from mtx.report.attention_page import viewer_data
-from mtx.report.learning_curves import learning_curves
+from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.page import render
-from mtx.report.run_summary import RunSummary, read_run, settings_rows
-from mtx.report.samples import samples
-from mtx.report.svg_chart import NUM_COLOURS
-from mtx.report.test_set_results import TestSetResults, test_set_results
+from mtx.report.run_summary import RunSummary, read_run
+from mtx.report.sentences import samples
+from mtx.report.test_set_results import test_set_values
 from mtx.report.training_history import progress
 from mtx.report.usability import usability
 from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
+from mtx.run.layout import REPORT, RunLayout
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
-_MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "graph", "compile",
-                 "micro_batch_tokens", "mtx", "torch", "python", "platform")  # fmt: skip
-_HEADS = {"kept": "kept", "read": "read", "held_out": "held out", "weight": "weight"}
+_MACHINE_KEYS = (
+    "machine",
+    "device",
+    "precision",
+    "threads",
+    "kernel",
+    "graph",
+    "compile",
+    "micro_batch_tokens",
+    "mtx",
+    "torch",
+    "python",
+    "platform",
+)
 _FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do, or say nothing about the result
 Row = tuple[Any, ...]
 
@@ -51,158 +59,191 @@ def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None
     Raises:
         UsageError: if a directory is no run, or there are more runs than colours for them.
         DataError: if two runs have different test sets of the same name.
+        DamagedFileError: if a file of a run does not hold what mtx writes into it.
     """
     if len(roots) > NUM_COLOURS:
         raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS}")
     runs = [read_run(root) for root in roots]
-    names, first = _short_names(runs), runs[0]
-    results = test_set_results(roots, names)
+    first, names = runs[0], [root.name or str(root) for root in roots]
+    if len({*names}) < len(names):
+        names = [str(root) for root in roots]
+    key = recorded_metric(first.history.of("validation"))
+    metric = DECIDING_METRICS[key]
+    shown = "BLEU" if key == "nll" else metric  # the nll is in the chart of the loss
+    test_sets = test_set_values(roots, names, metric)
     languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
-    curves, metric = (
-        list(learning_curves(runs, names)),
-        DECIDING_METRICS[recorded_metric(first.history.of("validation"))],
+    curves = list(learning_curves(runs, names))
+    values = [_run_values(number, run, names[number], runs) for number, run in enumerate(runs)]
+    default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
+    config = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
+    changed = {key for of in config for key in of if of[key] != default.get(key)} - LOCATION_KEYS
+    of_settings, settings_differ = _table(
+        [{key: setting_text(of[key]) for key in of if key in changed} for of in config], "null"
     )
-    shown = "BLEU" if metric == "nll" else metric  # the nll is in the chart of the loss
-    facts = [dict(_facts(run, is_brief=len(runs) > 1)) for run in runs]
-    fact_names = list(dict.fromkeys(name for of_run in facts for name in of_run))
-    settings_table, machine = _differing_first(settings_rows(runs)), _differing_first(_machine_rows(runs))
+    machine, machine_differ = _table([_machine(run) for run in runs], "unknown")
     return render(
-        "report.html", title=f"{' and '.join(languages)}: {', '.join(names)}", names=names,
+        "report.html",
+        title=f"{' and '.join(languages)}: {', '.join(names)}",
+        names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.",
-        runs=[_run_values(number, run, names[number], facts[number], first) for number, run in enumerate(runs)],
-        fact_names=fact_names,
-        fact_rows=[(name, *(of.get(key, "") for key in fact_names)) for name, of in zip(names, facts, strict=True)],
+        runs=values,
+        fact_names=[name for name, _ in values[0]["facts"]],
+        fact_rows=[(of_run["name"], *(value for _, value in of_run["facts"])) for of_run in values],
         charts=curves,
-        validation_chart=next((c for c in curves if c["title"] == f"Validation {shown}"), None),
-        samples=samples(runs), test_sets=[_test_set_values(result, first, metric) for result in results],
-        headlines=list(_headlines(results, first, metric)),
+        validation_chart=next((chart for chart in curves if chart["title"] == f"Validation {shown}"), None),
+        samples=samples(runs),
+        test_sets=test_sets,
+        headlines=list(_headlines(test_sets, first, key)),
         differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],
-        other_differences=[key for key, *_ in machine[0][: machine[1]] if key not in _FOLLOWS],
+        other_differences=[machine[row][0] for row in machine_differ if machine[row][0] not in _FOLLOWS],
         finished=first.is_finished,
-        settings=settings_table[0], settings_differ=range(settings_table[1]),
-        machine=machine[0], machine_differ=range(machine[1]),
+        settings=of_settings,
+        settings_differ=settings_differ,
+        machine=machine,
+        machine_differ=machine_differ,
         attention_data=viewer_data(_sample_maps(first, translator) if translator else []),
-    )  # fmt: skip
+    )
 
 
-def _short_names(runs: Sequence[RunSummary]) -> list[str]:
-    """The names of the run directories, or their paths if two names are the same."""
-    names = [PurePath(run.name).name or run.name for run in runs]
-    return names if len({*names}) == len(names) else [run.name for run in runs]
+def _table(of_runs: Sequence[Mapping[str, str]], missing: str) -> tuple[list[Row], range]:
+    """Rows of a table with the runs as columns, first those in which the runs differ, and which rows these are."""
+    keys = dict.fromkeys(key for of_run in of_runs for key in of_run)
+    rows = [(key, *(of_run.get(key, missing) for of_run in of_runs)) for key in keys]
+    rows.sort(key=lambda row: len({*row[1:]}) == 1)
+    return rows, range(sum(len({*row[1:]}) > 1 for row in rows))
 
 
-def _differing_first(rows: Iterable[tuple[str, list[str]]]) -> tuple[list[Row], int]:
-    """Rows of a table with the runs as columns, first those in which the runs differ, and how many these are."""
-    differing: list[Row] = []
-    equal: list[Row] = []
-    for key, values in rows:
-        (differing if len({*values}) > 1 else equal).append((key, *values))
-    return differing + equal, len(differing)
-
-
-def _machine_rows(runs: Sequence[RunSummary]) -> Iterable[tuple[str, list[str]]]:
-    """Machine, versions, and the hashes of code, configuration and data of each run."""
-    facts = [{**dict(_machine(run)), "data, sha256": _data_hash(run)} for run in runs]
-    for key in dict.fromkeys(key for of_run in facts for key in of_run):
-        yield key, [of_run.get(key, "unknown") for of_run in facts]
-
-
-def _run_values(number: int, run: RunSummary, name: str, facts: Mapping[str, str], first: RunSummary) -> dict[str, Any]:
+def _machine(run: RunSummary) -> dict[str, str]:
+    """Machine, versions, and the hashes of code, configuration and data of a run."""
+    start, provenance = run.last_start, run.provenance
     return {
-        "name": name, "colour": number + 1, "facts": list(facts.items()), "hints": run.hints(),
-        "gains": list(_gain_rows(run)), "advice": list(map(str, advice(run.gains))),
-        "data": _data_values(run), "same_data": bool(number and _data_hash(run) == _data_hash(first) != "unknown"),
-        "src": run.config.data.src, "tgt": run.config.data.tgt, "config_text": settings.dump(run.config),
-    }  # fmt: skip
+        **{key.replace("_", " "): str(start[key]) for key in _MACHINE_KEYS if key in start},
+        "starts": str(len(run.history.starts)),
+        "seed": str(run.config.seed),
+        **{f"{key}, sha256": str(provenance[key]) for key in ("code", "config") if key in provenance},
+        "data, sha256": _data_hash(run),
+    }
 
 
-def _gain_rows(run: RunSummary) -> Iterable[Row]:
-    """Each test set and metric with its scores before and after training, the gain and its p-value."""
-    for gain in run.gains:
-        for change in gain.changes:
-            scores = f"{change.before:.2f}", f"{change.after:.2f}", f"{change.points:+.2f}"
-            yield (gain.test, change.metric, *scores, p_text(change.p_value))
+def _data_hash(run: RunSummary) -> str:
+    return str(run.last_start.get("data", run.provenance.get("data", "unknown")))
 
 
-def _headlines(results: Sequence[TestSetResults], run: RunSummary, metric: str) -> Iterable[dict[str, str]]:
+def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSummary]) -> dict[str, Any]:
+    try:
+        data = _data_values(run) if run.data_report else {}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        path = RunLayout(Path(run.name)).data / REPORT
+        raise DamagedFileError(f"{path}: is not a report of mtx on prepared data") from None
+    return {
+        "name": name,
+        "colour": number + 1,
+        "facts": [(name, value) for name, value in _facts(run, data, is_brief=len(runs) > 1) if value or len(runs) > 1],
+        "hints": run.hints(),
+        "gains": [
+            (
+                gain.test,
+                change.metric,
+                f"{change.before:.2f}",
+                f"{change.after:.2f}",
+                f"{change.points:+.2f}",
+                p_text(change.p_value),
+            )
+            for gain in run.gains
+            for change in gain.changes
+        ],
+        "advice": list(map(str, advice(run.gains))),
+        "data": data,
+        "same_data": bool(number and _data_hash(run) == _data_hash(runs[0]) != "unknown"),
+        "src": run.config.data.src,
+        "tgt": run.config.data.tgt,
+        "config_text": settings.dump(run.config),
+    }
+
+
+def _headlines(test_sets: Sequence[dict[str, Any]], run: RunSummary, key: str) -> Iterable[dict[str, str]]:
     """The score of a run on each test set, or that of its best validation if there is none."""
-    for result in results:
-        main, *others = _metrics(result.comparison, metric)
+    for test_set in test_sets:
+        main, *others = test_set["metrics"]
         row = main["rows"][0]
-        interval = f"95% interval {row['interval']}" if row["interval"] else ""
-        more = [f"{other['name']} {other['rows'][0]['score']}" for other in others]
-        outdated = "" if run.is_finished else "of the model when training ended before"
-        yield {"score": row["score"], "metric": main["name"], "on": "on", "name": result.name,
-               "about": " · ".join(filter(None, [interval, *more, outdated]))}  # fmt: skip
-    key = next(key for key, name in DECIDING_METRICS.items() if name == metric)
+        about = [f"95% interval {row['interval']}"] if row["interval"] else []
+        about += [f"{other['name']} {other['rows'][0]['score']}" for other in others]
+        about += [] if run.is_finished else ["of the model when training ended before"]
+        words = {"on": "on", "name": test_set["name"], "about": " · ".join(about)}
+        yield {"score": row["score"], "metric": main["name"], **words}
     best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
-    if not results and best:
+    if not test_sets and best:
         how = "" if key == "nll" else ", by greedy search"
-        yield {"score": f"{best.get(key, 0):.2f}", "metric": metric, "on": "on the", "name": "validation set",
-               "about": f"at step {best['step']:,}{how}; the test sets are scored at the end"}  # fmt: skip
+        about_it = f"at step {best['step']:,}{how}; the test sets are scored at the end"
+        words = {"on": "on the", "name": "validation set", "about": about_it}
+        yield {"score": f"{best.get(key, 0):.2f}", "metric": DECIDING_METRICS[key], **words}
 
 
-def _facts(run: RunSummary, is_brief: bool) -> Iterable[tuple[str, str]]:
-    """The overview of a run: its most important facts; brief ones stand in a column of a table."""
-    training = run.config.training
-    last = math.inf if training.max_steps is None else training.max_steps  # training.max_epochs may end it
-    passed = f", beyond training.max_steps={training.max_steps}" if run.step > last else ""
-    out_of = "" if passed or last == math.inf else f" of {last:,}"
-    epochs, of_epochs = run.history.epochs, ""
+def _facts(run: RunSummary, data: dict[str, Any], is_brief: bool) -> Iterable[tuple[str, str]]:
+    """The overview of a run: its most important facts, as far as they are known; brief ones are for a table of runs."""
+    training, epochs = run.config.training, run.history.epochs
+    last = training.max_steps
+    out_of, end = "" if last is None else f" of {last:,}", ""
     if training.max_epochs and epochs:
-        out_of, of_epochs = "", f" ({epochs:.1f} of {training.max_epochs} epochs)"
-    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{of_epochs}{passed}"
+        out_of, end = "", f" ({epochs:.1f} of {training.max_epochs} epochs)"
+    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{end}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
     improving = progress(run.history)
-    if run.is_finished and (judgement := usability(run)) is not None:
-        usable = f"{judgement.text[:1].upper()}{judgement.text[1:]}."
-        yield "Is it usable?", usable.partition(":")[0] if is_brief else usable
+    verdict = usability(run) if run.is_finished else None
+    usable = f"{verdict.text[:1].upper()}{verdict.text[1:]}." if verdict else ""
+    yield "Is it usable?", usable.partition(":")[0] if is_brief else usable
     yield "Is it still improving?", improving.partition(";")[0] if is_brief else improving
-    if report := run.data_report:
-        corpora = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
-        counts = {name: value["leaks"]["train_pairs"] for name, value in report["tests"].items()}
-        leaks = (
-            f"{name}: {f'{count:,} training pairs have one of its sources' if count else 'no, none of its sources'}"
-            for name, count in counts.items()
-        )
-        yield "Trained on", f"{report['kept']:,} sentence pairs ({corpora})"
-        yield "Does the training text hold test sentences?", "; ".join(leaks)
+    yield "Trained on", data.get("pairs", "")
+    yield "Does the training text hold test sentences?", data.get("leaks", "")
 
 
 def _data_values(run: RunSummary) -> dict[str, Any]:
-    """The tables on the training data; empty before the data is prepared."""
+    """The tables on the training data, and what the overview says of it."""
     report = run.data_report
-    if not report:
-        return {}
+    corpora, tests = report["corpora"], report["tests"]
+    leaks = []
+    for name, test in tests.items():
+        count = test["leaks"]["train_pairs"]
+        found = f"{count:,} training pairs have one of its sources" if count else "no, none of its sources"
+        leaks.append(f"{name}: {found}")
+    names = ", ".join(PurePath(corpus["name"]).name for corpus in corpora)
     held_out = f"; {report['held_out']:,} held out for validation and test" if report["held_out"] else ""
-    columns = ["kept", "read", *(key for key, usual in (("held_out", 0), ("weight", 1.0))
-                                 if any(corpus[key] != usual for corpus in report["corpora"]))]  # fmt: skip
+    columns = ["kept", "read"]
+    columns += [
+        key for key, usual in (("held_out", 0), ("weight", 1.0)) if any(corpus[key] != usual for corpus in corpora)
+    ]
     src_tokens, tgt_tokens = report["src_tokens"], report["tgt_tokens"]
     return {
+        "pairs": f"{report['kept']:,} sentence pairs ({names})",
+        "leaks": "; ".join(leaks),
         "facts": [
             ("Pairs", f"{report['kept']:,} trained on, of {report['read']:,} read{held_out}"),
             ("Pieces", f"{src_tokens:,} source, {tgt_tokens:,} target; {report['pieces']:,} different ones"),
             ("Text from", _origin(run.config.data)),
         ],
         "hash": _data_hash(run),
-        "corpora_head": ["corpus", *(_HEADS[key] for key in columns), "dropped"],
+        "corpora_head": ["corpus", *(key.replace("_", " ") for key in columns), "dropped"],
         "corpora": [
-            (corpus["name"], *(corpus[key] for key in columns),
-             ", ".join(f"{count:,} {reason}" for reason, count in corpus["dropped"].items()) or "none")
-            for corpus in report["corpora"]
+            (
+                corpus["name"],
+                *(corpus[key] for key in columns),
+                ", ".join(f"{count:,} {reason}" for reason, count in corpus["dropped"].items()) or "none",
+            )
+            for corpus in corpora
         ],
         "dropped": [(reason, drop["pairs"], *_example(drop["example"])) for reason, drop in report["dropped"].items()],
         "sets": [
-            (name, value["pairs"], value["leaks"]["train_pairs"], "held out" if value["held_out"] else "its own text",
-             " / ".join(_example(value["leaks"]["example"])))
-            for name, value in {"validation": report["valid"], **report["tests"]}.items()
+            (
+                name,
+                held["pairs"],
+                held["leaks"]["train_pairs"],
+                "held out" if held["held_out"] else "its own text",
+                " / ".join(_example(held["leaks"]["example"])),
+            )
+            for name, held in {"validation": report["valid"], **tests}.items()
         ],
-    }  # fmt: skip
-
-
-def _data_hash(run: RunSummary) -> str:
-    return str(run.last_start.get("data", run.provenance.get("data", "unknown")))
+    }
 
 
 def _origin(data: DataConfig) -> str:
@@ -216,63 +257,6 @@ def _origin(data: DataConfig) -> str:
 def _example(pair: Mapping[str, Any] | None) -> tuple[str, ...]:
     """The place of an example pair, its source and its target."""
     return (f"{pair['corpus']}, line {pair['line']:,}", pair["src"], pair["tgt"]) if pair else ()
-
-
-def _machine(run: RunSummary) -> Iterable[tuple[str, str]]:
-    for key in _MACHINE_KEYS:
-        if key in run.last_start:
-            yield key.replace("_", " "), str(run.last_start[key])
-    yield "starts", str(len(run.history.starts))
-    yield "seed", str(run.config.seed)
-    for key in ("code", "config"):
-        if key in run.provenance:
-            yield f"{key}, sha256", str(run.provenance[key])
-
-
-def _test_set_values(results: TestSetResults, first: RunSummary, metric: str) -> dict[str, Any]:
-    comparison = results.comparison
-    headline = comparison.headline()
-    return {
-        "src": first.config.data.src, "tgt": first.config.data.tgt, "results": results, "comparison": comparison,
-        "verdicts": headline, "other_verdicts": [v for v in comparison.verdicts() if v not in headline],
-        "metrics": _metrics(comparison, metric),
-        "groups": list(_group_rows(comparison)) if comparison.has_seeds() else [],
-        "traits": [
-            (name, traits.exact, traits.empty, traits.repeating, f"{traits.length_ratio:.2f}")
-            for name, traits in zip(comparison.names, results.traits, strict=True)
-        ],
-        "lengths": [(bin.length, bin.count, *(f"{bleu:.2f}" for bleu in bin.bleu)) for bin in comparison.lengths],
-    }  # fmt: skip
-
-
-def _group_rows(comparison: Comparison) -> Iterable[Row]:
-    """Each group of runs that differ only in their seeds: its label, number of runs, and mean and p by what decides."""
-    metric = next(metric for metric in comparison.metrics if metric.name == comparison.decided_by)
-    for group, score in zip(comparison.groups, metric.groups, strict=True):
-        yield (group.label, len(group.members), *mean_and_p(score))
-
-
-def _metrics(comparison: Comparison, first: str) -> list[dict[str, Any]]:
-    """The scores of all systems by each metric, beginning with the metric `first`, if it was computed."""
-    return [_metric(metric) for metric in sorted(comparison.metrics, key=lambda metric: metric.name != first)]
-
-
-def _metric(metric: MetricComparison) -> dict[str, Any]:
-    """The scores of all systems by one metric, with intervals as numbers and as percentages of their common scale."""
-    ranges = [system.interval or (system.score, system.score) for system in metric.systems]
-    low = math.floor(min(low for low, _ in ranges))
-    high = max(math.ceil(max(high for _, high in ranges)), low + 1)
-
-    def place(value: float) -> str:
-        return f"{100 * (value - low) / (high - low):.1f}"
-
-    rows = [
-        {"score": f"{system.score:.2f}", "p": "" if system.p_value is None else p_text(system.p_value),
-         "interval": system.interval_text,
-         "from": place(start), "to": place(end), "at": place(system.score)}
-        for system, (start, end) in zip(metric.systems, ranges, strict=True)
-    ]  # fmt: skip
-    return {"name": metric.name, "is_error": metric.is_error, "low": low, "high": high, "rows": rows}
 
 
 def _sample_maps(run: RunSummary, translator: TorchTranslator) -> list[AttentionMaps]:

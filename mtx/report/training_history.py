@@ -31,23 +31,23 @@ class Curve:
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The events of a run, without repeated steps, each with the hours of training until then.
+    """The events of a run, without repeated steps, each with the `hours` of training until then.
 
     Attributes:
         starts: all start events.
     """
 
     starts: list[Event]
-    events: list[tuple[Event, float]]
+    events: list[Event]
 
     def of(self, kind: str) -> list[Event]:
         """The events of one kind, in order."""
-        return [event for event, _ in self.events if event["event"] == kind]
+        return [event for event in self.events if event["event"] == kind]
 
     @property
     def hours(self) -> float:
         """Hours of training so far."""
-        return self.events[-1][1] if self.events else 0.0
+        return float(self.events[-1]["hours"]) if self.events else 0.0
 
     @property
     def epochs(self) -> float:
@@ -61,11 +61,7 @@ class TrainingHistory:
         A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest`
         its maximum.
         """
-        rows = [
-            (float(event["step"]), hours, float(event[key]))
-            for event, hours in self.events
-            if event["event"] == kind and _is_number(event.get(key))
-        ]
+        rows = [(event["step"], event["hours"], event[key]) for event in self.of(kind) if _is_number(event.get(key))]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
         if len(table) > max_points:
             parts = np.array_split(table, max_points)
@@ -78,18 +74,18 @@ class TrainingHistory:
 def training_history(events: Sequence[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     starts: list[Event] = []
-    timed: list[tuple[Event, float]] = []
+    timed: list[Event] = []
     started_at, hours_before = None, 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
         if event["event"] == "start":
-            while timed and timed[-1][0]["step"] > event["step"]:
+            while timed and timed[-1]["step"] > event["step"]:
                 timed.pop()
-            started_at, hours_before = event["time"], timed[-1][1] if timed else 0.0
             starts.append(event)
-        started_at = event["time"] if started_at is None else started_at
-        timed.append((event, hours_before + max(0.0, event["time"] - started_at) / 3600))
+        if started_at is None or event["event"] == "start":
+            started_at, hours_before = event["time"], timed[-1]["hours"] if timed else 0.0
+        timed.append({**event, "hours": hours_before + max(0.0, event["time"] - started_at) / 3600})
     return TrainingHistory(starts, timed)
 
 
@@ -102,14 +98,13 @@ class Improvement:
     """How the validation scores of a run develop.
 
     Attributes:
-        key, metric: the metric that decides which validation is the best, as its key in the events and its name.
+        key: of the metric that decides which validation is the best, in the events and in `DECIDING_METRICS`.
         gain: by how much the best score is better than the best one of the first two thirds of the steps.
         last_gain: by how much the last validation is better than the one before it.
         since: number of validations after the best one.
     """
 
     key: str
-    metric: str
     best_step: float
     best_score: float
     gain: float
@@ -134,9 +129,13 @@ def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Impr
     best = max(range(len(scores)), key=scores.__getitem__)
     earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
     return Improvement(
-        key, DECIDING_METRICS[key], steps[best], float(validations[best][key]),
-        scores[best] - max(earlier or scores[:1]), scores[-1] - scores[-2], len(scores) - 1 - best,
-    )  # fmt: skip
+        key,
+        best_step=steps[best],
+        best_score=float(validations[best][key]),
+        gain=scores[best] - max(earlier or scores[:1]),
+        last_gain=scores[-1] - scores[-2],
+        since=len(scores) - 1 - best,
+    )
 
 
 def progress(history: TrainingHistory) -> str:
@@ -144,7 +143,7 @@ def progress(history: TrainingHistory) -> str:
     scores = improvement(history)
     if scores is None:
         return "There are not enough validations yet to tell."
-    metric, since = scores.metric, scores.since
+    metric, since = DECIDING_METRICS[scores.key], scores.since
     at = f"the best validation has {scores.best_score:.2f} {metric}, at step {scores.best_step:,.0f}"
     after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
     verb, digits = ("fell", 3) if scores.key == "nll" else ("rose", 1)

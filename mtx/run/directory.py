@@ -68,8 +68,7 @@ def check_writable(paths: RunLayout) -> None:
     try:
         tempfile.TemporaryFile(dir=durable.nearest_directory(paths.root)).close()
     except OSError as error:
-        if error.errno != errno.ENOSPC:  # the dry run reports a full disk itself
-            raise _not_writable(paths, error) from None
+        raise _not_writable(paths, error) from None
 
 
 def _not_writable(paths: RunLayout, error: OSError) -> MtxError:

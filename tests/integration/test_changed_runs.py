@@ -94,7 +94,7 @@ def test_text_that_changed_after_preparation_is_told(tmp_path: Path, settings: l
     assert b"has changed" not in mtx(*command).stderr and b"has changed" not in mtx(*command).stderr
     write_tsv(text, range(3000, 3200))
     told = mtx(*command).stderr.decode()
-    assert f"warning: {text} has changed since this run prepared its data; it goes on with the text" in told
+    assert f"warning: {text} has changed since this run prepared its data; it continues with the text" in told
     assert told.count("warning: ") == 1 and "another run_dir=DIR trains on the new text" in told
     text.unlink()
     again = mtx(*command)

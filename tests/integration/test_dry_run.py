@@ -38,33 +38,23 @@ def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path)
     scratch.mkdir()
     found = dry_run(*settings, f"run_dir={run}", env={**ENVIRONMENT, "TMPDIR": str(scratch)})
     assert not run.parent.exists() and not list(scratch.glob("mtx-*"))
-    assert set(found) == {
-        "src", "tgt", "was_prepared", "data", "text", "run", "disk", "time", "warnings",
-    }  # fmt: skip
-    assert (found["src"], found["tgt"], found["was_prepared"]) == ("en", "de", False)
+    assert set(found) == {"was_prepared", "data", "run", "time", "warnings"} and not found["was_prepared"]
     data = found["data"]
     assert (data["read"], data["kept"], data["held_out"], data["dropped"]) == (400, 360, 40, {})
-    assert set(found["text"]) == {"train", "valid", "test.heldout"}
-    words = found["text"]["train"]["src"]
-    assert set(words) == {"pieces_per_word", "unknown_words", "mean_length", "max_length"}
-    assert 1 <= words["pieces_per_word"] < 6 and words["unknown_words"] == 0
-    assert 5 <= words["mean_length"] <= words["max_length"] <= 32  # four words and `</s>`
     run_figures, time = found["run"], found["time"]
     assert (run_figures["steps_done"], run_figures["max_steps"], run_figures["device"]) == (0, 40, "cpu")
     assert run_figures["epochs"] == pytest.approx(40 / run_figures["steps_per_epoch"])
-    assert 0 < found["disk"]["needed"] < found["disk"]["free"]
     assert (time["steps"], time["ends_by"], time["may_end_sooner"]) == (40, "max_steps", False)
     assert time["prepare_s"] > 0 and time["step_s"] > 0 and time["tgt_tokens_per_s"] > 0
     assert time["total_s"] > time["prepare_s"] + 40 * time["step_s"]
 
 
 def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
-    result = mtx("train", *settings, f"run_dir={tmp_path / 'run'}", "model.norm=pre", "--dry-run")
+    result = mtx("train", *settings, f"run_dir={tmp_path / 'run'}", "--dry-run")
     lines = result.stdout.decode().split("\n")
     assert result.returncode == 0 and not (tmp_path / "run").exists()
     starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
-    assert starts == ["pairs", "words", "model", "steps", "disk", "time"]
-    assert any("cannot" not in line and "not to huggingface" in line for line in lines)
+    assert starts == ["pairs", "model", "steps", "time"]
     assert "warning: 360 pairs are few" in result.stdout.decode() and b"warning" not in result.stderr
 
 
@@ -80,13 +70,10 @@ def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     told = warnings(found)
     assert f"38% of the pairs are the source copied as the target, such as {train}:1: one zero" in told
     assert "valid: in 100% of the pairs the sides look exchanged" in told
-    assert found["text"]["train"]["swapped"] == found["text"]["test.news"]["swapped"] == 0
+    assert "train: in " not in told and "test.news: in " not in told
     assert "test set news: 10 training pairs have a source of it" in told
     assert "validation set: 50 sentences are few" in told
     assert "248 pairs are few" in told
-    # The two words of 202 that no piece of the training text can spell.
-    assert found["text"]["test.news"]["src"]["unknown_words"] == pytest.approx(2 / (49 * 4 + 2))
-    assert found["text"]["test.news"]["tgt"]["unknown_words"] == 0
 
 
 @pytest.mark.parametrize("command", ["prepare", "train"])

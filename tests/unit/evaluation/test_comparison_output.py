@@ -46,11 +46,6 @@ def test_a_single_run_against_seeds_is_judged_under_a_condition() -> None:
     assert "may be chance (p" in chance and "if other seeds" not in results(TWO).headlines()[0]
 
 
-def test_approximate_randomisation_is_said_to_hold_for_single_runs() -> None:
-    assert any("--paired ar" in note for note in results(TWO, "ar").notes())
-    assert not any("--paired" in note for note in [*results(TWO).notes(), *results(SINGLES, "ar").notes()])
-
-
 def test_a_p_value_is_written_in_one_way() -> None:
     apart = results(SINGLES, "ar", (0, 9))
     row = next(line for line in output_lines(apart, "text") if line.startswith("b  "))
@@ -73,7 +68,7 @@ def test_intervals_are_shown_by_their_ends() -> None:
 def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() -> None:
     twins = results([Group("good", [0, 1])])
     lines = output_lines(twins, "text")
-    assert lines[lines.index("mean ± sample standard deviation over the seeds:") + 1].split() == ["runs", "BLEU"]
+    assert lines[lines.index("mean ± sample standard deviation over the seeds:") + 1].split() == ["runs", "BLEU", "95%"]
     assert lines[lines.index("BLEU by words of the reference:") + 1].split() == ["sentences", "a", "b"]
     assert "| BLEU |" in "\n".join(output_lines(twins, "markdown")).replace("  ", "")
     assert (
@@ -90,8 +85,3 @@ def test_seeds_that_ended_at_other_steps_are_named() -> None:
 
     assert "a and its other seeds ended at steps 157, 1, and differ for that too" in notes(157, 1, 100, 105)
     assert "ended at steps" not in notes(100, 105, 300, 310), "a step more or less, and settings may differ"
-
-
-def test_runs_that_end_by_other_settings_are_no_seeds_of_one_setting() -> None:
-    found = replace(results(SINGLES), differing_keys={"seed": [1, 2], "training.max_steps": [100, 200]})
-    assert "runs that differ in their seeds and in training.max_steps do not count as one setting" in found.notes()

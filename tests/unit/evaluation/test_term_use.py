@@ -54,7 +54,7 @@ def test_both_translations_are_scored() -> None:
     sources = [f"this is the {word} of {number} men" for number in range(20) for word in ("house", "tree")]
     references = [line.replace("house", "Haus") for line in sources]
     plain, guided = score_with_glossary(fake, TestSet("t", "de", sources, references), GLOSSARY)
-    assert guided.scores.bleu.score == pytest.approx(100) and plain.bleu.score < 90
+    assert guided.bleu.score == pytest.approx(100) and plain.bleu.score < 90
     assert guided.terms.bleu_gain == pytest.approx(100 - plain.bleu.score)
     assert (guided.terms.num_terms, guided.terms.used, guided.terms.used_without) == (20, 20, 0)
     assert guided.terms.p_value < 0.05

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import Config
+from mtx.errors import Advice
 from mtx.report.run_summary import RunSummary
 from mtx.report.training_history import training_history
-from mtx.report.usability import Usability, usability
+from mtx.report.usability import usability
 
 _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]
 
@@ -18,7 +19,7 @@ def _judged(
     reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
     nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
     **training: object,
-) -> Usability:  # fmt: skip
+) -> Advice:  # fmt: skip
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
     scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
     (root / "model").mkdir(parents=True)
@@ -71,7 +72,7 @@ def test_the_score_decides_the_words(tmp_path: Path, bleu: float, words: str) ->
 
 def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
     judgement = _judged(tmp_path, 97.0, [10.0, 40.0, 97.0])
-    assert judgement.advice == ""
+    assert judgement.help == ""
 
 
 @pytest.mark.parametrize(
@@ -101,10 +102,10 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
 def test_a_run_that_was_still_improving_is_told_so(tmp_path: Path) -> None:
     rising = [1.0, 5.0, 10.0, 15.0]
     improving = "training ended while it was still improving (BLEU +5.0 at the last validation); a larger training."
-    assert _judged(tmp_path, 15.0, rising).advice == f"{improving}max_steps continues it"
+    assert _judged(tmp_path, 15.0, rising).help == f"{improving}max_steps continues it"
     limited = _judged(tmp_path / "limited", 15.0, rising, reason="time_limit", time_limit="1h", max_steps=9000)
-    assert limited.advice == f"{improving}time_limit continues it"
-    assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").advice
+    assert limited.help == f"{improving}time_limit continues it"
+    assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").help
 
 
 def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
@@ -113,9 +114,9 @@ def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
 
 def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
     hardly = "it has hardly been trained; a larger training.max_steps continues it"
-    assert _judged(tmp_path, 2.0, [2.0]).advice == hardly
+    assert _judged(tmp_path, 2.0, [2.0]).help == hardly
     judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
-    assert judgement.advice == hardly and "100% of the translations are empty)" in judgement.text
+    assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
 )
 def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]
     judgement = _judged(tmp_path, 12.0, [12.0, 12.0, 12.0], reason="patience", **values)
-    assert words in judgement.advice
+    assert words in judgement.help
 
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from mtx.report.svg_chart import AXES, Line, draw_chart, equal_lines
+from mtx.report.charts import AXES, Line, draw_chart, equal_lines
 from mtx.report.training_history import Curve
 
 
@@ -11,8 +11,7 @@ from mtx.report.training_history import Curve
 def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, log: bool) -> None:
     lines = [Line("training", Curve([1, 2, 3], [0.1, 0.2, 0.3], [5.0, 2.0, 1.0]), n, style)  # type: ignore[arg-type]
              for n, style in enumerate(("line", "dotted", "marked"))]  # fmt: skip
-    chart = draw_chart('a "title" <b>', lines, "nats per token", axis, log)  # type: ignore[arg-type]
-    svg = str(chart.svg)
+    svg = str(draw_chart('a "title" <b>', lines, "nats per token", axis, log)[0])  # type: ignore[arg-type]
     assert svg.startswith('<svg role="img" aria-label="a &#34;title&#34; &lt;b&gt;"')
     assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'minutes of training'}</text>" in svg
     colours = set(re.findall(r"(?:stroke|fill): ([^;\"]+)", svg))
@@ -22,32 +21,33 @@ def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, l
 
 
 def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
-    chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
-    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', str(chart.svg), re.DOTALL))
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', str(chart.svg))[1])  # type: ignore[index]
-    zero = chart.start + (0 - chart.smallest) / (chart.largest - chart.smallest) * (chart.end - chart.start)
+    svg, scale = draw_chart("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
+    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', svg, re.DOTALL))
+    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
+    part = (0 - scale["smallest"]) / (scale["largest"] - scale["smallest"])
+    zero = scale["start"] + part * (scale["end"] - scale["start"])
     assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)
 
 
 def test_a_long_training_is_shown_in_hours() -> None:
-    chart = draw_chart("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert ">hours of training</text>" in str(chart.svg) and chart.largest == pytest.approx(5.25)
-    short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert short.largest == pytest.approx(0.525), "the data stays in hours"
+    svg, scale = draw_chart("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    assert ">hours of training</text>" in svg and scale["largest"] == pytest.approx(5.25)
+    _, short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
+    assert short["largest"] == pytest.approx(0.525), "the data stays in hours"
 
 
 def test_all_numbers_have_one_format() -> None:
-    chart = draw_chart("t", [Line("a", Curve([0, 20_000], [0, 1], [0.0, 0.002]), 0, "line")], "y", "step")
-    texts = re.findall(r">([\d.,]+)</text>", str(chart.svg))
-    assert texts == ["0", "5,000", "10,000", "15,000", "20,000", "0.0000", "0.0005", "0.0010", "0.0015", "0.0020"]
-    log = draw_chart("t", [Line("a", Curve([0, 1], [0, 1], [5.0, 20_000.0]), 0, "line")], "y", "step", log=True)
-    assert ">10,000</text>" in str(log.svg)
+    svg, _ = draw_chart("t", [Line("a", Curve([0, 20_000], [0, 1], [0.0, 0.002]), 0, "line")], "y", "step")
+    texts = re.findall(r">([\d.,]+)</text>", svg)
+    assert texts == ["0", "5,000", "10,000", "15,000", "20,000", "0", "0.0005", "0.001", "0.0015", "0.002"]
+    log, _ = draw_chart("t", [Line("a", Curve([0, 1], [0, 1], [5.0, 20_000.0]), 0, "line")], "y", "step", log=True)
+    assert ">10,000</text>" in log
 
 
 def test_equal_curves_stay_visible() -> None:
     curve, other = Curve([1, 2], [1, 2], [3.0, 4.0]), Curve([1, 2], [1, 2], [3.0, 5.0])
     lines = [Line("a", curve, 0, "line"), Line("b", other, 1, "line"), Line("c", curve, 2, "line")]
-    assert equal_lines(lines, "step") == [[0, 2], [1]]
-    svg = str(draw_chart("t", lines, "y", "step").svg)
+    assert equal_lines(lines, "step") == [[lines[0], lines[2]], [lines[1]]]
+    svg = str(draw_chart("t", lines, "y", "step")[0])
     dashes = re.findall(r"stroke-dasharray: 7.2,7.2; stroke-dashoffset: (\S+); stroke: var\(--s(\d)\)", svg)
     assert dashes == [("0", "1"), ("7.2", "3")], "one is drawn where the other is not"
