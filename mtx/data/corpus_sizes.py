@@ -77,11 +77,14 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     if settings.exists(run.config) and has_begun(run):
         kept = keys if resolved.is_explicit("model.preset") else [*keys, "model.preset"]
         return settings.replace_values(resolved, _of_run(run, kept), str(run.config))
-    num_pairs, row, why = _UNKNOWN, _UNKNOWN, "data.train is not set yet"
+    num_pairs = row = _UNKNOWN
+    why = "data.train is not set yet"
     has_long_pairs = False
     if config.data.train or config.data.hub or config.data.generator:
         text = measure(config.data)
-        num_pairs, row, why = text.num_pairs, text.row, f"of the measured sizes the nearest to {text}"
+        num_pairs = text.num_pairs
+        row = text.row
+        why = f"of the measured sizes the nearest to {text}"
         has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
     if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
         keys = [key for key in keys if key != "training.copies"]

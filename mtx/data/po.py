@@ -85,7 +85,11 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
     Raises:
         DataError: if a line is no PO.
     """
-    message, keyword, flags_line, is_fuzzy, size = Message(), "", None, False, 0
+    message = Message()
+    keyword = ""
+    flags_line = None
+    is_fuzzy = False
+    size = 0
     parts = dict[str, list[str]]()  # the texts of the message, with their escapes
     for number, line in enumerate(lines, 1):
         content = line.strip()
@@ -99,7 +103,9 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
             keyword = match[1]
             if keyword in parts or (keyword in ("msgctxt", "msgid") and "msgid" in parts):
                 yield _with_texts(message, parts)
-                message, parts, size = Message(), {}, 0
+                message = Message()
+                parts = {}
+                size = 0
             if not parts:
                 message.line, message.flags_line, message.is_fuzzy = number, flags_line, is_fuzzy
                 flags_line, is_fuzzy = None, False
