@@ -41,7 +41,8 @@ def serve(
     check_address_space()
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
-    from mtx.interop.engines import Translator
+    from mtx.decoding.options import Placement, SearchOptions
+    from mtx.interop.engines import load
     from mtx.serve import logs, server
     from mtx.serve.limits import Limits
     from mtx.serve.pairs import Pairs
@@ -50,7 +51,7 @@ def serve(
     limits = Limits()
     with _listener(host, port) as listener:
         logs.set_up()
-        translators = list(map(Translator.load, models))
+        translators = [load(model, SearchOptions(), Placement()) for model in models]
         num_threads = max([translator.share_workers() for translator in translators])
         pairs = Pairs(translators)
         for pair in pairs:  # the first translation takes longer than others
@@ -94,10 +95,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except UnicodeError:  # a name with a part that is too long or empty
-        raise UsageError(f"--host {host}: is no name of a host") from None
-    except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty
+        raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
     return listener
 
 
