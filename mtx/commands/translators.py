@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
+from mtx.commands.options import Device
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
     MAX_BEAM_SIZE,
@@ -77,7 +78,7 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
         Option(None, help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."),
     ),
     "threads": (int | None, Option(None, min=1, help="CPU threads; all cores by default, and never more.")),
-    "device": (str, Option("auto", help="auto, cpu, cuda, cuda:1 or mps.")),
+    "device": (Device, "auto"),
     "batch_tokens": (
         int | None,
         Option(
