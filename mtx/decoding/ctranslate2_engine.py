@@ -277,7 +277,7 @@ def _open(path: Path, device: str, precision: str | None, workers: int) -> Any:
             translator.translate_batch([["</s>"]], max_decoding_length=1)
     except ValueError as error:
         text = " ".join(str(error).split())
-        raise UsageError(f"CTranslate2 has no device {device} with precision {precision}: {text}") from None
+        raise UsageError(f"device {device}, precision {precision or 'default'}: CTranslate2: {text}") from None
     except RuntimeError as error:
         help = _CUBLAS_HELP if "cublas" in str(error) else None
         raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}", help) from None
