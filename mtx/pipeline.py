@@ -20,7 +20,6 @@ from mtx import checks
 from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
-from mtx.decoding.dealing import collect, deal
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
@@ -34,7 +33,7 @@ from mtx.files.durations import format_duration
 from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
 from mtx.interop.cards import licences_of, run_card
-from mtx.interop.engines import find_export
+from mtx.interop.engines import fill_cache
 from mtx.interop.limits import export_note
 from mtx.model.device import keep_freed_memory, make_deterministic
 from mtx.model_directory import storage
@@ -53,7 +52,7 @@ from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import check_memory, choose_runtime
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, evenly_spaced_samples
+from mtx.training.validation import Sample, evenly_spaced_samples, interleaved
 
 logger = logging.getLogger(__name__)
 
@@ -284,8 +283,7 @@ def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
 def _translate_together(ranks: Ranks, translator: TorchTranslator, name: str, sources: Sequence[str]) -> list[str]:
     """The translations of a test set, of which each rank makes a part."""
     _announce_translation(translator, name, len(sources))
-    rows = deal([len(source) for source in sources], ranks.size)
-    return collect(ranks.gather(lambda: translator.translate([sources[row] for row in rows[ranks.rank]])), rows)
+    return interleaved(ranks.gather(lambda: translator.translate(sources[ranks.rank :: ranks.size])))
 
 
 def _announce_translation(translator: TextTranslator, name: str, num_sources: int) -> None:
@@ -313,7 +311,7 @@ def _store_all_scores(
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
-    find_export(paths.model)  # fills the cache, so that the first translation need not wait
+    fill_cache(paths.model)
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
 
 

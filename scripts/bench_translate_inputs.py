@@ -21,11 +21,11 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
 from mtx.files.text_files import read_lines
-from mtx.interop.export_cache import cached_export, require_model_directory
+from mtx.interop.export_cache import cached_export
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
 from mtx.model_directory import description, storage
-from mtx.run.contents import is_prepared, is_run
+from mtx.run.contents import is_prepared, is_run, model_directory
 from mtx.run.layout import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 
 NEAR = 25  # source tokens of the sentence whose latency is reported
@@ -99,7 +99,7 @@ def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequ
 
 def copy_model(model: Path, directory: Path) -> None:
     """Copies the model directory of a model or a run."""
-    shutil.copytree(require_model_directory(model), directory)
+    shutil.copytree(model_directory(model), directory)
 
 
 def random_model(preset: str, src: Sequence[str], directory: Path) -> None:

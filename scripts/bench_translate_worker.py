@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_machine import peak_host_memory
 
-from mtx.decoding.options import EXTRA_LENGTH, SearchOptions
+from mtx.decoding.options import EXTRA_LENGTH, Placement, SearchOptions
 
 if TYPE_CHECKING:
     from bench_translate import Job
@@ -117,11 +117,12 @@ class SourceLength(SearchOptions):
 
 def _mtx(job: "Job") -> Translate:
     """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
-    from mtx.commands.translators import Engine, Precision, load_translator
+    from mtx.commands.translators import WHOLE_LINES, load_translator
 
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads
-    translator = load_translator(job.model, Engine(engine), Precision(precision), device=job.device, threads=threads)
+    place = Placement(job.device, precision, threads, engine=engine)
+    translator = load_translator(job.model, WHOLE_LINES, place)
     options = SourceLength if job.is_random else SearchOptions
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:

@@ -35,10 +35,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from trainings import Training, run_all, write_tables
 
-from mtx.commands.translators import load_translator
+from mtx.commands.translators import WHOLE_LINES, load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.preprocess import load_prepared
+from mtx.decoding.options import Placement
 from mtx.decoding.text_translator import TextTranslator
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
@@ -151,7 +152,8 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     text = test_sets_of_runs(list(runs.values()))[0]
     outputs, references = system_outputs(text, list(runs.values()), {})
     comparison = compare(outputs, references, metrics=("bleu", "chrf"), tgt=text.tgt)
-    models = {name: load_translator(str(run), threads=arguments.threads) for name, run in runs.items()}
+    place = Placement(threads=arguments.threads, engine="torch")
+    models = {name: load_translator(str(run), WHOLE_LINES, place) for name, run in runs.items()}
     times = {name: min(_seconds(model, text.sources) for _ in range(_ROUNDS)) for name, model in models.items()}
     histories = {name: training_history(read_events(RunLayout(run).metrics)) for name, run in runs.items()}
     curves = {name: history.curve("validation", "ppl") for name, history in histories.items()}

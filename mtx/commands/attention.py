@@ -10,7 +10,6 @@ from mtx.commands.options import Device, Model, default_page, open_output
 from mtx.errors import UsageError
 
 logger = logging.getLogger("mtx")
-_LARGE = 20_000_000  # bytes; a browser takes seconds to open such a page
 
 
 def attention(
@@ -26,17 +25,15 @@ def attention(
     """Draw the attention weights of every layer and head for one or several sentences."""
     output = output or default_page("attention.html")
     _check(sentences, target, output)
-    from mtx.commands.translators import load_translator
+    from mtx.commands.translators import WHOLE_LINES, load_translator
+    from mtx.decoding.options import Placement
 
     with open_output(output) as file:
-        translator: Any = load_translator(model, device=device)
+        translator: Any = load_translator(model, WHOLE_LINES, Placement(device, engine="torch"))
         from mtx.report.attention_page import attention_page
 
         maps = translator.attention_maps(sentences, target)
-        page = attention_page(maps, translator.src, translator.tgt).encode()
-        file.write(page)
-        if len(page) > _LARGE:
-            logger.warning("%s has %.0f MB; a browser takes long to open it", output, len(page) / 1e6)
+        file.write(attention_page(maps, translator.src, translator.tgt).encode())
     logger.info("attention: %s", output)
 
 

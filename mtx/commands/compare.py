@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output
-from mtx.commands.translators import load_translator
+from mtx.commands.translators import WHOLE_LINES, load_translator
+from mtx.decoding.options import Placement
 from mtx.errors import UsageError
 from mtx.files.streams import print_lines
 from mtx.files.text_files import printable
@@ -86,7 +87,8 @@ def _results(
     from mtx.run.status import translated_step, unfinished
 
     models = [path for path in systems if path not in texts[0].hypotheses]
-    translators = {path: load_translator(str(path), device=device) for path in models}
+    place = Placement(device, engine="torch")
+    translators = {path: load_translator(str(path), WHOLE_LINES, place) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     published = find_protocol(protocol, tgt)
     groups = groups_of(systems, [str(path) for path in systems])

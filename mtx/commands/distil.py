@@ -1,15 +1,18 @@
 """`mtx distil`: a small, fast student of one teacher or several."""
 
 import logging
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, BatchTokens, Device, resolve
+from mtx.commands.options import AsJson, resolve
 from mtx.commands.train import train_run
-from mtx.commands.translators import Engine, OneEngine, Threads, load_translator
+from mtx.commands.translators import load_translator, takes
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.files.streams import print_json, print_lines
 from mtx.files.tables import draw
@@ -17,6 +20,7 @@ from mtx.run.contents import is_prepared, is_run, model_directory, require_model
 from mtx.run.layout import TOKENIZER_JSON, RunLayout
 
 if TYPE_CHECKING:
+    from mtx import distil as distillation
     from mtx.decoding.text_translator import TextTranslator
 
 logger = logging.getLogger("mtx")
@@ -26,24 +30,23 @@ _MONO = "data.mono="
 _MANY_PAIRS = 100_000  # from so many on the larger preset is taken; only student-small was measured, on 29,000
 
 
+@takes("engine", "threads", "device", "batch_tokens")
 def distil(
     teacher: Annotated[str, typer.Argument(metavar="TEACHER", help="A model, or several as A+B, for torch.")],
     settings: Annotated[
         list[str] | None,
         typer.Argument(metavar="[key=value]...", help="data.mono=FILE adds source text; others are the student's."),
     ] = None,
-    engine: OneEngine = Engine.auto,
-    threads: Threads = None,
-    device: Device = "auto",
-    batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
+    *,
+    search: SearchOptions,
+    place: Placement,
 ) -> None:
-    """Train a small student on a teacher's translations, and compare the two; the same command goes on if stopped."""
+    """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
     mono, text, others = _sorted(settings or [])
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
-    from tqdm import tqdm
-
     from mtx import distil as distillation
+    from mtx.commands.line_blocks import progress
     from mtx.run.directory import refuse_foreign
 
     paths = RunLayout(Path(run_dir))
@@ -51,18 +54,18 @@ def distil(
     if not text and not is_prepared(RunLayout(first := require_models(teacher)[0]).data):
         help = "data.train=FILE, and data.mono=FILE for more"
         raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
-    options: dict[str, Any] = {"device": device, "threads": threads}
-    translator = load_translator(teacher, engine, batch_tokens=batch_tokens, **options)
+    translator = load_translator(teacher, search, place)
     paths.distilled.mkdir(parents=True, exist_ok=True)
     about = distillation.check_teacher(paths.distilled, teacher, mono, text)
     own = [*_own_text(teacher, translator, paths, text, others), *others]
     resolve([_RECIPE, f"data.train={distillation.TRAIN}", *own])  # wrong settings are refused before the teacher works
     total = sum(1 for _ in distillation.source_lines(paths.distilled, mono))
-    with tqdm(desc="translating", total=total, unit=" lines", disable=None) as bar:
+    with progress(total) as bar:
         distillation.translate_text(translator, paths.distilled, mono, about, bar.update)
     config = resolve([_RECIPE, f"data.train={distillation.TRAIN},{distillation.DISTILLED}", *own]).config
     train_run(config, prints_scores=not as_json)
-    systems = _compare(teacher, translator, paths, options)
+    load = partial(load_translator, search=search, place=replace(place, engine="auto"))
+    systems = _compare(teacher, translator, paths, load)
     rows = [system.cells() for system in systems]
     print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(draw(distillation.HEAD, rows, "text"))
 
@@ -95,9 +98,11 @@ def _own_text(
     first = require_models(teacher)[0]
     tokenizer = [model_directory(first) / name for name in translator.tokenizer.file_names if name != TOKENIZER_JSON]
     fixed = [
-        f"run_dir={paths.root}", f"data.src={translator.src}", f"data.tgt={translator.tgt}",
+        f"run_dir={paths.root}",
+        f"data.src={translator.src}",
+        f"data.tgt={translator.tgt}",
         f"tokenizer.model={','.join(map(str, tokenizer))}",
-    ]  # fmt: skip
+    ]
     data_dir = RunLayout(paths.distilled if text else first).data
     if text and not is_prepared(data_dir):
         preprocess.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
@@ -105,12 +110,17 @@ def _own_text(
     tests = distillation.write_text(data, paths.distilled)
     preset = "student" if data.train.num_pairs >= _MANY_PAIRS else "student-small"
     return [
-        *fixed, f"model.preset={preset}", f"data.dir={paths.distilled}", f"data.valid={distillation.VALID}",
+        *fixed,
+        f"model.preset={preset}",
+        f"data.dir={paths.distilled}",
+        f"data.valid={distillation.VALID}",
         f"data.test={','.join(tests)}",
-    ]  # fmt: skip
+    ]
 
 
-def _compare(teacher: str, translator: "TextTranslator", paths: RunLayout, options: dict[str, Any]) -> Any:
+def _compare(
+    teacher: str, translator: "TextTranslator", paths: RunLayout, load: "Callable[[str], TextTranslator]"
+) -> "list[distillation.System]":
     from mtx import distil as distillation
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export
@@ -121,8 +131,10 @@ def _compare(teacher: str, translator: "TextTranslator", paths: RunLayout, optio
     models = {"teacher": teacher, "student": str(paths.root), "student in int8": str(directory)}
     return [
         distillation.measure(
-            name, translator if model == teacher else load_translator(model, Engine.auto, **options),
-            distillation.weight_bytes(model), test_set,
+            name,
+            translator if model == teacher else load(model),
+            distillation.weight_bytes(model),
+            test_set,
         )
         for name, model in models.items()
-    ]  # fmt: skip
+    ]

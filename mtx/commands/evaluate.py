@@ -5,19 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import (
-    Alpha,
-    AsJson,
-    BatchTokens,
-    Beam,
-    Device,
-    GlossaryFile,
-    ProtocolName,
-    Published,
-    find_protocol,
-    print_scores,
-)
-from mtx.commands.translators import load_translator
+from mtx.commands.options import AsJson, GlossaryFile, ProtocolName, Published, find_protocol, print_scores
+from mtx.commands.translators import BEAM, load_translator, takes
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.run.contents import is_run, require_models
@@ -26,6 +16,7 @@ if TYPE_CHECKING:
     from mtx.evaluation.metrics import Scores
 
 
+@takes(*BEAM, "device", "batch_tokens")
 def evaluate(
     model: Annotated[str | None, typer.Argument(help="Run directory or model directory.")] = None,
     hyp: Annotated[Path | None, typer.Option(help="Score this file instead of a model.")] = None,
@@ -41,18 +32,17 @@ def evaluate(
         typer.Option("--robust", help="Also in upper and title case, without end punctuation, with typing errors."),
     ] = False,
     glossary: GlossaryFile = None,
-    beam: Beam = None,
-    length_penalty: Alpha = None,
-    device: Device = "auto",
-    batch_tokens: BatchTokens = None,
     as_json: AsJson = False,
+    *,
+    search: SearchOptions,
+    place: Placement,
 ) -> None:
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
     if (model is None) == (hyp is None):
         raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
     if hyp is not None:
-        for option in [name for name, is_given in (("--robust", robust), ("--glossary", glossary)) if is_given]:
-            raise UsageError(f"{option} translates a test set in another way, so it needs MODEL instead of --hyp")
+        if robust or glossary is not None:
+            raise UsageError("--robust and --glossary translate in other ways, so they need MODEL instead of --hyp")
         print_scores(_score_file(hyp, ref, testset, direction, protocol), as_json)
         return
     assert model is not None
@@ -67,9 +57,7 @@ def evaluate(
     from mtx.evaluation.term_use import score_with_glossary
 
     terms = None if glossary is None else Glossary.read(glossary)
-    translator = load_translator(
-        model, device=device, beam_size=beam, length_penalty=length_penalty, batch_tokens=batch_tokens
-    )
+    translator = load_translator(model, search, place)
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
     scores = dict[str, Scores]()
     if testset is not None:

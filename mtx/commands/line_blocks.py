@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from mtx.errors import DataError
 from mtx.files import streams, text_files
@@ -19,9 +19,12 @@ _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answe
 
 
 def blocks(
-    source: IO[bytes], file: Path | None, prompt: str, invalid: text_files.Invalid = "strict",
+    source: IO[bytes],
+    file: Path | None,
+    prompt: str,
+    invalid: text_files.Invalid = "strict",
     work: str = "translating",
-) -> Iterator[list[str]]:  # fmt: skip
+) -> Iterator[list[str]]:
     """The lines of `source` in blocks that are translated together.
 
     Args:
@@ -42,6 +45,13 @@ def blocks(
         for block in in_blocks(lines, BLOCK_LINES) if is_whole else _as_they_come(lines):
             yield block
             bar.update(len(block))
+
+
+def progress(total: int, num_done: int = 0, unit: str = " lines") -> Any:
+    """A progress bar of a translation, on a terminal."""
+    from tqdm import tqdm
+
+    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=None)
 
 
 def paired(
@@ -86,15 +96,6 @@ def _typed(prompt: str) -> Iterator[str]:
         except EOFError:
             streams.show([""])
             return
-
-
-def require_as_many(path: Path, num_lines: int) -> None:
-    """Raise a DataError if a file has not as many lines as the text that it goes with."""
-    number = sum(1 for _ in text_files.read_lines(path))
-    if number < num_lines:
-        raise DataError(f"{path} has {counted(number, 'line')}, the text has more")
-    if number > num_lines:
-        raise DataError(f"{path} has more lines than the text, which has {num_lines}")
 
 
 def in_blocks(lines: Iterator[str], size: int) -> Iterator[list[str]]:

@@ -7,13 +7,11 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mtx.config.limits import MAX_BATCH_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 from mtx.errors import UsageError
 from mtx.files import disk, durable, streams, text_files
 from mtx.files.shell import mtx_command
@@ -32,13 +30,7 @@ PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
 
-class ProtocolName(StrEnum):
-    """Published ways to compute BLEU."""
-
-    aiayn = "aiayn"
-    multi30k_lc = "multi30k-lc"
-
-
+ProtocolName = Literal["aiayn", "multi30k-lc"]
 Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
@@ -50,18 +42,6 @@ GlossaryFile = Annotated[
     typer.Option("--glossary", help="Use these terms, one source TAB target a line; for models of data.terms."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
-Beam = Annotated[int | None, typer.Option(min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")]
-Alpha = Annotated[
-    float | None, typer.Option(min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default.")
-]
-BatchTokens = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=MAX_BATCH_TOKENS,
-        help="Source tokens that are decoded together; by default 4096, on CUDA 32768; halved when memory runs out.",
-    ),
-]
 Shard = Annotated[
     str | None,
     typer.Option(metavar="K/N", help="Translate the K-th of N equal parts of the text, as one of N jobs."),
@@ -250,7 +230,7 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     """The protocol that `--protocol` names, for a target language; None if the option is absent."""
     from mtx.evaluation import protocols
 
-    return None if name is None else protocols.find(name.value, tgt)
+    return None if name is None else protocols.find(name, tgt)
 
 
 def print_scores(scores: "Mapping[str, Scores]", as_json: bool) -> None:

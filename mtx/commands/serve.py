@@ -39,7 +39,8 @@ def serve(
         )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
-    from mtx.interop.engines import Translator
+    from mtx.decoding.options import Placement, SearchOptions
+    from mtx.interop.engines import load
     from mtx.serve import server
     from mtx.serve.guard import Limits, log_as_json
     from mtx.serve.pairs import Pairs
@@ -48,7 +49,7 @@ def serve(
     limits = Limits()
     with _listener(host, port) as listener:
         log_as_json()
-        translators = list(map(Translator.load, models))
+        translators = [load(model, SearchOptions(), Placement()) for model in models]
         num_threads = max([translator.share_workers() for translator in translators])
         pairs = Pairs(translators)
         for translator in translators:
@@ -91,10 +92,8 @@ def _listener(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except UnicodeError:  # a name with a part that is too long or empty
-        raise UsageError(f"--host {host}: is no name of a host") from None
-    except OSError as error:
-        raise UsageError(f"--host {host} --port {port}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty
+        raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
     return listener
 
 

@@ -1,18 +1,18 @@
-"""Lines in, lines out for `mtx translate`: the work on blocks of lines; a file's translation goes on after a kill."""
+"""Lines in, lines out for `mtx translate`: the work on blocks of lines; a file's translation continues after a kill."""
 
 import functools
 import itertools
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unicodedata import normalize
 
 from mtx.commands.options import open_output, refuse_own_output
-from mtx.commands.term_count import TermCount
-from mtx.config.limits import MAX_BEAM_SIZE
 from mtx.errors import UsageError
+from mtx.files.sizes import counted
 from mtx.files.text_files import InvalidLines
 
 if TYPE_CHECKING:
@@ -20,40 +20,42 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 
+_SHOWN_CHARS, _SHOWN_LINES = 80, 10
+
 
 class LineWork:
-    """Translates blocks of lines, and tells at the end what was wrong with them.
+    """Translates blocks of lines, and reports at the end what was wrong with them.
 
     Args:
         load: loads the translator, when it is first used.
     """
 
     def __init__(self, load: "Callable[[], TextTranslator]", n_best: int, as_json: bool, prefix: Path | None):
-        self._load, self._n_best, self._as_json, self._prefix = load, n_best, as_json, prefix
+        self._load, self._n_best = load, n_best
+        self._as_json, self.prefix = as_json, prefix
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
         self._num_lines = self._num_empty = 0
 
     @functools.cached_property
     def translator(self) -> "TextTranslator":
-        translator = self._load()
-        _check_n_best(self._n_best, translator)
-        return translator
+        return self._load()
 
     @functools.cached_property
-    def _terms(self) -> TermCount:
+    def _terms(self) -> "TermCount":
         return TermCount(self.translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None, first: int) -> list[str]:
-        """The output for some lines, of which the first one has the number `first`."""
+    def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
+        """The output for the next lines, of a text that has `num_before` lines before the first of all."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        lines = self._invalid.replace(block)
-        name = "line" if self._prefix is None else f"{self._prefix}: line"
-        results = self.translator.hypotheses(lines, prefixes, first, name, self._n_best)
-        self._terms.add(block, [hypotheses[0].text for hypotheses in results])
+        first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
+        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
         self._num_lines += len(block)
-        pairs = list(zip(block, results, strict=True))
-        self._num_empty += sum(bool(line.strip()) and not hypotheses[0].text for line, hypotheses in pairs)
-        return [_written(line, hypotheses, self._n_best, self._as_json) for line, hypotheses in pairs]
+        pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
+        self._terms.add(pairs)
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
+        if self._n_best == 1 and not self._as_json:
+            return [text for _, text in pairs]
+        return [_as_json(line, found, self._n_best) for line, found in zip(block, results, strict=True)]
 
     def tell(self) -> None:
         """Log what was noticed."""
@@ -64,43 +66,93 @@ class LineWork:
         self._terms.tell()
 
 
-def translate_file(
-    work: LineWork, file: Path, output: Path, shard: str | None, fresh: bool, about: dict[str, Any],
-    others: Sequence[Path | None], model: str,
-) -> None:  # fmt: skip
-    """Translate a file into another one; a killed command goes on where it was."""
-    from tqdm import tqdm
+class TermCount:
+    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
 
+    def __init__(self, translator: "TextTranslator"):
+        self._translator, self._glossary = translator, translator.glossary
+        self._num_terms = self._num_used = 0
+        self._missed = list[tuple[str, str]]()  # terms that are not used, and their lines
+
+    def add(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Count the terms of these lines and their translations."""
+        if self._glossary is None:
+            return
+        from mtx.data.cleaning import clean_text
+        from mtx.data.glossary import num_used
+        from mtx.data.letter_case import in_case
+
+        for source, translation in pairs:
+            usual, case = self._translator.usual_case(source)
+            expected = [match.tgt for match in self._glossary.matches(normalize("NFC", clean_text(usual)))]
+            if case is not None:  # the translation has it too
+                expected = [in_case(tgt, case, self._translator.tgt) for tgt in expected]
+            used = num_used(expected, clean_text(translation))
+            self._num_terms += len(expected)
+            self._num_used += used
+            if used < len(expected):
+                missing = [term for term in expected if not num_used([term], translation)]
+                self._missed.append((", ".join(missing or expected), source[:_SHOWN_CHARS]))
+
+    def tell(self) -> None:
+        """Log the counts, with the first lines that lack a term."""
+        if self._glossary is None:
+            return
+        used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
+        if not self._missed:
+            logger.info(used)
+            return
+        logger.warning("%s; missing are:", used)
+        for missed in self._missed[:_SHOWN_LINES]:
+            logger.info("  %s in the translation of: %s", *missed)
+
+
+def translate_file(
+    work: LineWork,
+    file: Path,
+    output: Path,
+    shard: str | None,
+    fresh: bool,
+    about: dict[str, Any],
+    others: Sequence[Path],
+) -> None:
+    """Translate a file into another one; a killed command continues where it was.
+
+    Args:
+        about: what else makes it this translation: options, and the name of the model.
+        others: further texts that are read.
+    """
     from mtx.commands import line_blocks
     from mtx.files import durable
     from mtx.files.resumable import ResumableRows, part_of
     from mtx.files.text_files import read_lines
     from mtx.run.contents import model_identity
 
-    prefix, _ = others
     for written in (output, part_of(output)):
         refuse_own_output(None, written, file, *others)
-    start, end = shard_bounds(shard, num_lines := sum(1 for _ in read_lines(file)))
-    if prefix is not None:
-        line_blocks.require_as_many(prefix, num_lines)
-    translator = work.translator
     size = line_blocks.BLOCK_LINES
+    counted_blocks = line_blocks.paired(line_blocks.in_blocks(read_lines(file), size), work.prefix)
+    start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
+    translator = work.translator
     about |= {
-        "shard": [start, end], "search": repr(translator.options), "translator": type(translator).__name__,
-        "texts": [durable.sha256(text) for text in (file, *others) if text],
-        "model": model_identity(model),
-    }  # fmt: skip
+        "shard": [start, end],
+        "search": repr(translator.options),
+        "translator": type(translator).__name__,
+        "texts": [durable.sha256(text) for text in (file, *others)],
+        "model": model_identity(about["model"]),
+    }
     kept = ResumableRows.beside(output, about, size)
     with kept.held():
-        if fresh or not translator.is_repeatable:
+        if fresh:
             kept.remove()
-        done = start + kept.resume()
-        texts = (read_lines(text, "surrogateescape") for text in (file, prefix) if text)
-        blocks = zip(*(line_blocks.in_blocks(itertools.islice(lines, done, end), size) for lines in texts), strict=True)
-        with tqdm(desc="translating", total=end - start, initial=done - start, unit=" lines", disable=None) as bar:
+        before = start + kept.resume()
+        texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
+        blocks = zip(
+            *(line_blocks.in_blocks(itertools.islice(lines, before, end), size) for lines in texts), strict=True
+        )
+        with line_blocks.progress(end - start, before - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None, done + 1))
-                done += len(block)
+                kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
                 bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(kept.rows())
@@ -118,20 +170,10 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     return num_lines * (number - 1) // total, num_lines * number // total
 
 
-def _check_n_best(n_best: int, translator: "TextTranslator") -> None:
-    """Refuse to search for more hypotheses than a beam holds; samples have no such limit."""
-    options = translator.options
-    if options.sampling is None and n_best > options.beam_size:
-        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {options.beam_size}"
-        raise UsageError(f"--n-best {n_best} is more than the beam size of {options.beam_size}", help)
-
-
-def _written(line: str, hypotheses: "list[Hypothesis]", n_best: int, as_json: bool) -> str:
-    """The translation of a line as text or as one line of JSON."""
+def _as_json(line: str, hypotheses: "list[Hypothesis]", n_best: int) -> str:
+    """The translations of a line as one line of JSON."""
     from mtx.decoding.suspicious import suspicion
 
-    if n_best == 1 and not as_json:
-        return hypotheses[0].text
     values = [
         {"text": hypothesis.text, "score": hypothesis.score}
         | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})

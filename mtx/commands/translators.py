@@ -1,130 +1,176 @@
-"""Translators as commands load them, and the options that say how: engine, precision, threads, samples."""
+"""Translators as commands load them, and the options that say what they search for and where they run."""
 
-from enum import StrEnum
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
-from mtx.config.limits import MAX_TEMPERATURE
+from mtx.commands.options import Device
+from mtx.config.limits import (
+    MAX_BATCH_TOKENS,
+    MAX_BEAM_SIZE,
+    MAX_LENGTH,
+    MAX_LENGTH_PENALTY,
+    MAX_SAMPLES,
+    MAX_TEMPERATURE,
+)
+from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.options import Sampling
     from mtx.decoding.text_translator import TextTranslator
 
+TorchPrecision = Annotated[Literal["fp32", "bf16"], Option(help="fp32 or bf16.")]
+BEAM = ("beam", "length_penalty")
+SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
+PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "beam": (int | None, Option(None, min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")),
+    "length_penalty": (
+        float | None,
+        Option(None, min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default."),
+    ),
+    "max_length": (
+        int | None,
+        Option(
+            None, min=1, max=MAX_LENGTH, help="Maximum tokens of a translation; those of the source + 50 by default."
+        ),
+    ),
+    "n_best": (
+        int,
+        Option(1, min=1, max=MAX_SAMPLES, help="Hypotheses for each line, as JSON; at most the beam size."),
+    ),
+    "split_sentences": (
+        bool | None,
+        Option(
+            None,
+            "--split-sentences/--no-split-sentences",
+            help="Translate the sentences of a line one by one; by default if the model learned from single ones.",
+        ),
+    ),
+    "temperature": (
+        float | None,
+        Option(None, min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching."),
+    ),
+    "top_k": (int | None, Option(None, min=1, help="Sample from the k most probable tokens.")),
+    "top_p": (float | None, Option(None, min=0.01, max=1, help="Sample from the nucleus of p.")),
+    "epsilon": (float | None, Option(None, min=0, max=1, help="Sample only tokens of at least this probability.")),
+    "mbr": (
+        int | None,
+        Option(
+            None,
+            min=2,
+            max=MAX_SAMPLES,
+            help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF.",
+        ),
+    ),
+    "seed": (int | None, Option(None, min=0, help="Seed of the samples; 1 by default.")),
+    "engine": (
+        EngineName,
+        Option("auto", help="auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."),
+    ),
+    "precision": (
+        Precision | None,
+        Option(None, help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."),
+    ),
+    "threads": (int | None, Option(None, min=1, help="CPU threads; all cores by default, and never more.")),
+    "device": (Device, "auto"),
+    "batch_tokens": (
+        int | None,
+        Option(
+            None,
+            min=1,
+            max=MAX_BATCH_TOKENS,
+            help="Source tokens that are decoded together; fewer take less memory. torch halves them when it runs out.",
+        ),
+    ),
+}
+ALL = (*_OPTIONS,)
+WHOLE_LINES = SearchOptions(split_sentences=False)
 
-class Engine(StrEnum):
-    """The program that computes the translations; auto is the fastest one here."""
 
-    auto = "auto"
-    torch = "torch"
-    ctranslate2 = "ctranslate2"
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command these options, of which its parameters `search` and `place` are made.
 
+    Without the option --engine torch translates, and without --split-sentences lines stay whole.
+    """
 
-class Precision(StrEnum):
-    """Number formats of the weights."""
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+            for name, (kind, option) in _OPTIONS.items()
+            if name in names
+        ]
 
-    fp32 = "fp32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-    int8 = "int8"
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given = {name: values.pop(name) for name in names}
+            place = {name: given.pop(name) for name in PLACEMENT if name in given}
+            command(**values, search=search_options(**given), place=Placement(**{"engine": "torch", **place}))
 
+        parameters = [*(each for each in own if each.name not in ("search", "place")), *options]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
 
-class TorchPrecision(StrEnum):
-    """Number formats of the weights that torch computes with."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
-
-
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; all cores by default, and never more.")]
-OneEngine = Annotated[
-    Engine, typer.Option(help="auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have.")
-]
-OnePrecision = Annotated[
-    Precision | None, typer.Option(help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8.")
-]
-Temperature = Annotated[
-    float | None, typer.Option(min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching.")
-]
-TopK = Annotated[int | None, typer.Option(min=1, help="Sample from the k most probable tokens.")]
-TopP = Annotated[float | None, typer.Option(min=0.01, max=1, help="Sample from the nucleus of p.")]
-Epsilon = Annotated[
-    float | None, typer.Option(min=0, max=1, help="Sample only tokens of at least this probability; not ctranslate2.")
-]
-Seed = Annotated[
-    int | None, typer.Option(min=0, help="Seed of the samples; 1 by default. ctranslate2: for the same FILE.")
-]
+    return decorate
 
 
-def sampling_options(
-    temperature: float | None, top_k: int | None, top_p: float | None, epsilon: float | None, seed: int | None,
-    n_best: int, beam: int | None, mbr: int | None = None,
-) -> "Sampling | None":  # fmt: skip
-    """The sampling that the options ask for; None for a search."""
-    from mtx.decoding.options import MBR_EPSILON, Sampling
-
-    if all(option is None for option in (temperature, top_k, top_p, epsilon, mbr)):
+def search_options(
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    n_best: int = 1,
+    split_sentences: bool | None = False,
+    seed: int | None = None,
+    mbr: int | None = None,
+    **asked: float | None,
+) -> SearchOptions:
+    """The search that the options ask for; `asked` are those of `Sampling` with these names."""
+    sampling: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    if not sampling and mbr is None:
         if seed is not None:
             raise UsageError("--seed is only for samples", "--temperature 1 samples")
-        return None
+        return SearchOptions(beam, length_penalty, max_length, None, split_sentences, n_best)
     if beam is not None:
-        sampling = "--temperature, --top-k, --top-p, --epsilon and --mbr"
-        raise UsageError(f"--beam searches, {sampling} sample", "--n-best N draws N samples")
-    if mbr is not None and n_best > 1:
-        raise UsageError("--mbr takes one of its samples, so there is no --n-best", f"--mbr {max(mbr, n_best)}")
-    if epsilon is None:
-        epsilon = 0.0 if mbr is None else MBR_EPSILON
-    return Sampling(
-        mbr or n_best, 1.0 if temperature is None else temperature, top_k or 0, 1.0 if top_p is None else top_p,
-        1 if seed is None else seed, epsilon, mbr is not None,
-    )  # fmt: skip
+        names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
+        raise UsageError(f"--beam searches, {names} sample", "--n-best N draws N samples")
+    if mbr is not None:
+        if n_best > 1:
+            raise UsageError("--mbr takes one of its samples, so there is no --n-best", f"--mbr {max(mbr, n_best)}")
+        sampling = {"epsilon": MBR_EPSILON, **sampling, "mbr": True}
+    drawn = Sampling(mbr or n_best, seed=1 if seed is None else seed, **sampling)
+    return SearchOptions(beam, length_penalty, max_length, drawn, split_sentences, n_best)
 
 
 def load_translator(
-    model: str, engine: str = Engine.torch, precision: str | None = None, *, device: str = "auto",
-    threads: int | None = None, split_sentences: bool | None = False, batch_tokens: int | None = None,
-    glossary: Path | None = None, **options: Any,
-) -> "TextTranslator":  # fmt: skip
-    """Load a model for an engine; the libraries of the other engine are not imported.
+    model: str, search: SearchOptions, place: Placement, glossary: Path | None = None
+) -> "TextTranslator":
+    """Load a model for this process; the libraries of the other engine are not imported.
 
     Args:
-        split_sentences: see `TorchTranslator.load`; scores are those of whole lines.
         glossary: a file with terms that the translations use.
-        options: beam_size, length_penalty, max_length, sampling; see `SearchOptions`.
     """
     from mtx.data.glossary import Glossary
-    from mtx.interop.engines import load_fast
-    from mtx.run.contents import require_models
-    from mtx.run.machine import num_cores
+    from mtx.interop.engines import load
 
-    require_models(model)
-    threads = None if threads is None else min(threads, num_cores())
     terms = None if glossary is None else Glossary.read(glossary)
-    torch_options = [] if batch_tokens is None else ["--batch-tokens"]
-    translator: TextTranslator | None = load_fast(
-        model, str(engine), precision and str(precision), device, torch_options, threads=threads,
-        split_sentences=split_sentences, **options,
-    )  # fmt: skip
-    if translator is None:
-        settings = {
-            "precision": str(precision or Precision.fp32), "threads": threads, "batch_tokens": batch_tokens,
-            "split_sentences": split_sentences, **options,
-        }  # fmt: skip
-        translator = _torch_translator(model, device, settings)
+    translator: Any = load(model, search, place)
+    n_best, num_beams = search.n_best, translator.options.num_beams
+    if search.sampling is None and n_best > num_beams:
+        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {num_beams}"
+        raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
+    if translator.engine_name == "torch":  # a library may not do that for its process
+        import torch
+
+        from mtx.model.device import keep_freed_memory
+
+        if translator.device.type == "cpu" and translator.num_workers != torch.get_num_threads():
+            torch.set_num_threads(translator.num_workers)
+        keep_freed_memory()
     translator.use_glossary(terms)
-    return translator
-
-
-def _torch_translator(model: str, device: str, settings: dict[str, Any]) -> "TextTranslator":
-    import torch
-
-    from mtx.decoding.ensemble import load_torch
-    from mtx.model.device import keep_freed_memory, num_threads
-
-    threads = settings["threads"] = settings["threads"] or num_threads()
-    if threads != torch.get_num_threads():
-        torch.set_num_threads(threads)
-    keep_freed_memory()
-    return load_torch(model, device=device, **settings)
+    return translator  # type: ignore[no-any-return]

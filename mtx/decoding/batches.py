@@ -50,7 +50,8 @@ def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
 
 def twice(batch: PackedBatch) -> PackedBatch:
     """Returns a batch with its sentences twice: all of them, then the batch with its dummies. It has no buffer."""
-    num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
+    num_src, num_tgt = batch.num_src_tokens, batch.num_tgt_tokens
+    num = batch.num_sentences
     fields: dict[str, Any] = {}
     for side, size in (("src", num_src), ("tgt", num_tgt)):
         offsets = getattr(batch, f"{side}_offsets")

@@ -40,9 +40,15 @@ class Beams:
     """
 
     def __init__(
-        self, num_slots: int, beam_size: int, alpha: float, max_length: int, prefix_width: int, pad_id: int,
+        self,
+        num_slots: int,
+        beam_size: int,
+        alpha: float,
+        max_length: int,
+        prefix_width: int,
+        pad_id: int,
         device: torch.device,
-    ):  # fmt: skip
+    ):
         beams, self.pad_id = beam_size, pad_id
 
         def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
@@ -63,7 +69,9 @@ class Beams:
         """Begins sentences with these limits and prefixes in these slots."""
         device = self.ids.device
         slot_ids = torch.tensor(slots, device=device)
-        self.ids[slot_ids], self.lengths[slot_ids], self.done[slot_ids] = self.pad_id, 0, False
+        self.ids[slot_ids] = self.pad_id
+        self.lengths[slot_ids] = 0
+        self.done[slot_ids] = False
         self.scores[slot_ids] = float("-inf")
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = float("-inf")
@@ -92,8 +100,8 @@ class Beams:
         required = self._required_tokens()[:, None]
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
-        width = best[0].shape[1]
-        forced = _resized(scores, width, float("-inf")), _resized(beams, width, 0), required.expand_as(best[2])
+        rest = (0, best[0].shape[1] - num_beams)
+        forced = F.pad(scores, rest, value=float("-inf")), F.pad(beams, rest), required.expand_as(best[2])
         top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
         return top, parents, tokens
 
@@ -170,12 +178,6 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
     group = flat // _GROUP
     tokens = (best % groups.shape[2]).gather(1, group) * _GROUP + flat % _GROUP
     return top, in_beam.gather(1, group), tokens
-
-
-def _resized(values: Tensor, width: int, fill: float) -> Tensor:
-    """Returns [B, J] cut or filled to `width` columns."""
-    missing = width - values.shape[1]
-    return F.pad(values, (0, missing), value=fill) if missing > 0 else values[:, :width]
 
 
 def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:

@@ -6,17 +6,18 @@ shape and replayed. The host learns only some steps later that a sentence is don
 takes in the meantime change nothing.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from mtx.decoding.beam_search import Beams, backtrace
-from mtx.decoding.options import NO_SCORES, Candidate, SearchOptions
+from mtx.decoding.options import NO_SCORES, Candidate, Request, SearchOptions
 from mtx.decoding.sampling import Sampler
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
@@ -39,7 +40,7 @@ class Cache(Protocol):
 class Model(Protocol):
     """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
 
-    Search calls all but `source_states`, which gives `mtx.decoding.sentence_vectors` its vectors.
+    Search calls all but `source_states`, which gives `TorchTranslator.sentence_vectors` its vectors.
     """
 
     pad_id: int
@@ -49,25 +50,6 @@ class Model(Protocol):
     def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
     def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache: ...
     def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class Request:
-    """One sentence to translate.
-
-    Attributes:
-        number: the key of its hypotheses in the result of `search`.
-        source: token ids.
-        limit: most target tokens, `</s>` included, at least 1.
-        prefix: target ids that its translations must begin with.
-        sample: the number of the sample, if samples are drawn.
-    """
-
-    number: int
-    source: Any
-    limit: int
-    prefix: list[int]
-    sample: int = 0
 
 
 @dataclass(frozen=True)
@@ -91,20 +73,20 @@ class RequestQueue:
     @classmethod
     def of(cls, requests: Sequence[Request], num_slots: int, num_workers: int = 1) -> "RequestQueue":
         return cls(
-            deque(requests), max(1, min(num_slots, -(-len(requests) // num_workers))),
-            max(request.limit for request in requests), max(len(request.prefix) for request in requests),
+            deque(requests),
+            max(1, min(num_slots, -(-len(requests) // num_workers))),
+            max(request.limit for request in requests),
+            max(len(request.prefix) for request in requests),
             num_workers,
-        )  # fmt: skip
+        )
 
     def take(self, max_requests: int) -> list[Request]:
         """Removes the next sentences, to encode together; fewer towards the end, so that all workers end together."""
         num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
         requests: list[Request] = []
-        while self.waiting and len(requests) < num_requests:
-            try:
+        with contextlib.suppress(IndexError):  # there are no more; another worker may have taken the last one
+            while len(requests) < num_requests:
                 requests.append(self.waiting.popleft())
-            except IndexError:  # another worker took the last one
-                break
         return requests
 
 
@@ -125,17 +107,18 @@ class _Search:
     def __init__(self, model: Model, queue: RequestQueue, options: SearchOptions):
         self.model, self.queue = model, queue
         self.on_cuda = model.device.type == "cuda"
-        sampling, num_slots, max_length = options.sampling, queue.num_slots, queue.max_length
-        options = options if sampling is None else replace(options, beam_size=1)
-        self.cache = model.start(num_slots, options.beam_size, max_length)
+        sampling = options.sampling
+        num_slots, max_length = queue.num_slots, queue.max_length
+        num_beams = options.num_beams if sampling is None else 1
+        self.cache = model.start(num_slots, num_beams, max_length)
         self.beams = Beams(
-            num_slots, options.beam_size, options.length_penalty, max_length, queue.prefix_width, model.pad_id,
-            model.device,
-        )  # fmt: skip
+            num_slots, num_beams, options.alpha, max_length, queue.prefix_width, model.pad_id, model.device
+        )
         self.sampler = None if sampling is None else Sampler(sampling, num_slots, max_length, model.device)
         self.slots: list[Request | None] = [None] * num_slots
         self.admitted_at = [0] * num_slots  # the number of steps before each sentence was admitted
-        self.encoded: deque[tuple[Request, Any, int]] = deque()  # with its encoded batch, and its row there
+        self.sources: Any = None  # of the sentences that were encoded together last
+        self.encoded: deque[tuple[int, Request]] = deque()  # those of them that wait, with their rows in `sources`
         self.num_steps = 0
         self.polls: deque[tuple[int, HostCopy]] = deque()  # on CUDA: `done` after a step, on its way to the host
         self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
@@ -158,37 +141,29 @@ class _Search:
         """Fills free slots with waiting sentences; returns whether any slot is in use."""
         free = [slot for slot, request in enumerate(self.slots) if request is None]
         in_use = len(self.slots) - len(free)
-        if free and not (self.on_cuda and in_use and len(free) * _REFILL_FRACTION < len(self.slots)):
-            in_use += self._admit(free)
-        return in_use > 0
+        if self.on_cuda and in_use and len(free) * _REFILL_FRACTION < len(self.slots):
+            return True
+        while free and (self.encoded or self._encode()):
+            count = min(len(free), len(self.encoded))
+            self._begin(free[:count], [self.encoded.popleft() for _ in range(count)])
+            free = free[count:]
+        return len(free) < len(self.slots)
 
-    def _admit(self, free: list[int]) -> int:
-        """Admits waiting sentences to free slots, as many as there are; returns their number."""
-        num_admitted = 0
-        while num_admitted < len(free):
-            if not self.encoded:
-                batch = self.queue.take(len(self.slots))
-                if not batch:
-                    break
-                sources = self.model.encode([request.source for request in batch])
-                self.encoded.extend((request, sources, row) for row, request in enumerate(batch))
-            sources = self.encoded[0][1]
-            slots: dict[int, Request] = {}
-            rows: list[int] = []
-            while self.encoded and self.encoded[0][1] is sources and num_admitted < len(free):
-                slots[free[num_admitted]], _, row = self.encoded.popleft()
-                rows.append(row)
-                num_admitted += 1
-            self._begin(slots, sources, rows)
-        return num_admitted
+    def _encode(self) -> bool:
+        """Encodes the next waiting sentences together; returns whether there are any."""
+        requests = self.queue.take(len(self.slots))
+        if requests:
+            self.sources = self.model.encode([request.source for request in requests])
+            self.encoded.extend(enumerate(requests))
+        return bool(requests)
 
-    def _begin(self, slots: dict[int, Request], sources: Any, rows: list[int]) -> None:
-        numbers, requests = list(slots), list(slots.values())
-        self.cache.admit(numbers, sources, rows)
-        self.beams.admit(numbers, [request.limit for request in requests], [request.prefix for request in requests])
+    def _begin(self, slots: list[int], encoded: list[tuple[int, Request]]) -> None:
+        requests = [request for _, request in encoded]
+        self.cache.admit(slots, self.sources, [row for row, _ in encoded])
+        self.beams.admit(slots, [request.limit for request in requests], [request.prefix for request in requests])
         if self.sampler is not None:
-            self.sampler.admit(numbers, [[*r.source, *r.prefix] for r in requests], [r.sample for r in requests])
-        for slot, request in slots.items():
+            self.sampler.admit(slots, [[*r.source, *r.prefix] for r in requests], [r.sample for r in requests])
+        for slot, request in zip(slots, requests, strict=True):
             self.slots[slot], self.admitted_at[slot] = request, self.num_steps
 
     def _step(self) -> None:

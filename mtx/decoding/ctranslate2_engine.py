@@ -6,20 +6,21 @@ until there are beam_size hypotheses, keeps those with the largest plain log-pro
 maximum length.
 """
 
+import itertools
 import logging
 import math
 import os
-import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Self
 
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.options import NO_SCORES, Candidate, Sampling, SearchOptions, check_number, penalty
-from mtx.decoding.text_translator import Attention, Splitter, TextTranslator
+from mtx.decoding.options import NO_SCORES, Candidate, Placement, Request, SearchOptions, penalty
+from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.files.shell import install_command, mtx_command
 from mtx.files.untrusted import read_untrusted_json
@@ -30,13 +31,11 @@ from mtx.run.machine import num_cores
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
 # layers of 128 1,024 take 3% less than 512.
-_BATCH_TOKENS = {"cpu": 1024, "cuda": 8192}
+_BATCH_TOKENS, _CUDA_BATCH_TOKENS = 1024, 8192
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
-Precision = Literal["fp32", "fp16", "int8"]
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
-_NUM_SEEDS = 1 << 32  # larger seeds wrap around, because CTranslate2 takes 32 bits
 _CUBLAS_HELP = (
     "CTranslate2 needs CUDA 12's cuBLAS: pip install nvidia-cublas-cu12 and put its nvidia/cublas/lib into "
     "LD_LIBRARY_PATH; or take the engine torch"
@@ -47,7 +46,7 @@ def library() -> Any:
     """Imports and returns the module ctranslate2.
 
     Raises:
-        MtxError: CTranslate2 is not installed, or refuses a variable of the environment.
+        MtxError: CTranslate2 is not installed.
     """
     try:
         import ctranslate2
@@ -55,9 +54,6 @@ def library() -> Any:
         ctranslate2.set_log_level(logging.ERROR)  # it would warn that a CPU computes a float16 model in float32
     except ImportError as error:
         raise MtxError(f"CTranslate2 is not installed ({error})", install_command("ctranslate2")) from None
-    except ValueError as error:
-        names = ", ".join(name for name in sorted(os.environ) if name.startswith("CT2_"))
-        raise UsageError(f"CTranslate2 refuses a variable of the environment ({error}): {names}") from None
     return ctranslate2
 
 
@@ -72,57 +68,43 @@ class _Hypothesis:
 class CTranslate2Translator(TextTranslator):
     """Translates lines of text with CTranslate2. Safe to call from several threads at once.
 
-    A sample depends on all samples that the same worker of CTranslate2 drew before, and its last bits on the worker's
-    number of threads. So one worker of one thread draws them all, and the same seed gives the same samples for the same
-    calls in the same order, with any number of threads.
-
     Args:
         runtime: the `ctranslate2.Translator`.
+        tokenizer, max_tokens, options: see `TextTranslator`.
         num_positions: number of positions of the model, the most tokens that a translation can have.
         threads: number of batches of a call that `runtime`, with as many workers, translates at the same time.
         batch_tokens: number of source tokens of a batch.
-        tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
     """
 
-    _draws_by_line = False
+    engine_name = "ctranslate2"
 
     def __init__(
-        self, runtime: Any, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_positions: int,
-        threads: int, batch_tokens: int, src: str = "src", tgt: str = "tgt",
-        splitter: Splitter | None = None,
-    ):  # fmt: skip
-        super().__init__(
-            tokenizer, max_tokens, options, num_tgt_positions=num_positions, src=src, tgt=tgt, splitter=splitter
-        )
-        self.runtime, self.num_positions = runtime, num_positions
-        self.threads, self.batch_tokens = threads, batch_tokens
+        self,
+        runtime: Any,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        options: SearchOptions,
+        *,
+        num_positions: int,
+        threads: int,
+        batch_tokens: int,
+    ):
+        super().__init__(tokenizer, max_tokens, options, num_positions)
+        self.runtime, self.threads = runtime, threads
+        self.batch_tokens = batch_tokens
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
 
     @classmethod
-    def load(
-        cls, directory: str | Path, *, device: str = "auto", threads: int | None = None, beam_size: int | None = None,
-        length_penalty: float | None = None, max_length: int | None = None, sampling: Sampling | None = None,
-        split_sentences: bool | None = None, precision: Precision | None = None,
-    ) -> "CTranslate2Translator":  # fmt: skip
-        """Loads a directory that `mtx export --to ctranslate2` wrote.
-
-        Args:
-            device: auto, cpu, cuda or cuda:1.
-            threads: number of CPU threads; None means all cores that this process may use.
-            beam_size, length_penalty: None means the run's configuration.
-            split_sentences: see `Translator.load`.
-            precision: fp32, fp16 or int8, for the computation; None means that of the directory.
+    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
+        """See `FromModel.load`; the model is a directory that `mtx export --to ctranslate2` wrote.
 
         Raises:
-            UsageError: the directory is no export, this machine lacks the device or the precision, or `sampling` has an
-                epsilon, which CTranslate2 does not have.
-            TypeError, ValueError: another argument is of another type, or out of its range.
-            DamagedFileError: a file differs from its manifest or does not fit the model.
+            UsageError: the directory is not an export, or samples are asked for.
         """
-        if sampling is not None and sampling.epsilon:
-            raise UsageError("CTranslate2 has no epsilon sampling", "take the engine torch, or epsilon 0")
-        path = Path(directory)
+        path = Path(model)
+        if search.sampling is not None:
+            raise UsageError("only the engine torch has random sampling")
         if not (path / EXPORT_CONFIG).is_file():
             help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")
             raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
@@ -130,23 +112,21 @@ class CTranslate2Translator(TextTranslator):
         info = described.info
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != described.tokenizer.vocabulary():
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
-        if not isinstance(info.get("num_positions"), int) or info["num_positions"] < info["max_tokens"]:
-            raise DamagedFileError(f"{path / EXPORT_CONFIG}: num_positions: missing or less than max_tokens")
-        options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
-        if threads is not None:
-            check_number("threads", threads, 1)
-        kind, index = _find_device(device)
-        threads = (threads or num_cores()) if kind == "cpu" else 1
-        workers = 1 if sampling is not None else threads  # each worker draws by itself, at its own pace
-        if sampling is not None:
-            library().set_random_seed(sampling.seed % _NUM_SEEDS)
-        runtime = _open(path, kind, index, precision, workers)
+        options = search.of_model(info)
+        device = str(placement.device)
+        if device == "auto":
+            device = "cuda" if library().get_cuda_device_count() else "cpu"
+        threads = (placement.threads or num_cores()) if device == "cpu" else 1
         translator = cls(
-            runtime, described.tokenizer, int(info["max_tokens"]), options, threads=workers,
-            num_positions=int(info["num_positions"]), batch_tokens=_BATCH_TOKENS[kind],
-            src=str(info["src"]), tgt=str(info["tgt"]),
-        )  # fmt: skip
-        translator.choose_splitter(split_sentences, info)
+            _open(path, device, placement.precision, threads),
+            described.tokenizer,
+            int(info["max_tokens"]),
+            options,
+            num_positions=info["num_positions"],
+            threads=threads,
+            batch_tokens=placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS),
+        )
+        translator.describe(info)
         return translator
 
     def share_workers(self) -> int:
@@ -160,95 +140,85 @@ class CTranslate2Translator(TextTranslator):
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
         reach it are searched again, in batches of one limit.
         """
-        asked = (self.options.limit(source, prefix) for source, prefix in zip(sources, prefixes, strict=True))
-        limits = [min(limit, self.num_positions) for limit in asked]
-        rows = range(len(sources))
-        batches = list(self._batches(rows, sources, prefixes))
-        results = self._translate(batches, sources, prefixes, limits)
-        if self.options.beam_size > 1 and self.options.sampling is None:
-            longest = {row: most for batch in batches for most in [max(limits[r] for r in batch)] for row in batch}
-            shorter = [row for row in rows if limits[row] < longest[row]]
-            too_long = [row for row in shorter if max(map(len, results[row][0])) >= limits[row]]
-            same_limit = [
-                [row for row in too_long if limits[row] == limit] for limit in {limits[row] for row in too_long}
-            ]
-            again = (batch for some in same_limit for batch in self._batches(some, sources, prefixes))
-            results |= self._translate(again, sources, prefixes, limits)
-        hypotheses = [self._hypotheses(*results[row], prefixes[row], limits[row]) for row in rows]
+        requests = self.requests(sources, prefixes)
+        batches = list(self._batches(requests))
+        found, again = self._translate(batches), defaultdict[int, list[Request]](list)
+        for batch in batches if self.options.num_beams > 1 else ():
+            longest = max(request.limit for request in batch)
+            for request in batch:
+                if request.limit < longest and max(map(len, found[request.number][0])) >= request.limit:
+                    again[request.limit].append(request)
+        found |= self._translate(batch for some in again.values() for batch in self._batches(some))
+        hypotheses = [self._hypotheses(request, *found[request.number]) for request in requests]
         self._score(sources, hypotheses)
-        return [self._candidates(row_hypotheses) for row_hypotheses in hypotheses]
+        return [self._candidates(of_source) for of_source in hypotheses]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `TextTranslator.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
         if not sources:
             return []
         results = self.runtime.translate_batch(
-            [self._text(source[:-1]) for source in sources], [self._text(target[:-1]) or None for target in targets],
-            beam_size=1, max_decoding_length=max(map(len, targets)), max_input_length=0, return_attention=True,
-            max_batch_size=self.batch_tokens, batch_type="tokens",
-        )  # fmt: skip
+            [self._text(source[:-1]) for source in sources],
+            [self._text(target[:-1]) or None for target in targets],
+            beam_size=1,
+            max_decoding_length=max(map(len, targets)),
+            max_input_length=0,
+            return_attention=True,
+            max_batch_size=self.batch_tokens,
+            batch_type="tokens",
+        )
         rows = (result.attention[0][: len(target) - 1] for result, target in zip(results, targets, strict=True))
         return [
             np.array(row, np.float32) if row else np.empty((0, len(source)), np.float32)
             for row, source in zip(rows, sources, strict=True)
         ]
 
-    def _translate(
-        self, batches: Iterable[list[int]], sources: Sequence[list[int]], prefixes: Sequence[list[int]],
-        limits: list[int],
-    ) -> dict[int, tuple[list[list[str]], list[float]]]:  # fmt: skip
-        """Returns CTranslate2's hypotheses, as pieces, and their scores for each row of the batches."""
-        started = [(rows, self._start(rows, sources, prefixes, limits)) for rows in batches]
-        waiting = ((row, result) for rows, results in started for row, result in zip(rows, results, strict=True))
-        results = ((row, result.result()) for row, result in waiting)
-        return {row: (result.hypotheses, result.scores) for row, result in results}  # each time they are read is a copy
+    def _translate(self, batches: Iterable[list[Request]]) -> dict[int, tuple[list[list[str]], list[float]]]:
+        """Returns CTranslate2's hypotheses, as pieces, and their scores for each request of the batches."""
+        started = [(batch, self._start(batch)) for batch in batches]
+        waiting = (
+            (request, result) for batch, results in started for request, result in zip(batch, results, strict=True)
+        )
+        results = ((request.number, result.result()) for request, result in waiting)
+        return {n: (result.hypotheses, result.scores) for n, result in results}  # each time they are read is a copy
 
-    def _batches(
-        self, rows: Sequence[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]]
-    ) -> Iterator[list[int]]:
-        """Yields these rows in batches of similar length, longest first, and enough batches for all threads.
+    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
+        """Yields requests in batches of similar length, longest first, and enough batches for all threads.
 
-        Rows with a prefix (tokens that the translation must begin with) get their own batches: CTranslate2 would search
-        the other rows of a batch differently if one had a prefix.
+        Those with a prefix (tokens that the translation must begin with) get their own batches: CTranslate2 would
+        search the other sentences of a batch differently if one had a prefix.
         """
-        max_tokens = min(self.batch_tokens, -(-sum(len(sources[row]) for row in rows) // self.threads))
-        batch: list[int] = []
-        for row in sorted(rows, key=lambda i: (bool(prefixes[i]), -len(sources[i]))):
-            is_full = batch and len(sources[batch[0]]) * (len(batch) + 1) > max_tokens
-            if is_full or (batch and bool(prefixes[row]) != bool(prefixes[batch[0]])):
-                yield batch
-                batch = []
-            batch.append(row)
-        if batch:
+        share = -(-sum(len(request.source) for request in requests) // self.threads)
+        longest_first = sorted(requests, key=lambda request: (bool(request.prefix), -len(request.source)))
+        for _, group in itertools.groupby(longest_first, key=lambda request: bool(request.prefix)):
+            batch: list[Request] = []
+            for request in group:
+                if batch and len(batch[0].source) * (len(batch) + 1) > min(self.batch_tokens, share):
+                    yield batch
+                    batch = []
+                batch.append(request)
             yield batch
 
-    def _start(
-        self, rows: list[int], sources: Sequence[list[int]], prefixes: Sequence[list[int]], limits: list[int]
-    ) -> Any:
+    def _start(self, batch: list[Request]) -> Any:
         """Starts the translation of one batch; returns results that can be waited for."""
-        sampling = self.options.sampling
-        search: dict[str, Any] = {"beam_size": self.options.beam_size, "num_hypotheses": self.options.beam_size}
-        if sampling is not None:
-            num_samples = 1 if sampling.top_k == 1 else sampling.num_samples  # CTranslate2 refuses equal samples
-            search = {
-                "beam_size": 1, "num_hypotheses": num_samples,
-                "sampling_topk": sampling.top_k if sampling.top_k < self.tokenizer.num_ids else 0,  # 0 means all
-                "sampling_topp": sampling.top_p, "sampling_temperature": sampling.temperature,
-            }  # fmt: skip
         return self.runtime.translate_batch(
-            [self._text(sources[row][:-1]) for row in rows],
-            [self._text(prefixes[row]) or None for row in rows] if any(prefixes[row] for row in rows) else None,
-            max_decoding_length=max(1, max(limits[row] for row in rows) - 1),  # the last token is `</s>`
-            min_decoding_length=0, max_input_length=0, length_penalty=_NO_PENALTY, return_scores=True,
-            return_end_token=True, asynchronous=True, **search,
-        )  # fmt: skip
+            [self._text(request.source[:-1]) for request in batch],
+            [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
+            beam_size=self.options.num_beams,
+            num_hypotheses=self.options.num_beams,
+            max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # the last token is `</s>`
+            min_decoding_length=0,
+            max_input_length=0,
+            length_penalty=_NO_PENALTY,
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+        )
 
     def _text(self, ids: list[int]) -> list[str]:
         return [self._pieces[token] for token in ids]
 
-    def _hypotheses(
-        self, found: list[list[str]], scores: list[float], prefix: list[int], limit: int
-    ) -> list[_Hypothesis]:
+    def _hypotheses(self, request: Request, found: list[list[str]], scores: list[float]) -> list[_Hypothesis]:
         """Returns the hypotheses of one source, cut to the limit, each with `</s>` at its end.
 
         CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; `_score` computes those.
@@ -258,11 +228,11 @@ class CTranslate2Translator(TextTranslator):
         hypotheses: list[_Hypothesis] = []
         for pieces, score in zip(found, scores, strict=True):
             ids = list(map(self._ids.__getitem__, pieces))
-            is_whole = ids[-1:] == [EOS_ID] and len(ids) <= limit
+            is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
-                ids = [*ids[: limit - 1], EOS_ID]
-            if self.options.sampling is not None or all(ids != hypothesis.ids for hypothesis in hypotheses):
-                hypotheses.append(_Hypothesis(ids, score if is_whole and not prefix else None))
+                ids = [*ids[: request.limit - 1], EOS_ID]
+            if all(ids != hypothesis.ids for hypothesis in hypotheses):
+                hypotheses.append(_Hypothesis(ids, score if is_whole and not request.prefix else None))
         return hypotheses
 
     def _score(self, sources: Sequence[list[int]], hypotheses: list[list[_Hypothesis]]) -> None:
@@ -276,51 +246,38 @@ class CTranslate2Translator(TextTranslator):
         results = self.runtime.score_batch(
             [self._text(sources[row][:-1]) for row, _ in missing],
             [self._text(hypothesis.ids[:-1]) for _, hypothesis in missing],
-            max_batch_size=min(self.batch_tokens, share), batch_type="tokens", max_input_length=0,
-        )  # fmt: skip
+            max_batch_size=min(self.batch_tokens, share),
+            batch_type="tokens",
+            max_input_length=0,
+        )
         for (_, hypothesis), result in zip(missing, results, strict=True):
             hypothesis.log_prob = sum(result.log_probs)
 
     def _candidates(self, hypotheses: list[_Hypothesis]) -> list[Candidate]:
-        """Returns hypotheses with mtx's scores, best first; samples stay in the order of drawing."""
-        alpha = self.options.length_penalty
+        """Returns hypotheses with mtx's scores, best first."""
+        alpha = self.options.alpha
         candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in hypotheses]
-        if self.options.sampling is None:
-            return sorted(candidates, key=lambda c: -c.score)
-        return candidates * (self.options.sampling.num_samples // len(candidates))
+        return sorted(candidates, key=lambda c: -c.score)
 
 
-def _find_device(name: str) -> tuple[str, int]:
-    """Returns cpu or cuda, and its index, for `auto`, `cpu`, `cuda` or `cuda:1`; nothing falls back silently."""
-    count = library().get_cuda_device_count()
-    name = str(name)  # None too is answered below
-    if name == "auto":
-        return ("cuda" if count else "cpu"), 0
-    kind, _, number = name.partition(":")
-    if kind == "cpu" and not number:
-        return kind, 0
-    if kind != "cuda" or not re.fullmatch("[0-9]*", number):
-        raise UsageError(f"device {name}: CTranslate2 knows auto, cpu, cuda and cuda:1")
-    if int(number or 0) >= count:
-        raise UsageError(f"device {name}: CTranslate2 finds {count} CUDA devices here", "--device cpu, or auto")
-    return kind, int(number or 0)
-
-
-def _open(path: Path, kind: str, index: int, precision: str | None, workers: int) -> Any:
+def _open(path: Path, device: str, precision: str | None, workers: int) -> Any:
     """Opens the model in CTranslate2, on a CPU with one thread for each worker."""
-    if precision is not None and precision not in COMPUTE_TYPES:
-        raise UsageError(f"precision {precision}: the engine ctranslate2 has {', '.join(COMPUTE_TYPES)}")
     runtime = library()
+    kind, _, index = device.partition(":")
     try:
         translator = runtime.Translator(
-            os.fsencode(path), kind, device_index=index,
+            os.fsencode(path),
+            kind,
+            device_index=int(index or 0),
             compute_type="default" if precision is None else COMPUTE_TYPES[precision],
-            inter_threads=workers, intra_threads=1,
-        )  # fmt: skip
+            inter_threads=workers,
+            intra_threads=1,
+        )
         if kind == "cuda":  # CTranslate2 loads cuBLAS only now
             translator.translate_batch([["</s>"]], max_decoding_length=1)
     except ValueError as error:
-        raise UsageError(f"precision {precision}: {' '.join(str(error).split())}") from None
+        text = " ".join(str(error).split())
+        raise UsageError(f"device {device}, precision {precision or 'default'}: CTranslate2: {text}") from None
     except RuntimeError as error:
         help = _CUBLAS_HELP if "cublas" in str(error) else None
         raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}", help) from None

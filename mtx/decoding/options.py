@@ -1,16 +1,31 @@
-"""The options and results of a search, shared by the torch engine and the CTranslate2 engine. No torch here."""
+"""What a search is and where it runs, and what it finds, for all engines. No torch here."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
-from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH, MAX_LENGTH_PENALTY, MAX_SAMPLES, MAX_TEMPERATURE
+from mtx.config.limits import (
+    MAX_BATCH_TOKENS,
+    MAX_BEAM_SIZE,
+    MAX_LENGTH,
+    MAX_LENGTH_PENALTY,
+    MAX_SAMPLES,
+    MAX_TEMPERATURE,
+)
+from mtx.errors import UsageError
 
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
+EngineName = Literal["auto", "torch", "ctranslate2"]
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
+PRECISIONS: dict[str, tuple[str, ...]] = {
+    "auto": ("fp32", "bf16", "fp16", "int8"),
+    "torch": ("fp32", "bf16"),
+    "ctranslate2": ("fp32", "fp16", "int8"),
+}
 
 
 @dataclass(frozen=True)
@@ -54,46 +69,111 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Options of a search.
+    """What is searched for.
 
     Attributes:
-        beam_size: 1 is greedy search.
-        length_penalty: alpha of ((5 + |Y|) / 6)^alpha.
+        beam_size: 1 is greedy search; None means the model's own, which `of_model` fills in, or else 4.
+        length_penalty: alpha of ((5 + |Y|) / 6)^alpha; None means the model's own, or else 0.6.
         max_length: most target tokens, `</s>` included; None means the source's number of tokens + 50.
         sampling: None means beam search.
+        split_sentences: whether the sentences of a line are translated one by one; None means if the model was trained
+            on single sentences.
+        n_best: how many hypotheses of a line are wanted; samples are all wanted.
 
     Raises:
         TypeError, ValueError: for a value of another type, or out of its range.
     """
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
+    beam_size: int | None = None
+    length_penalty: float | None = None
     max_length: int | None = None
     sampling: Sampling | None = None
+    split_sentences: bool | None = None
+    n_best: int = 1
 
     def __post_init__(self) -> None:
-        check_number("beam_size", self.beam_size, 1, MAX_BEAM_SIZE)
-        check_number("length_penalty", self.length_penalty, 0, MAX_LENGTH_PENALTY, kind=Real)
+        check_number("beam_size", self.num_beams, 1, MAX_BEAM_SIZE)
+        check_number("length_penalty", self.alpha, 0, MAX_LENGTH_PENALTY, kind=Real)
         if self.max_length is not None:
             check_number("max_length", self.max_length, 1, MAX_LENGTH)
         if not isinstance(self.sampling, Sampling | None):
             raise TypeError(f"sampling={_shown(self.sampling)}: expected a Sampling or None")
+        if not isinstance(self.split_sentences, bool | None):
+            raise TypeError(f"split_sentences={_shown(self.split_sentences)}: expected True, False or None")
 
-    @classmethod
-    def of_model(
-        cls, info: Mapping[str, Any], beam_size: int | None, length_penalty: float | None, max_length: int | None,
-        sampling: Sampling | None,
-    ) -> "SearchOptions":  # fmt: skip
-        """The options of a model with this `info` of its directory; None means the model's own."""
-        return cls(
-            int(info["beam_size"]) if beam_size is None else beam_size,
-            float(info["length_penalty"]) if length_penalty is None else length_penalty, max_length, sampling,
-        )  # fmt: skip
+    @property
+    def num_beams(self) -> int:
+        """The beam size as a number."""
+        return 4 if self.beam_size is None else self.beam_size
+
+    @property
+    def alpha(self) -> float:
+        """The length penalty as a number."""
+        return 0.6 if self.length_penalty is None else self.length_penalty
+
+    def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
+        """These options with what they leave to the model, by the `info` of its directory."""
+        beam_size = int(info["beam_size"]) if self.beam_size is None else self.beam_size
+        alpha = float(info["length_penalty"]) if self.length_penalty is None else self.length_penalty
+        return replace(self, beam_size=beam_size, length_penalty=alpha)
 
     def limit(self, source: list[int], prefix: list[int]) -> int:
         """Returns the most target tokens, `</s>` included, of a translation of `source`; the prefix always fits."""
         limit = len(source) + EXTRA_LENGTH if self.max_length is None else self.max_length
         return max(limit, len(prefix) + 1)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where and how a model computes.
+
+    Attributes:
+        device: auto, cpu, cuda, cuda:1 or mps.
+        precision: None means fp32, or that of an export.
+        threads: on a CPU; None means all cores that this process may use, and never more.
+        batch_tokens: source tokens that are decoded together; None means what is fast for the engine and the device.
+        engine: auto is what `choose_engine` takes.
+
+    Raises:
+        UsageError: there is no such engine, or it lacks the precision.
+        TypeError, ValueError: another value is of another type, or out of its range.
+    """
+
+    device: str = "auto"
+    precision: Precision | None = None
+    threads: int | None = None
+    batch_tokens: int | None = None
+    engine: EngineName = "auto"
+
+    def __post_init__(self) -> None:
+        if self.engine not in PRECISIONS:
+            raise UsageError(f"engine {self.engine}: expected {', '.join(PRECISIONS)}")
+        names = PRECISIONS[self.engine]
+        if self.precision is not None and self.precision not in names:
+            raise UsageError(f"precision {self.precision}: the engine {self.engine} has {', '.join(names)}")
+        if self.threads is not None:
+            check_number("threads", self.threads, 1)
+        if self.batch_tokens is not None:
+            check_number("batch_tokens", self.batch_tokens, 1, MAX_BATCH_TOKENS)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One sentence to translate.
+
+    Attributes:
+        number: the key of its hypotheses in the results.
+        source: token ids.
+        limit: most target tokens, `</s>` included, at least 1.
+        prefix: target ids that its translations must begin with.
+        sample: the number of the sample, if samples are drawn.
+    """
+
+    number: int
+    source: Any
+    limit: int
+    prefix: list[int]
+    sample: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Translates text of one language into synthetic training pairs, in blocks, so that a killed process resumes.
+"""Translates text of one language into synthetic training pairs, in parts, so that a killed process can resume.
 
 Flow: lines -> blocks -> translations, which a file next to the output keeps -> filters -> TSV of source and target. The
 lines are the target side of the pairs for back-translation, and the source side for distillation.

@@ -8,10 +8,12 @@ engines are `mtx.decoding.torch_engine` (torch) and `mtx.decoding.ctranslate2_en
 """
 
 import logging
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
 from unicodedata import is_normalized
 
 import numpy as np
@@ -23,7 +25,7 @@ from mtx.data.letter_case import Case, case_of, in_case, usual_case
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
-from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.options import Candidate, EngineName, Placement, Precision, Request, Sampling, SearchOptions
 from mtx.errors import DataError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -49,41 +51,106 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Part:
-    """What is translated at once, a sentence or a part of it: token ids, and the case that its translation gets."""
+    """What is translated at once, a sentence or a part of it.
+
+    Attributes:
+        ids: of its tokens, with `</s>`.
+        case: what its translation gets.
+        prefix: the target ids that its translations must begin with, without `</s>`.
+    """
 
     ids: list[int]
     case: Case | None
+    prefix: list[int] = field(default_factory=list)
 
 
-class TextTranslator(ABC):
+class FromModel:
+    """What `load` makes of a model."""
+
+    engine_name: ClassVar[EngineName] = "auto"
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        *,
+        engine: EngineName = "auto",
+        device: str = "auto",
+        precision: Precision | None = None,
+        threads: int | None = None,
+        beam_size: int | None = None,
+        length_penalty: float | None = None,
+        max_length: int | None = None,
+        sampling: Sampling | None = None,
+        batch_tokens: int | None = None,
+        split_sentences: bool | None = None,
+    ) -> Self:
+        """Loads a model directory (or the model of a run directory), or an ensemble A+B of several.
+
+        Args:
+            engine: auto means CTranslate2 on a CPU, and torch on a GPU and for samples.
+            device: auto, cpu, cuda, cuda:1 or mps.
+            precision: fp32; bf16 with torch, fp16 or int8 with CTranslate2; None means fp32, or that of an export.
+            beam_size, length_penalty: None means the run's configuration.
+            max_length: most target tokens; None means the source's number of tokens + 50.
+            split_sentences: whether the sentences of a line are translated one by one; None means if the model was
+                trained on single sentences.
+
+        Raises:
+            UsageError: there is no such model, engine, device or precision.
+            TypeError, ValueError: another argument is of another type, or out of its range.
+            DamagedFileError: a file of the model is missing or damaged.
+        """
+        search = SearchOptions(beam_size, length_penalty, max_length, sampling, split_sentences)
+        engine = engine if cls.engine_name == "auto" else cls.engine_name
+        return cls.open(model, search, Placement(device, precision, threads, batch_tokens, engine))
+
+    @classmethod
+    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
+        """Does what `load` says."""
+        raise NotImplementedError
+
+
+class TextTranslator(FromModel, ABC):
     """Translates lines of text; a subclass, the engine, implements `decode` on token ids.
 
     Args:
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
-        src, tgt: the languages, for messages and scores.
         num_tgt_positions: the most tokens of a translation, `</s>` included; None means any number.
-        splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
     Attributes:
+        src, tgt: the languages, for messages and scores.
+        splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole. If the
+            model decided for it (`split_sentences=None`), the first line that is split is logged, and a line with a
+            prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
-        is_automatic: whether the model, not the caller, decided for the splitter. The first line that is split is then
-            logged, and a line with a prefix, which may be that of several sentences, stays whole.
     """
 
-    _draws_by_line = True  # a sample depends on the seed, its line and its number alone
-    is_automatic = False
+    src, tgt = "src", "tgt"
+    splitter: Splitter | None = None
+    glossary: Glossary | None = None
+    _has_told = False
 
     def __init__(
-        self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, *, num_tgt_positions: int | None,
-        src: str = "src", tgt: str = "tgt", splitter: Splitter | None = None,
-    ):  # fmt: skip
-        self.tokenizer, self.max_tokens, self.options = tokenizer, max_tokens, options
-        self.num_tgt_positions = num_tgt_positions
-        self.src, self.tgt, self.splitter = src, tgt, splitter
-        self.glossary: Glossary | None = None
-        self._has_told = False
+        self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, num_tgt_positions: int | None = None
+    ):
+        self.tokenizer, self.max_tokens = tokenizer, max_tokens
+        self.options = options
+        self.num_tgt_positions = num_tgt_positions or sys.maxsize
         if options.sampling is not None and options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
+
+    def describe(self, info: Mapping[str, Any]) -> None:
+        """Takes the languages from the `info` of a model's directory, and splits lines as its text was, if not asked.
+
+        A model without a record, which was imported, counts as trained on single sentences, which nearly all parallel
+        text consists of.
+        """
+        self.src, self.tgt = str(info["src"]), str(info["tgt"])
+        is_split = self.options.split_sentences
+        if is_split is None:
+            is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
+        self.splitter = sentence_splitter(self.src) if is_split else None
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -97,27 +164,18 @@ class TextTranslator(ABC):
             )
         self.glossary = glossary
 
-    def choose_splitter(self, split_sentences: bool | None, info: Mapping[str, Any]) -> None:
-        """Split lines into sentences or not; None means as the model was trained, by the `info` of its directory.
-
-        A model without a record, which was imported, counts as trained on single sentences, which nearly all parallel
-        text consists of.
-        """
-        if not isinstance(split_sentences, bool | None):
-            raise TypeError(f"split_sentences={split_sentences!r}: expected True, False or None")
-        knows_single_ones = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-        is_split = knows_single_ones if split_sentences is None else split_sentences
-        self.splitter = sentence_splitter(self.src) if is_split else None
-        self.is_automatic = split_sentences is None
-
-    @property
-    def is_repeatable(self) -> bool:
-        """Whether a block of lines is translated in the same way whatever was translated before."""
-        return self._draws_by_line or self.options.sampling is None
-
     def share_workers(self) -> int:
         """Let each call use one worker of the engine from now on; returns how many calls at once use them all."""
         return 1
+
+    def requests(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[Request]:
+        """Returns a request for each source, or for each of its samples, with what `decode` gets."""
+        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
+        limits = (
+            min(self.options.limit(*each), self.num_tgt_positions) for each in zip(sources, prefixes, strict=True)
+        )
+        rows = enumerate(zip(sources, limits, prefixes, strict=True))
+        return [Request(row * samples + n, *sentence, n) for row, sentence in rows for n in range(samples)]
 
     @abstractmethod
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -146,9 +204,13 @@ class TextTranslator(ABC):
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix",
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        first: int = 1,
+        name: str = "prefix",
         n_best: int | None = None,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+    ) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
         Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
@@ -169,38 +231,38 @@ class TextTranslator(ABC):
             DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
         require_lines(lines, "hypotheses", prefixes)
-        parts = self.split(lines, prefixes, first)
-        prefix_ids = self._prefix_ids([len(line_parts) for line_parts in parts], prefixes, first, name)
-        by_part = self.decode_parts([part for line_parts in parts for part in line_parts], prefix_ids, n_best)
-        return self.join_parts(parts, by_part)
+        parts = self.split(lines, prefixes, first, name)
+        return self.join_parts(parts, self.decode_parts([part for some in parts for part in some], n_best))
 
-    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
-        """Returns the parts of each line, of at most max_tokens; an empty line has none.
+    def split(
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
+    ) -> list[list[Part]]:
+        """Returns the parts of each line, of at most max_tokens; an empty line has none. See `hypotheses`.
 
         The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
         """
-        whole = [clean_text(line) for line in lines]
-        languages = [self.tokenizer.language_token(text) for text in whole]
-        texts = [text.removeprefix(language) for text, language in zip(whole, languages, strict=True)]
-        prefixes = prefixes or [""] * len(texts)
-        stays_whole = [self.is_automatic and bool(prefix) for prefix in prefixes]
-        sentences = [
-            self.splitter(text) if self.splitter and text and not is_whole else [text]
-            for text, is_whole in zip(texts, stays_whole, strict=True)
-        ]
-        self._tell_once([len(line_sentences) for line_sentences in sentences], first)
-        flat = [  # a prefix stands in the translation as it is, so its line keeps its case
-            (sentence, None) if prefix else self.usual_case(sentence)
-            for line_sentences, prefix in zip(sentences, prefixes, strict=True)
-            for sentence in line_sentences
-        ]
-        usual = [text if self.glossary is None else self.glossary.annotate(text) for text, _ in flat]
-        starts = [language for language, some in zip(languages, sentences, strict=True) for _ in some]
-        sources = [language + text for language, text in zip(starts, usual, strict=True)]
-        ids = self.tokenizer.encode(sources)
-        rows = zip(ids, starts, flat, strict=True)
-        parts = ([Part(part, case) for part in self._cut(row, bool(start))] for row, start, (_, case) in rows)
-        return [[part for _ in line_sentences for part in next(parts)] for line_sentences in sentences]
+        flat, num_sentences = list[tuple[str, str, Case | None]](), list[int]()
+        for line, prefix in zip(lines, prefixes or [""] * len(lines), strict=True):
+            text = clean_text(line)
+            language = self.tokenizer.language_token(text)
+            text = text.removeprefix(language)
+            stays_whole = prefix and self.options.split_sentences is None
+            sentences = self.splitter(text) if self.splitter and text and not stays_whole else [text]
+            num_sentences.append(len(sentences))
+            for sentence in sentences:  # a prefix stands in the translation as it is, so its line keeps its case
+                usual, case = (sentence, None) if prefix else self.usual_case(sentence)
+                flat.append((language, usual if self.glossary is None else self.glossary.annotate(usual), case))
+        self._tell_once(num_sentences, first)
+        ids = self.tokenizer.encode([language + text for language, text, _ in flat])
+        rows = zip(ids, flat, strict=True)
+        parts = ([Part(part, case) for part in self._cut(row, bool(language))] for row, (language, _, case) in rows)
+        by_line = [[part for _ in range(count) for part in next(parts)] for count in num_sentences]
+        if prefixes:
+            prefix_ids = self.tokenizer.encode([clean_text(prefix) for prefix in prefixes], target=True, num_threads=1)
+            check_lengths(prefix_ids, self.num_tgt_positions, name, first)
+            for line_parts, prefix_of_line in zip(by_line, prefix_ids, strict=True):
+                line_parts[:1] = [replace(part, prefix=prefix_of_line[:-1]) for part in line_parts[:1]]
+        return by_line
 
     def usual_case(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
@@ -218,12 +280,14 @@ class TextTranslator(ABC):
     def _tell_once(self, num_sentences: list[int], first: int) -> None:
         """Logs the first line that is split because of the model, with its number if the first one is `first`."""
         number = next((number for number, count in enumerate(num_sentences, first) if count > 1), None)
-        if self.is_automatic and number is not None and not self._has_told:
+        if self.options.split_sentences is None and number is not None and not self._has_told:
             self._has_told = True
             logger.info(
                 "line %d has %d sentences: each is translated alone, as this model learned from single sentences "
-                "(--no-split-sentences leaves lines whole)", number, num_sentences[number - first],
-            )  # fmt: skip
+                "(--no-split-sentences leaves lines whole)",
+                number,
+                num_sentences[number - first],
+            )
 
     def _combined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
         """Returns the hypotheses of a line from those of its parts; an empty one if it has no parts."""
@@ -231,14 +295,14 @@ class TextTranslator(ABC):
             joined = [_join(samples) for samples in zip(*parts, strict=True)]
             is_mean = self.options.sampling.mbr
             return [replace(h, score=h.score / len(parts)) for h in joined] if is_mean else joined
-        return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.beam_size)]
+        return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.num_beams)]
 
     def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
         start = ids[:1] if has_language else []
-        body, end, parts = ids[len(start) : -1], ids[-1:], list[list[int]]()
+        body, parts = ids[len(start) : -1], list[list[int]]()
         while body:
             size = self._part_size(body, self.max_tokens - 1 - len(start))
-            parts.append(start + body[:size] + end)
+            parts.append(start + body[:size] + ids[-1:])
             body = body[size:]
         return parts
 
@@ -251,28 +315,13 @@ class TextTranslator(ABC):
         start = next((place for place in reversed(range(size)) if body[place] in (first, last)), 0)
         return start if start and body[start] == first else size
 
-    def _prefix_ids(
-        self, num_parts: list[int], prefixes: Sequence[str] | None, first: int, name: str
-    ) -> list[list[int]]:
-        """Returns the prefix of every part in target ids: only the first part of a line has one."""
-        texts = ["" for _ in num_parts] if prefixes is None else [clean_text(prefix) for prefix in prefixes]
-        ids = self.tokenizer.encode(texts, target=True, num_threads=1) if any(texts) else [[] for _ in texts]
-        check_lengths(ids, self.num_tgt_positions, name, first)
-        return [
-            line_ids[:-1] if number == 0 else []
-            for count, line_ids in zip(num_parts, ids, strict=True)
-            for number in range(count)
-        ]
-
-    def decode_parts(
-        self, parts: Sequence[Part], prefixes: Sequence[list[int]] | None = None, n_best: int | None = None
-    ) -> list[list[Hypothesis]]:
-        """Returns the hypotheses of each part of `split`, best first; with prefixes as in `decode`.
+    def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each part of `split`, best first.
 
         Args:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
-        decoded = self.decode([part.ids for part in parts], prefixes or [[] for _ in parts])
+        decoded = self.decode([part.ids for part in parts], [part.prefix for part in parts])
         terms = [self.tokenizer.terms(part.ids) for part in parts]
         if self.options.sampling is None:  # parts have equally many samples, which are joined by their numbers
             decoded = [found if some else found[:n_best] for found, some in zip(decoded, terms, strict=True)]
@@ -307,10 +356,10 @@ class TextTranslator(ABC):
         return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing)
 
 
-def check_lengths(sentences: Sequence[list[int]], limit: int | None, name: str, first: int = 1) -> None:
+def check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:
     """Raises a DataError that names the first sentence of more than `limit` pieces; `first` is the first number."""
     for number, ids in enumerate(sentences, start=first):
-        if limit is not None and len(ids) > limit:
+        if len(ids) > limit:
             raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
 
 
@@ -327,8 +376,6 @@ def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | Non
             raise TypeError(
                 f"expected a list of lines, got a single {type(argument).__name__}; for one line: {example}"
             )
-        if not isinstance(argument, Collection):
-            raise TypeError(f"{method}: expected a list of lines, got {type(argument).__name__}")
         for number, line in enumerate(argument, start=1):
             if not isinstance(line, str):
                 raise TypeError(f"{method}: line {number} is of the type {type(line).__name__}, expected str")
@@ -352,15 +399,14 @@ def best_combinations(parts: Sequence[list[Hypothesis]], size: int) -> list[list
             for hypothesis in part[: max(1, size // number)]
         ]
         best = sorted(longer, key=lambda combination: combination[:2])[:size]
-    return [_unwound(chain) for *_, chain in best]
-
-
-def _unwound(chain: Any) -> list[Hypothesis]:
-    hypotheses = []
-    while chain is not None:
-        hypothesis, chain = chain
-        hypotheses.append(hypothesis)
-    return hypotheses[::-1]
+    combinations = list[list[Hypothesis]]()
+    for *_, chain in best:
+        last_first = []
+        while chain is not None:
+            hypothesis, chain = chain
+            last_first.append(hypothesis)
+        combinations.append(last_first[::-1])
+    return combinations
 
 
 def _join(parts: Sequence[Hypothesis]) -> Hypothesis:

@@ -6,35 +6,33 @@ than two workers with one thread each, so n threads search as n workers that tak
 
 import contextlib
 import logging
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from mtx.config.limits import MAX_BATCH_TOKENS
 from mtx.data.cleaning import clean_text
-from mtx.data.tokenizer import Tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import Model, Request, RequestQueue, search
-from mtx.decoding.options import EXTRA_LENGTH, Candidate, Sampling, SearchOptions, check_number
+from mtx.decoding.continuous_batching import Model, RequestQueue, search
+from mtx.decoding.ensemble import ModelsTogether
+from mtx.decoding.options import EXTRA_LENGTH, Candidate, Placement, Request, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
-from mtx.decoding.text_translator import Attention, Splitter, TextTranslator, check_lengths, require_lines
+from mtx.decoding.text_translator import Attention, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.architectures import search_model
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
 from mtx.model_directory import storage
-from mtx.run.contents import model_directory
+from mtx.run.contents import model_directory, require_models
 
 logger = logging.getLogger(__name__)
 
-Precision = Literal["fp32", "bf16"]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
@@ -43,97 +41,89 @@ _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory run
 
 
 class TorchTranslator(TextTranslator):
-    """Translates lines of text with one model. Safe to call from several threads: one call decodes at a time.
+    """Translates lines of text with one model, or several. Safe to call from several threads: one call decodes at once.
 
     Args:
-        precision: `fp32` or `bf16`, for weights and computation.
-        threads: number of threads on a CPU; None means `num_threads()`.
-        batch_tokens: number of source tokens that are decoded at once; None means 4,096, and on CUDA 32,768. It is
-            halved when memory runs out.
-        tokenizer, max_tokens, options, src, tgt, splitter: see `TextTranslator`.
+        tokenizer, max_tokens, options: see `TextTranslator`.
+        placement: precision is that of weights and computation; batch_tokens is by default 4,096, and on CUDA 32,768,
+            and is halved when memory runs out. The models are on their device already.
+        others: models with the same tokenizer that search together with the first (`mtx.decoding.ensemble`).
     """
 
+    engine_name = "torch"
+
     def __init__(
-        self, model: TranslationModel, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None, *,
-        precision: Precision = "fp32", threads: int | None = None, batch_tokens: int | None = None, src: str = "src",
-        tgt: str = "tgt", splitter: Splitter | None = None,
-    ):  # fmt: skip
-        if threads is not None:
-            check_number("threads", threads, 1)
-        if batch_tokens is not None:
-            check_number("batch_tokens", batch_tokens, 1, MAX_BATCH_TOKENS)
-        super().__init__(
-            tokenizer, max_tokens, options or SearchOptions(), num_tgt_positions=model.num_tgt_positions, src=src,
-            tgt=tgt, splitter=splitter,
-        )  # fmt: skip
-        self.model, self.precision = model, precision
-        kind = model.output_weight.device.type
-        self.batch_tokens = batch_tokens or (_CUDA_BATCH_TOKENS if kind == "cuda" else _BATCH_TOKENS)
-        self.num_workers = (threads or num_threads()) if kind == "cpu" else 1
+        self,
+        model: TranslationModel,
+        tokenizer: Tokenizer,
+        max_tokens: int,
+        options: SearchOptions | None = None,
+        placement: Placement | None = None,
+        others: Sequence[TranslationModel] = (),
+    ):
+        placement = placement or Placement()
+        self.models = [model, *others]
+        positions = [each.num_tgt_positions for each in self.models if each.num_tgt_positions]
+        super().__init__(tokenizer, max_tokens, options or SearchOptions(), min(positions, default=None))
+        self.precision = placement.precision or "fp32"
+        self.device = model.output_weight.device
+        is_cuda = self.device.type == "cuda"
+        self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
+        self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
         self._engine: Model | None = None
 
     @classmethod
-    def load(
-        cls, model: str | Path, *, device: str = "auto", precision: Precision = "fp32", threads: int | None = None,
-        beam_size: int | None = None, length_penalty: float | None = None, max_length: int | None = None,
-        sampling: Sampling | None = None, batch_tokens: int | None = None, split_sentences: bool | None = None,
-    ) -> "TorchTranslator":  # fmt: skip
-        """Load a model directory (or the model of a run directory).
-
-        Args:
-            device: auto, cpu, cuda, cuda:1 or mps; see `find_device`.
-            beam_size, length_penalty: None means the run's configuration.
-            max_length: most target tokens; None means the source's number of tokens + 50.
-            split_sentences: whether the sentences of a line are translated one by one; None means if the model was
-                trained on single sentences.
+    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
+        """See `FromModel.load`; the model may be an ensemble A+B, which searches as its first model does.
 
         Raises:
-            UsageError: there is no such model, device or precision.
-            TypeError, ValueError: another argument is of another type, or out of its range.
-            DamagedFileError: a file of the model is missing or damaged.
+            UsageError: the models of an ensemble have different tokenizers.
         """
-        if precision not in _DTYPES:
-            raise UsageError(f"precision {precision}: the engine torch has {', '.join(_DTYPES)}")
-        place, path = find_device(device), Path(model)
-        if not path.is_dir():
-            raise UsageError(f"{model}: no such model directory or run directory")
-        loaded = storage.load(model_directory(path))
-        expand_segments(place)
-        info = loaded.info
-        options = SearchOptions.of_model(info, beam_size, length_penalty, max_length, sampling)
-        config = loaded.model.config
-        if config.architecture == "transformer":
-            loaded.model.kernel = attention_kernel(place, precision, config.d_model // config.num_heads)
-        translator = cls(
-            loaded.model.to(place), loaded.tokenizer, int(info["max_tokens"]), options, precision=precision,
-            threads=threads, batch_tokens=batch_tokens, src=str(info["src"]), tgt=str(info["tgt"]),
-        )  # fmt: skip
-        translator.choose_splitter(split_sentences, info)
+        device, paths = find_device(placement.device), require_models(model)
+        loaded = [storage.load(model_directory(path)) for path in paths]
+        first = loaded[0]
+        for path, other in zip(paths, loaded, strict=True):
+            if not other.tokenizer.is_same(first.tokenizer):
+                help = f"train one with the tokenizer of the other: tokenizer.model={paths[0]}/model/tokenizer.model"
+                raise UsageError(
+                    f"{paths[0]} and {path}: have different tokenizers, so they cannot search together", help
+                )
+            config = other.model.config
+            if config.architecture == "transformer":
+                head_size = config.d_model // config.num_heads
+                other.model.kernel = attention_kernel(device, placement.precision or "fp32", head_size)
+        expand_segments(device)
+        models = [each.model.to(device) for each in loaded]
+        max_tokens = min(int(each.info["max_tokens"]) for each in loaded)
+        translator = cls(models[0], first.tokenizer, max_tokens, search.of_model(first.info), placement, models[1:])
+        translator.describe(first.info)
         return translator
+
+    @property
+    def model(self) -> TranslationModel:
+        """The only model; UsageError for an ensemble."""
+        if len(self.models) > 1:
+            raise UsageError("an ensemble of models only translates", "give one of its models")
+        return self.models[0]
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
         """See `TextTranslator.decode`."""
-        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
-        requests = self._requests(sources, prefixes, samples)
-        with self._lock, self._evaluating(), torch.inference_mode():
-            if self._engine is None:
-                self._engine = self._new_engine()
-            candidates = self._search_in_memory(self._engine, requests)
-        results = [candidates[number] for number in range(len(sources) * samples)]
-        return [sum(results[i : i + samples], []) for i in range(0, len(results), samples)]
+        requests = self.requests(sources, prefixes)
+        longest_first = sorted(requests, key=lambda request: -_num_read(request))
+        with self._evaluating():
+            candidates = self._search_in_memory(self._search_model(), longest_first)
+        found: list[list[Candidate]] = [[] for _ in sources]
+        for request in requests:
+            found[request.number * len(sources) // len(requests)] += candidates[request.number]
+        return found
 
-    def _new_engine(self) -> Model:
-        """Returns the model as search calls it."""
-        model: Model = search_model(self.model, _DTYPES[self.precision])
-        return model
-
-    def _halve_batch(self, requests: list[Request]) -> bool:
-        """Halves `batch_tokens`; returns whether fewer of these sentences are then decoded at once."""
-        groups = [group for group in self._groups(requests) if group.num_slots > 1]
-        if groups:
-            self.batch_tokens = max(group.num_slots * max(_num_read(group.waiting[0]), 8) for group in groups) // 2
-        return bool(groups)
+    def _search_model(self) -> Model:
+        """Returns the model, or the models together, as search calls them."""
+        if self._engine is None:
+            engines = [search_model(model, _DTYPES[self.precision]) for model in self.models]
+            self._engine = engines[0] if len(engines) == 1 else ModelsTogether(engines)
+        return self._engine
 
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
@@ -157,8 +147,8 @@ class TorchTranslator(TextTranslator):
 
     def forced(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[ForcedScore]:
         """Scores existing translations as token ids, each ending in `</s>`; see `score_pairs`."""
-        with self._lock, self._evaluating():
-            return score_pairs(self.model, src, tgt, self.options.length_penalty, self.precision)
+        with self._evaluating():
+            return score_pairs(self.model, src, tgt, self.options.alpha, self.precision)
 
     def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> list[AttentionMaps]:
         """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
@@ -169,6 +159,7 @@ class TorchTranslator(TextTranslator):
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         require_lines(src, "attention_maps", tgt)
+        model = self.model
         src_ids = self._ids(src, is_target=False)
         if not src_ids:
             return []
@@ -177,57 +168,57 @@ class TorchTranslator(TextTranslator):
             tgt_ids = [candidates[0].ids for candidates in self.decode(src_ids, [[] for _ in src_ids])]
         else:
             tgt_ids = self._ids(tgt, is_target=True)
-            check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.num_tgt_positions or sys.maxsize), "target")
-        with self._lock, self._evaluating():
-            return attention_maps(self.model, self.tokenizer, src_ids, tgt_ids)
+            check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.num_tgt_positions), "target")
+        with self._evaluating():
+            return attention_maps(model, self.tokenizer, src_ids, tgt_ids)
 
-    def source_states(self, sources: Sequence[list[int]], is_summed: bool = False) -> list[npt.NDArray[np.float32]]:
-        """Returns the encoder's output for each source of ids, [S, D], or its sum over the positions, [D]."""
-        states: list[Any] = [None] * len(sources)
-        with self._lock, self._evaluating(), torch.inference_mode():
-            if self._engine is None:
-                self._engine = self._new_engine()
+    def sentence_vectors(self, lines: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Returns for each line the mean of the encoder's outputs over its pieces, [L, D]; zeros if it has no text.
+
+        A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
+        """
+        parts = [(number, part.ids) for number, of_line in enumerate(self.split(lines)) for part in of_line]
+        sources, num_pieces = [ids for _, ids in parts], np.zeros((len(lines), 1), np.float32)
+        with self._evaluating():
+            engine = self._search_model()
+            vectors = np.zeros((len(lines), engine.source_states([[EOS_ID]])[0].shape[1]), np.float32)
             for rows in similar_batches(sources, sources, self.batch_tokens):
-                found = self._engine.source_states([sources[row] for row in rows])
-                for row, state in zip(rows, found, strict=True):
-                    states[row] = (state.float().sum(0) if is_summed else state.float()).cpu().numpy()
-        return states
+                states = engine.source_states([sources[row] for row in rows])
+                for row, state in zip(rows, states, strict=True):
+                    vectors[parts[row][0]] += state.float().sum(0).cpu().numpy()
+                    num_pieces[parts[row][0]] += len(state)
+        vectors /= np.maximum(num_pieces, 1)
+        return vectors
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        """See `TextTranslator.cross_attention`."""
-        found = list[Attention]()
-        with self._lock, self._evaluating():
-            for start in range(0, len(sources), _MAPS_AT_ONCE):
-                rows = slice(start, start + _MAPS_AT_ONCE)
-                maps = attention_maps(self.model, self.tokenizer, sources[rows], targets[rows])
-                means = [pair.cross[-1].mean(0) + _TINY for pair in maps]
-                found += [rows / rows.sum(-1, keepdims=True) for rows in means]  # also of a decoder alone
-        return found
+        """See `TextTranslator.cross_attention`; of several models it is the mean."""
+        by_model: list[list[Attention]] = [[] for _ in self.models]
+        with self._evaluating():
+            for model, found in zip(self.models, by_model, strict=True):
+                for start in range(0, len(sources), _MAPS_AT_ONCE):
+                    rows = slice(start, start + _MAPS_AT_ONCE)
+                    maps = attention_maps(model, self.tokenizer, sources[rows], targets[rows])
+                    means = [pair.cross[-1].mean(0) + _TINY for pair in maps]
+                    found += [one / one.sum(-1, keepdims=True) for one in means]  # also of a decoder alone
+        return [np.mean(found, axis=0) for found in zip(*by_model, strict=True)]
 
     def _ids(self, lines: Sequence[str], is_target: bool) -> list[list[int]]:
         return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
-        """Switches dropout off and makes the model's CUDA device that of this thread; afterwards both are restored."""
-        was_training = self.model.training
-        self.model.eval()
-        if was_training:
-            self._engine = None  # it holds copies of the weights, which training has changed since
-        device = self.model.output_weight.device
-        try:
-            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
+        """Lets one thread use the models, without dropout or gradients and on their CUDA device; all is restored."""
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+        with self._lock, on_device, torch.inference_mode():
+            training = [model for model in self.models if model.training]
+            for model in training:
+                model.eval()
+                self._engine = None  # it holds copies of the weights, which training has changed since
+            try:
                 yield
-        finally:
-            self.model.train(was_training)
-
-    def _requests(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], samples: int) -> list[Request]:
-        """Returns a request for each sentence, longest first, or for each of its samples."""
-        requests = []
-        for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True)):
-            limit = min(self.options.limit(source, prefix), self.num_tgt_positions or sys.maxsize)
-            requests += [Request(row * samples + sample, source, limit, prefix, sample) for sample in range(samples)]
-        return sorted(requests, key=lambda request: -_num_read(request))
+            finally:
+                for model in training:
+                    model.train()
 
     def _search_in_memory(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again with half the batch."""
@@ -235,9 +226,10 @@ class TorchTranslator(TextTranslator):
             try:
                 return self._search(engine, requests)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or not self._halve_batch(requests):
+                if not is_out_of_memory(error) or all(group.num_slots == 1 for group in self._groups(requests)):
                     raise
                 shortage = first_line(error)
+                self.batch_tokens //= 2
             # Here the error is gone, and with it the tensors of its frames.
             free_unused_memory(engine.device)
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
@@ -278,7 +270,7 @@ class TorchTranslator(TextTranslator):
             yield RequestQueue.of(group, self._num_slots(group[0]), self.num_workers)
 
     def _num_slots(self, longest: Request) -> int:
-        most = _MAX_SLOTS.get(self.model.output_weight.device.type, 64)
+        most = _MAX_SLOTS.get(self.device.type, 64)
         return max(1, min(most, self.batch_tokens // max(_num_read(longest), 8)))
 
 

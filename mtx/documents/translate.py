@@ -140,7 +140,7 @@ def _link(translator: TextTranslator, sentences: Sequence[_Sentence]) -> None:
     texts = [_as_translated(translator, sentence) for sentence in sentences]
     src = tokenizer.encode([text for text, _ in texts])
     tgt = tokenizer.encode([text for _, text in texts], target=True)
-    most = min(limit, translator.num_tgt_positions or limit)
+    most = min(limit, translator.num_tgt_positions)
     rows = [row for row in range(len(src)) if len(src[row]) <= limit and 1 < len(tgt[row]) <= most]
     attention = translator.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
     for sentence in sentences:

@@ -24,7 +24,7 @@ from mtx.files.shell import mtx_command
 from mtx.interop.limits import check_is_transformer
 from mtx.model_directory import description
 from mtx.run.contents import is_run, model_directory
-from mtx.run.layout import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
+from mtx.run.layout import MODEL_CONFIG, WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -32,32 +32,33 @@ _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
 _MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used longest ago goes first
 
 
-def cached_export(model: Path, precision: str = "fp32", is_damaged: bool = False) -> Path:
+def cached_export(model: Path, precision: str = "fp32") -> Path:
     """The directory of MODEL's conversion for CTranslate2, converted now if it is not in the cache.
 
     Args:
-        model: run directory or model directory; a directory that is a CTranslate2 export itself is returned.
-        is_damaged: make it again if its files differ from its manifest.
+        model: run directory or model directory.
 
     Raises:
-        UsageError: if there is no such model.
+        UsageError: if there is no finished model.
         DamagedFileError: if a file of the model differs from its manifest.
         MtxError: if CTranslate2 is not installed, or the cache cannot be written.
     """
-    if (model / EXPORT_CONFIG).is_file():
-        return model
-    root, version = require_model_directory(model), library().__version__
+    root = model_directory(model)
+    if not (root / MANIFEST).is_file():
+        help = mtx_command("train", model) if is_run(model) else None
+        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
+    version = library().__version__
     check_is_transformer(description.read(root, (WEIGHTS,)).config.architecture)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
     export = cache / f"{_identity(root)}-{precision}-{version}"
     try:
-        if not is_damaged and durable.is_written(export):
+        if durable.is_written(export):
             with contextlib.suppress(OSError):
                 os.utime(export)
             return export
         durable.make_directories(cache)
         with FileLock(cache / "lock"):
-            if not _is_sound(export):  # else another process has converted it meanwhile
+            if not durable.is_written(export):  # else another process has converted it meanwhile
                 shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
                 _remove_oldest(cache, export)
@@ -102,25 +103,3 @@ def _remove_oldest(cache: Path, newest: Path) -> None:
         if sum(sizes.values()) > _MAX_BYTES and path != newest:
             shutil.rmtree(path, ignore_errors=True)
             del sizes[path]
-
-
-def require_model_directory(model: Path) -> Path:
-    """The model directory that MODEL names: itself, or that of the run; UsageError if there is none."""
-    if not model.is_dir():
-        raise UsageError(f"{model}: no such model directory or run directory")
-    root = model_directory(model)
-    if (root / MANIFEST).is_file():
-        return root
-    if is_run(model):
-        raise UsageError(
-            f"{model}: this run has no model directory yet", f"to go on with it: {mtx_command('train', model)}"
-        )
-    raise UsageError(f"{model}: is not a model directory or a run directory")
-
-
-def _is_sound(export: Path) -> bool:
-    try:
-        durable.verify(export)
-    except DamagedFileError:
-        return False
-    return True

@@ -19,7 +19,6 @@ from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import pack_sentences, to_device
-from mtx.decoding.dealing import collect, deal
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
@@ -110,8 +109,16 @@ def validate_part(
     """
     nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
     translator = TorchTranslator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
-    sources, rows = data.valid.src_texts(), deal(data.valid.src.lengths.tolist(), size)[number]
-    return {"nll": nll, "tokens": num_tokens, "hypotheses": translator.translate([sources[row] for row in rows])}
+    hypotheses = translator.translate(data.valid.src_texts()[number::size])
+    return {"nll": nll, "tokens": num_tokens, "hypotheses": hypotheses}
+
+
+def interleaved(parts: Sequence[list[str]]) -> list[str]:
+    """The translations of sentences in order, of which each rank has made every n-th."""
+    lines = [""] * sum(map(len, parts))
+    for number, part in enumerate(parts):
+        lines[number :: len(parts)] = part
+    return lines
 
 
 def validation_of(
@@ -124,9 +131,8 @@ def validation_of(
         started: when, on the monotonic clock.
     """
     nll = sum(part["nll"] for part in parts) / max(1, sum(part["tokens"] for part in parts))
-    rows = deal(data.valid.src.lengths.tolist(), len(parts))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
-    hypotheses = metrics.normalize_lines(collect([part["hypotheses"] for part in parts], rows), form)
+    hypotheses = metrics.normalize_lines(interleaved([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
     chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None

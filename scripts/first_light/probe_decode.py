@@ -13,6 +13,7 @@ from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.data.tokenizer import EOS_ID
+from mtx.decoding.options import Placement
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
@@ -62,7 +63,9 @@ def forbid_end(model) -> None:
 def ours(model, max_tokens, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
     tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None)
-    translator = TorchTranslator(model, tokenizer, max_tokens, SourceLength(beam_size, 0.6), precision=precision)
+    translator = TorchTranslator(
+        model, tokenizer, max_tokens, SourceLength(beam_size, 0.6), Placement(precision=precision)
+    )
     times = []
     for _ in range(2):
         begun = time.perf_counter()

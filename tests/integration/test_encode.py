@@ -26,12 +26,6 @@ def test_json_and_a_matrix_hold_the_same_vectors(trained: Path, tmp_path: Path) 
     assert (vectors.shape, vectors.dtype) == ((4, 32), np.float32)
     assert np.array([row["vector"] for row in rows(printed.stdout)], np.float32).tolist() == vectors.tolist()
     assert vectors.any(1).tolist() == [True, False, True, True]
-    pieces = rows(mtx("encode", trained, "--tokens", stdin=TEXT).stdout)
-    assert pieces[1] == {"pieces": [], "vectors": []} and pieces[0]["pieces"][-1] == "</s>"
-    for row, mean in zip(pieces, vectors, strict=True):
-        assert len(row["pieces"]) == len(row["vectors"])
-        if row["pieces"]:
-            np.testing.assert_allclose(np.mean(row["vectors"], 0), mean, atol=1e-5)
 
 
 def test_no_lines_are_an_empty_matrix_and_no_json(trained: Path, tmp_path: Path) -> None:
@@ -41,9 +35,7 @@ def test_no_lines_are_an_empty_matrix_and_no_json(trained: Path, tmp_path: Path)
 
 
 def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[..., None]) -> None:
-    text, matrix = tmp_path / "text", tmp_path / "a.npy"
+    text = tmp_path / "text"
     text.write_text("one\n")
-    refused(2, ["a.npy", "--tokens", "FILE.jsonl"], "encode", trained, text, "--tokens", "-o", matrix)
     refused(2, ["no such model"], "encode", tmp_path / "none", text)
     refused(2, ["is a text that is read"], "encode", trained, text, "-o", text)
-    assert not matrix.exists()

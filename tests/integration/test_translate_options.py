@@ -195,8 +195,8 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--mbr", 4)
     refused(2, ["--mbr", "no --n-best"], "translate", trained, text, "--mbr", 4, "--n-best", 2)
     refused(2, ["--mbr"], "translate", trained, text, "--mbr", 1)
-    no_epsilon = ["CTranslate2 has no epsilon sampling", "epsilon 0"]
-    refused(2, no_epsilon, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
+    no_samples = ["only the engine torch has random sampling", "--engine torch"]
+    refused(2, no_samples, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
     refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")
     refused(2, ["--engine", "ctranslate2"], "translate", trained, text, "--engine", "onnx")

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ class Echo(TextTranslator):
     def __init__(self) -> None:
         sentences = [part.decode(errors="replace") for part in fuzzed.PARTS] * 20
         tokenizer = train_tokenizer(sentences, TokenizerConfig(vocab_size=320), 1, [])
-        super().__init__(tokenizer, 256, SearchOptions(), num_tgt_positions=None)
+        super().__init__(tokenizer, 256, SearchOptions())
         self.num_parts: list[int] = []  # of each line so far
         self._answers: list[bytes] = []
 
@@ -52,8 +53,8 @@ class Echo(TextTranslator):
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         raise NotImplementedError("for documents only")
 
-    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1) -> list[list[Part]]:
-        parts, start = super().split(lines, prefixes, first), len(self.num_parts)
+    def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
+        parts, start = super().split(lines, *others), len(self.num_parts)
         self.num_parts += map(len, parts)
         answers = [answer(number, line).encode() for number, line in enumerate(lines, start)]
         self._answers = [text for text, of_line in zip(answers, parts, strict=True) for _ in of_line]

@@ -21,7 +21,7 @@ class Copying(TextTranslator):
 
     def __init__(self, called: Callable[[int], object]):
         tokenizer = train_tokenizer(LINES * 20, TokenizerConfig(vocab_size=300), 1, [])
-        super().__init__(tokenizer, 40, SEARCH, num_tgt_positions=None)
+        super().__init__(tokenizer, 40, SEARCH)
         self.called = called
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -47,7 +47,13 @@ def run(
 ) -> list[str]:  # fmt: skip
     work = translate_lines.LineWork(lambda: Copying(called), 1, False, prefix)
     translate_lines.translate_file(
-        work, place / "in.txt", place / name, shard, fresh, {"engine": search}, [prefix, None], str(place / "model")
+        work,
+        place / "in.txt",
+        place / name,
+        shard,
+        fresh,
+        {"engine": search, "model": str(place / "model")},
+        [prefix] if prefix else [],
     )
     assert not (place / f"{name}.part").exists()
     return (place / name).read_text().splitlines()
@@ -128,8 +134,8 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path, fresh: bool) -> No
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is a text that is read"):
         translate_lines.translate_file(
-            translate_lines.LineWork(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh, {},
-            [None, None], str(place / "model"),
+            translate_lines.LineWork(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh,
+            {"model": str(place / "model")}, [],
         )  # fmt: skip
     assert part.read_text().splitlines() == LINES
 

@@ -1,6 +1,5 @@
 """The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -116,32 +115,6 @@ def test_a_prefix_longer_than_the_limit_is_all_there_is(tokenizer: Tokenizer, ex
     assert [candidate.ids for candidate in found[0]] == [[*prefix, EOS_ID]]
 
 
-def test_samples_are_drawn_and_scored(tokenizer: Tokenizer, exports: Path) -> None:
-    src = sources(tokenizer, 8)
-
-    def draw(**how: Any) -> list[list[list[int]]]:
-        sampling = Sampling(num_samples=5, seed=7, **how)
-        translator = CTranslate2Translator.load(exports / "export-2", sampling=sampling, max_length=10, threads=1)
-        return [[c.ids for c in found] for found in translator.decode(src, [[]] * len(src))]
-
-    drawn = draw()
-    assert [len(found) for found in drawn] == [5] * 8 and all(len({*map(tuple, found)}) > 1 for found in drawn)
-    assert draw() == drawn
-    greedy = CTranslate2Translator.load(exports / "export-2", beam_size=1, max_length=10).decode(src, [[]] * len(src))
-    assert draw(top_k=1) == [[c.ids for c in found] * 5 for found in greedy]
-
-
-def test_the_same_call_draws_the_same_samples_with_any_number_of_threads(tokenizer: Tokenizer, exports: Path) -> None:
-    src = sources(tokenizer, 300)
-    drawn = [
-        CTranslate2Translator.load(exports / "export-2", sampling=Sampling(seed=7), max_length=10, threads=n).decode(
-            src, [[]] * len(src)
-        )
-        for n in (1, 4, 4)
-    ]
-    assert drawn[0] == drawn[1] == drawn[2]
-
-
 def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> None:
     lines = ["ab cde", "", "fgü a", "cab " * 60, "x\u2028y", "gab fad"]
     translator = CTranslate2Translator.load(exports / "export-0", threads=2, max_length=12)
@@ -159,20 +132,22 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
 
 def test_work_is_shared_among_threads(exports: Path) -> None:
     translator = CTranslate2Translator.load(exports / "export-0", threads=4)
-    batches = list(translator._batches(range(8), [[2] * n for n in (3, 9, 4, 8, 3, 9, 4, 8)], [[]] * 8))
-    assert len(batches) >= 4 and sorted(sum(batches, [])) == list(range(8))
-    assert [8, 9] not in batches and len(
-        list(translator._batches(range(1000), [[2] * 10] * 1000, [[]] * 1000))
-    ) >= 10_000 / translator.batch_tokens
+
+    def batches(lengths: list[int]) -> list[list[int]]:
+        requests = translator.requests([[2] * length for length in lengths], [[]] * len(lengths))
+        return [[request.number for request in batch] for batch in translator._batches(requests)]
+
+    few = batches([3, 9, 4, 8, 3, 9, 4, 8])
+    assert len(few) >= 4 and sorted(sum(few, [])) == list(range(8))
+    assert len(batches([10] * 1000)) >= 10_000 / translator.batch_tokens
     assert translator.share_workers() == 4
-    assert len(list(translator._batches(range(8), [[2]] * 8, [[]] * 8))) == 1, "each call has one of them"
+    assert len(batches([1] * 8)) == 1, "each call has one of them"
 
 
 def test_it_does_not_import_torch(exports: Path) -> None:
     code = (
-        "import sys; from mtx.decoding.ctranslate2_engine import CTranslate2Translator as T;"
-        "from mtx.interop.export_cache import cached_export; from pathlib import Path;"
-        "print(T.load(cached_export(Path(sys.argv[1]))).translate(['ab']), 'torch' in sys.modules)"
+        "import sys; from mtx import Translator;"
+        "print(Translator.load(sys.argv[1]).translate(['ab']), 'torch' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(exports / "export-0")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -187,7 +162,7 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
     refused(UsageError, "no CTranslate2 export", exports / "model-0")
     refused(UsageError, "no CTranslate2 export", tmp_path)
     refused(UsageError, "device mps", exports / "export-0", device="mps")
-    refused(UsageError, "0 CUDA devices|cuda:99", exports / "export-0", device="cuda:99")
+    refused(MtxError, "cannot load|cuda:99", exports / "export-0", device="cuda:99")
     refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")
     refused(ValueError, "threads=0: expected", exports / "export-0", threads=0)
     refused(ValueError, "beam_size=0: expected", exports / "export-0", beam_size=0)
@@ -215,29 +190,9 @@ def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
         translator.hypotheses(["ab"], [longer])
 
 
-def test_a_seed_of_any_size_and_any_top_k_are_possible(tokenizer: Tokenizer, exports: Path) -> None:
-    def draw(**how: Any) -> list[str]:
-        sampling = Sampling(**how)
-        translator = CTranslate2Translator.load(exports / "export-2", sampling=sampling, max_length=10, threads=1)
-        return translator.translate(["ab cde", "fgü a"])
-
-    drawn = draw(seed=7)
-    assert draw(seed=7 + (1 << 32)) == drawn == draw(seed=7, top_k=tokenizer.num_ids) == draw(seed=7, top_k=10**30)
-    assert draw(seed=1763773773000000000) != drawn
-
-
-def test_it_has_no_epsilon_sampling(exports: Path) -> None:
-    with pytest.raises(UsageError, match="^CTranslate2 has no epsilon sampling$"):
-        CTranslate2Translator.load(exports / "export-2", sampling=Sampling(epsilon=0.02))
-
-
-def test_a_variable_that_ctranslate2_refuses_is_named() -> None:
-    code = "from mtx.decoding.ctranslate2_engine import library; library()"
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "CT2_VERBOSE": "x"}, capture_output=True, text=True
-    )
-    assert "UsageError: CTranslate2 refuses a variable of the environment (" in ended.stderr
-    assert ended.stderr.rstrip().endswith("): CT2_VERBOSE")
+def test_it_draws_no_samples(exports: Path) -> None:
+    with pytest.raises(UsageError, match="^only the engine torch has random sampling$"):
+        CTranslate2Translator.load(exports / "export-2", sampling=Sampling())
 
 
 def test_a_gpu_without_the_cublas_of_ctranslate2_is_told_at_the_start(

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.decoding.ensemble import Ensemble, _ModelsTogether, load_torch
+from mtx.decoding.ensemble import ModelsTogether
+from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import UsageError
-from mtx.interop.engines import Translator, find_export
+from mtx.interop.engines import Translator
 from mtx.run.contents import model_identity
 from tests.exports import lively_bundle, small_tokenizer
 from tests.unit.decoding.test_beam_search import Prefix, TableModel, brute_force, run, same
@@ -42,7 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wide_beam_is_brute_force_over_the_mean_probability(alpha: float) -> None:
     tables, sources = [TableModel(4, seed=1), TableModel(4, seed=2)], list(range(8))
     expected = [brute_force(MeanOfTables(*tables), source, 4, alpha) for source in sources]
-    found = run(_ModelsTogether(tables), sources, [4] * 8, 64, alpha)
+    found = run(ModelsTogether(tables), sources, [4] * 8, 64, alpha)
     for own, others in zip(found, expected, strict=True):
         same(own, others[: len(own)])
     alone = run(tables[0], sources, [4] * 8, 64, alpha)
@@ -50,8 +51,9 @@ def test_a_wide_beam_is_brute_force_over_the_mean_probability(alpha: float) -> N
 
 
 def test_a_model_with_itself_is_the_model(models: Path) -> None:
-    one, twice = (load_torch(name, threads=1) for name in (models / "model-1", f"{models}/model-1+{models}/model-1"))
-    assert isinstance(twice, Ensemble) and not isinstance(one, Ensemble)
+    names = models / "model-1", f"{models}/model-1+{models}/model-1"
+    one, twice = (TorchTranslator.load(name, threads=1) for name in names)
+    assert [len(one.models), len(twice.models)] == [1, 2]
     pairs = zip(one.hypotheses(LINES), twice.hypotheses(LINES), strict=True)
     for own, both in pairs:
         assert [h.text for h in own] == [h.text for h in both]
@@ -62,33 +64,31 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
     caplog.set_level("INFO")
     name = f"{models}/model-1+{models}/model-2"
     translator = Translator.load(name, device="cpu", threads=2)
-    assert caplog.messages == ["torch translates: CTranslate2 has no ensembles of models"]
+    assert caplog.messages == ["torch translates: only it has ensembles of models"]
     alone = [Translator.load(models / f"model-{number}", device="cpu", threads=1) for number in (1, 2)]
     out = translator.translate(LINES)
     assert out == [translator.translate([line])[0] for line in LINES]
     assert all(out != one.translate(LINES) for one in alone)
-    ids = translator.tokenizer.encode(["ab cde"])
+    ids = translator.torch.tokenizer.encode(["ab cde"])
     rows = [one.torch.cross_attention(ids, ids)[0] for one in alone]
-    assert np.allclose(translator.cross_attention(ids, ids)[0], np.mean(rows, axis=0), atol=1e-6)
+    assert np.allclose(translator.torch.cross_attention(ids, ids)[0], np.mean(rows, axis=0), atol=1e-6)
     for refused in (lambda: translator.log_probs(["ab"], ["ab"]), lambda: translator.attention_maps(["ab"])):
         with pytest.raises(UsageError, match="an ensemble of models only translates"):
             refused()
     with pytest.raises(UsageError, match="only the engine torch has ensembles of models"):
-        find_export(name, precision="int8")
+        Translator.load(name, precision="int8")
     assert model_identity(name) == "+".join(model_identity(models / f"model-{number}") for number in (1, 2))
 
 
 def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models: Path) -> None:
-    both = load_torch(f"{models}/model-1+{models}/model-2", threads=1)
-    sources = [[5, 6, 0], [7, 0]]
-    one, two = (load_torch(models / name, threads=1).source_states(sources) for name in ("model-1", "model-2"))
-    for states, own, other in zip(both.source_states(sources), one, two, strict=True):
-        np.testing.assert_allclose(states, np.concatenate([own, other], 1), atol=1e-6)
+    names = models / "model-1", models / "model-2", f"{models}/model-1+{models}/model-2"
+    one, two, both = (TorchTranslator.load(name, threads=1).sentence_vectors(["ab cde", "fgü"]) for name in names)
+    np.testing.assert_allclose(both, np.concatenate([one, two], 1), atol=1e-6)
 
 
 def test_models_that_cannot_search_together(models: Path) -> None:
     with pytest.raises(UsageError, match="model-1 and .*other: have different tokenizers"):
-        load_torch(f"{models}/model-1+{models}/other")
+        TorchTranslator.load(f"{models}/model-1+{models}/other")
     for name, missing in ((f"{models}/model-1+", r"\+"), (f"{models}/model-1+nowhere", "nowhere")):
         with pytest.raises(UsageError, match=f"^{missing}: no such model directory"):
-            load_torch(name)
+            TorchTranslator.load(name)

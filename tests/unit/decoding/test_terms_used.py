@@ -22,7 +22,7 @@ class Fixed(TextTranslator):
     """Each part has the same hypotheses, the scores of which fall by one."""
 
     def __init__(self, tokenizer: Tokenizer, texts: list[str], options: SearchOptions):
-        super().__init__(tokenizer, 40, options, num_tgt_positions=None)
+        super().__init__(tokenizer, 40, options)
         self.splitter = lambda line: line.split("|")
         self.candidates = [Candidate(ids, -float(n)) for n, ids in enumerate(tokenizer.encode(texts, target=True), 1)]
 

@@ -26,9 +26,7 @@ class Fixed(TextTranslator):
 
     def __init__(self) -> None:
         lines = [" ".join(words) for words in (SRC, TGT, ["A", "Un"])] * 50
-        super().__init__(
-            train_tokenizer(lines, TokenizerConfig(vocab_size=305), 1, []), 20, SearchOptions(), num_tgt_positions=None
-        )
+        super().__init__(train_tokenizer(lines, TokenizerConfig(vocab_size=305), 1, []), 20, SearchOptions())
         self.attended: list[list[str]] = []
 
     def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
@@ -101,7 +99,7 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     with caplog.at_level(logging.INFO, logger="mtx"):
         _translate_document(page, "html", out, False, Copying, None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
-    assert "look at 1 translation that repeats words or copies the source, such as: a red dog" in caplog.text
+    assert "look at 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text
 
 
 def test_which_words_translate_each_other() -> None:

@@ -36,7 +36,8 @@ class Upper(TextTranslator):
     part_chars = 1000
 
     def __init__(self, src: str = "en", tgt: str = "de"):
-        super().__init__(tokenizer(), 50, SearchOptions(), num_tgt_positions=None, src=src, tgt=tgt)
+        super().__init__(tokenizer(), 50, SearchOptions())
+        self.src, self.tgt = src, tgt
         self.calls, self.may_go_on, self.has_begun = list[list[str]](), threading.Event(), threading.Event()
 
     def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:

@@ -1,0 +1,52 @@
+"""Typer's options of a search and of where it runs become two values, and only those that a command takes are there."""
+
+import shlex
+from typing import Any
+
+import typer
+from typer.testing import CliRunner
+
+from mtx.commands.translators import ALL, takes
+from mtx.decoding.options import MBR_EPSILON, Placement, Sampling, SearchOptions
+
+
+def run(names: tuple[str, ...], options: str = "") -> tuple[SearchOptions, Placement]:
+    found = list[Any]()
+
+    @takes(*names)
+    def command(text: str, *, search: SearchOptions, place: Placement) -> None:
+        assert text == "x"
+        found.extend([search, place])
+
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(command)
+    result = CliRunner().invoke(app, ["x", *shlex.split(options)])
+    assert result.exit_code == 0, result.output
+    return found[0], found[1]
+
+
+def test_nothing_given_leaves_everything_to_the_model() -> None:
+    assert run(ALL) == (SearchOptions(), Placement())
+    assert run(()) == (SearchOptions(split_sentences=False), Placement(engine="torch"))
+
+
+def test_each_option_has_its_place() -> None:
+    searched = run(ALL, "--beam 2 --length-penalty 1 --max-length 9 --n-best 2 --no-split-sentences")
+    assert searched == (SearchOptions(2, 1.0, 9, None, False, 2), Placement())
+    placed = run(ALL, "--engine ctranslate2 --precision int8 --threads 3 --device cuda:1 --batch-tokens 64")
+    assert placed == (SearchOptions(), Placement("cuda:1", "int8", 3, 64, "ctranslate2"))
+    drawn, _ = run(ALL, "--n-best 2 --temperature 0.5 --top-k 3 --top-p 0.9 --epsilon 0.1 --seed 7")
+    assert drawn.sampling == Sampling(2, temperature=0.5, top_k=3, top_p=0.9, seed=7, epsilon=0.1)
+    assert run(ALL, "--mbr 4")[0].sampling == Sampling(4, epsilon=MBR_EPSILON, mbr=True)
+
+
+def test_a_command_has_the_options_that_it_takes_with_their_help() -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @takes("beam")
+    def command(*, search: SearchOptions, place: Placement) -> None:
+        """Search."""
+
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "Beam size; the run's own by default." in shown and "--device" not in shown and "--search" not in shown
