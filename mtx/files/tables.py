@@ -24,7 +24,7 @@ def draw(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> li
     cells = [[cell.translate(_ESCAPES[style]) for cell in row] for row in (head, *rows)]
     if style == "markdown":
         cells.insert(1, [":--", *["--:"] * (len(head) - 1)])
-    columns = []
+    columns: list[list[str]] = []
     for column in zip(*cells, strict=True):
         width = max(map(len, column))
         columns.append([cell.rjust(width) if columns else cell.ljust(width) for cell in column])
