@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import TINY, mtx, pairs, start
+from tests.rig import PATIENCE_S
 
 pytest.importorskip("ctranslate2")
 
@@ -24,7 +25,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     mono.write_text("".join(f"{src}\n" for src, _ in pairs(range(2000, 7000))), encoding="utf-8")
     command = ["distil", trained, f"run_dir={run}", f"data.mono={mono}", *SMALL]
     process, part = start(*command), run / "distilled" / "distilled.tsv.part"
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < end and not part.exists():
         time.sleep(0.01)
     process.kill()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import ENVIRONMENT, check_error, hears_signals, write_tsv
+from tests.rig import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in Linux's /proc")
 
@@ -62,7 +63,7 @@ def still_there(pids: list[int]) -> list[int]:
 def test_a_signal_ends_the_workers_too(number: signal.Signals, code: int, to_all: bool, tmp_path: Path) -> None:
     process, workers = start_preparing(tmp_path)
     (os.killpg if to_all else os.kill)(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), code)
     assert out == b"" and not (tmp_path / "runs").exists() and not still_there(workers)
 
@@ -70,6 +71,6 @@ def test_a_signal_ends_the_workers_too(number: signal.Signals, code: int, to_all
 def test_a_killed_worker_ends_the_command_with_one_line(tmp_path: Path) -> None:
     process, workers = start_preparing(tmp_path)
     os.kill(workers[1], signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 1, "worker process was killed by SIGKILL", "memory")
     assert out == b"" and not (tmp_path / "runs").exists() and not still_there(workers)

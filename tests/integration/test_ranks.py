@@ -95,7 +95,7 @@ def alone(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
     return run, settings
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.extended) for size in (3, 4))])
 def test_any_number_of_ranks_learns_what_one_process_does(
     size: int, alone: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -107,6 +107,7 @@ def test_any_number_of_ranks_learns_what_one_process_does(
     assert all(start.err() == start.out() == "" for start in team.starts[1:])
 
 
+@pytest.mark.extended
 def test_the_same_number_of_ranks_gives_the_same_bits(text: str, tmp_path: Path) -> None:
     runs = [tmp_path / name for name in ("a", "b")]
     for run in runs:
@@ -116,6 +117,7 @@ def test_the_same_number_of_ranks_gives_the_same_bits(text: str, tmp_path: Path)
     assert (runs[0] / WEIGHTS).read_bytes() == (runs[1] / WEIGHTS).read_bytes()
 
 
+@pytest.mark.extended
 def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     """1 -> 2 -> 4 -> 1 ranks, each killed after a checkpoint."""
     whole, settings = alone
@@ -133,6 +135,7 @@ def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp
     assert starts == [1, 2, 4, 1]
 
 
+@pytest.mark.extended
 def test_ranks_that_divide_the_model_learn_what_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     """Two ranks with a part of each weight, killed and gone on with by one process, and then by three."""
     whole, settings = alone
