@@ -176,6 +176,7 @@ def test_a_rank_that_hangs_ends_all_and_is_named(rank: int, named: str, run: Pat
     team.starts[rank].send(signal.SIGKILL)
 
 
+@pytest.mark.extended
 def test_a_rank_without_memory_ends_all_and_the_next_start_takes_less(run: Path, corpus: Path) -> None:
     settings = [*TINY, "training.micro_batch_tokens=128", f"data.train={corpus}", f"run_dir={run}"]
     team = start_ranks(2, *settings, first=on_rank(1, 6, partial(fail, MemoryError("a test"))))
@@ -186,13 +187,14 @@ def test_a_rank_without_memory_ends_all_and_the_next_start_takes_less(run: Path,
     assert b'"micro_batch_tokens": 64' in (run / "chosen.json").read_bytes()
 
 
+@pytest.mark.extended
 def test_numbers_that_are_not_finite_end_all_ranks(run: Path, corpus: Path) -> None:
     team = start_ranks(2, *TINY, f"data.train={corpus}", f"run_dir={run}", first=on_rank(1, 5, spoil))
     check_all_ended(team, 0, "step 5: loss", "nothing was updated")
     assert (run / "refused.tsv").exists()
 
 
-@pytest.mark.parametrize("shard", ["false", "true"])
+@pytest.mark.parametrize("shard", ["false", pytest.param("true", marks=pytest.mark.extended)])
 def test_an_error_of_one_rank_in_a_step_ends_all(shard: str, run: Path, corpus: Path) -> None:
     team = start_ranks(
         2, *TINY, f"data.train={corpus}", f"run_dir={run}", f"training.shard={shard}",
