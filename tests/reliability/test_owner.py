@@ -17,7 +17,7 @@ from tests.integration.commands import check_error
 from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.reliability.marks import held, mark_calls, num_marks, slow, together
-from tests.rig import Rig
+from tests.rig import PATIENCE_S, Rig
 
 PREPARE, END = "mtx.data.preprocess:prepare", "mtx.pipeline:finished"
 OPENED = "mtx.run.directory:_record_config"
@@ -35,7 +35,10 @@ def at_once(barrier: Path) -> None:
 
 
 def held_back(barrier: Path, seconds: float) -> None:
-    """`at_once`, and so much later."""
+    """`at_once`, and so much later; a busy machine may keep the other from its work and the lock for long."""
+    from mtx.run import lock
+
+    lock._LOCK_TIMEOUT_S = PATIENCE_S
     at_once(barrier)
     time.sleep(seconds)
 
