@@ -1,5 +1,6 @@
 """One tiny run that the tests share, those that change it take a copy; the table of the reliability tests."""
 
+import logging
 import os
 import shutil
 import signal
@@ -18,12 +19,15 @@ from tests.integration.commands import TINY, check_error, mtx, write_tsv
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test changes what later ones meet: the signals of the process, which new processes inherit.
+    """No test changes what later ones meet: the signals of the process, which new processes inherit, and the logs.
 
     Another number of threads than the one of `ENVIRONMENT`, which `mtx translate --threads` leaves, gives other bits.
     """
     numbers = [*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else [])]
     torch.set_num_threads(1)
+    logging.disable(logging.NOTSET)
+    logging.getLogger("mtx").setLevel(logging.NOTSET)
+    logging.getLogger("mtx").propagate = True
     handlers = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in handlers.items():

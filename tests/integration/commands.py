@@ -17,8 +17,9 @@ from typing import Any
 from tests.rig import PATIENCE_S, ROOT, Prepare, Rig, Start
 
 MTX = [sys.executable, "-m", "mtx"]
-os.environ["XDG_CACHE_HOME"] = CACHE = tempfile.mkdtemp()  # no test touches the user's cache
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+if "MTX_TEST_RIG" not in os.environ:  # the server of `rig` keeps the one of the tests
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # no test touches the user's cache
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TINY = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",
@@ -72,7 +73,7 @@ def rig() -> Rig:
     """What starts commands; it ends with the tests."""
     directory = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return Rig(Path(directory), ENVIRONMENT)
+    return Rig(Path(directory), {**ENVIRONMENT, "MTX_TEST_RIG": "1"})
 
 
 def start(*arguments: Any, first: Prepare | None = None, draws: bool = False) -> Start:
