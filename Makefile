@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-wheel test-reliability first-light clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light clean
 
 setup: .venv/installed
 
@@ -21,16 +21,22 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/size.py
 
-test: setup # in as many processes as there are cores, of one thread each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+test: setup # what each change must pass: 5 minutes on two cores, in as many processes as there are cores
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --durations 20 -m "not extended and not slow and not net and not wheel"
 
 test-fast: setup # within a minute on two cores: the unit tests that take less than a second each
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/unit -m "not slow and not net and not seconds"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/unit -m "not extended and not slow and not net and not seconds"
+
+test-all: setup # `make test` and the extended tests, as plain `pytest` runs them: a quarter of an hour on two cores
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
+test-pages: setup # the pages of mtx in Chromium: fails, where `make test-all` would skip these tests, without it
+	MTX_BROWSER=required OMP_NUM_THREADS=1 $(BIN)/pytest -n auto tests/browser
 
 test-wheel: setup # builds the wheel and installs it with its dependencies into a fresh environment
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m wheel tests/integration/test_wheel.py
 
-test-reliability: setup # all of what `make test` runs a share of, in half an hour or so
+test-reliability: setup # all of what `make test-all` runs a share of, in half an hour or so
 	MTX_RELIABILITY=nightly OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal tests/reliability
 
 first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k (scripts/first_light/README.md)

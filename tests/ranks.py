@@ -40,7 +40,7 @@ def start_ranks(size: int, *arguments: Any, first: Callable[[int], Prepare | Non
 
     def start(rank: int) -> Start:
         prepare = partial(_be_rank, rank, size, port, first(rank) if first else None)
-        return rig(plain_reports=True).start("train", *arguments, first=prepare)
+        return rig().start("train", *arguments, first=prepare)
 
     return Team([start(rank) for rank in range(size)])
 

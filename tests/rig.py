@@ -9,6 +9,8 @@ keep a `Rig` for a module; it ends, and what it started with it, when its connec
 
 import contextlib
 import faulthandler
+import gc
+import importlib
 import multiprocessing
 import os
 import signal
@@ -22,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 Prepare = Callable[[], object]
+PATIENCE_S = 300.0  # how long a start may take on a machine that is busy with something else
+NIGHTLY = os.environ.get("MTX_RELIABILITY") == "nightly"
 ROOT = Path(__file__).parents[1]
-_STOPPING = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name)
-)  # fmt: skip
+_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name))
+_LATE = ("ctranslate2", "matplotlib.backends.backend_svg", "pandas", "tensorboard.summary.writer.event_file_writer")
 
 
 class Start:
@@ -38,7 +41,8 @@ class Start:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal; it is never sent to another process, for the server keeps this one's id until `wait`."""
-        os.kill(self.pid, number)
+        if self.code is None:
+            os.kill(self.pid, number)
 
     def ended(self) -> bool:
         """Whether it has ended by now."""
@@ -46,7 +50,7 @@ class Start:
             self.code = self._rig.ask("wait", self.pid, 0.0)
         return self.code is not None
 
-    def wait(self, timeout_s: float = 60.0) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Its exit code; it is killed where it takes too long."""
         if self.code is None:
             self.code = self._rig.ask("wait", self.pid, timeout_s)
@@ -67,14 +71,14 @@ class Start:
         self.send(signal.SIGKILL)
         return self.wait() == -signal.SIGKILL
 
-    def wait_until(self, done: Callable[[], object], timeout_s: float = 60.0) -> bool:
+    def wait_until(self, done: Callable[[], object], timeout_s: float = PATIENCE_S) -> bool:
         """Return when `done()` is true; False where it ended before."""
         ends = time.monotonic() + timeout_s
         while not done():
             if self.ended():
                 return bool(done())
             assert time.monotonic() < ends, f"it never came: {self.err()}"
-            time.sleep(0.001)
+            time.sleep(0.002)
         return True
 
     def printed(self, name: str) -> bytes:
@@ -86,6 +90,26 @@ class Start:
 
     def err(self) -> str:
         return self.printed("stderr").decode()
+
+    # What a `subprocess.Popen` has, for tests that take either of the two.
+
+    @property
+    def returncode(self) -> int | None:
+        return self.code
+
+    def poll(self) -> int | None:
+        self.ended()
+        return self.code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self.send(number)
+
+    def kill(self) -> None:
+        self.send(signal.SIGKILL)
+
+    def communicate(self, timeout: float = PATIENCE_S) -> tuple[bytes, bytes]:
+        self.wait(timeout)
+        return self.printed("stdout"), self.printed("stderr")
 
 
 class Rig:
@@ -118,26 +142,28 @@ class Rig:
         return self._connection.recv()
 
     def start(
-        self, *arguments: Any, first: Prepare | None = None, cwd: Path = ROOT, stdin: bytes | None = None
-    ) -> Start:
+        self, *arguments: Any, first: Prepare | None = None, cwd: Path = ROOT, stdin: bytes | None = None,
+        draws: bool = False,
+    ) -> Start:  # fmt: skip
         """Start `mtx ARGUMENTS` and do not wait.
 
         Args:
             first: called in the new process before the command; a function of a module, or a `partial` of one.
             stdin: what comes through a pipe; None leaves stdin at its end.
+            draws: whether a training draws its report, which is half of a tiny training; else, but for nights, it is
+                a page of two words.
         """
         self._num_starts += 1
         directory = self._directory / f"{self._num_starts:04d}"
         directory.mkdir(parents=True)
         if stdin is not None:
             (directory / "stdin").write_bytes(stdin)
-        return Start(self, self.ask("start", [str(a) for a in arguments], directory, cwd, first), directory)
+        words = [str(argument) for argument in arguments]
+        return Start(self, self.ask("start", words, directory, cwd, first, draws or NIGHTLY), directory)
 
-    def run(
-        self, *arguments: Any, first: Prepare | None = None, stdin: bytes | None = None, timeout_s: float = 60.0
-    ) -> Start:
+    def run(self, *arguments: Any, timeout_s: float = PATIENCE_S, **options: Any) -> Start:
         """Start `mtx ARGUMENTS` and wait for its end."""
-        started = self.start(*arguments, first=first, stdin=stdin)
+        started = self.start(*arguments, **options)
         started.wait(timeout_s)
         return started
 
@@ -150,11 +176,11 @@ def serve(fd: int) -> None:
     with contextlib.suppress(EOFError):
         while True:
             match connection.recv():
-                case ("start", arguments, directory, cwd, first):
+                case ("start", arguments, directory, cwd, first, draws):
                     pid = os.fork()
                     if pid == 0:
                         connection.close()
-                        _be_mtx(arguments, directory, cwd, first)
+                        _be_mtx(arguments, directory, cwd, first, draws)
                     running.add(pid)
                     connection.send(pid)
                 case ("wait", pid, timeout_s):
@@ -176,12 +202,14 @@ def _import_all() -> None:
     import mtx.commands.train
     import mtx.decoding.torch_engine
     import mtx.pipeline  # noqa: F401
+    from mtx.data.language_guess import language_of
 
     torch.set_num_threads(1)
-    if "MTX_TEST_PLAIN_REPORTS" in os.environ:  # drawing the report is half of a tiny training
-        import mtx.training.report_writer
-
-        mtx.training.report_writer.report_page = lambda *_: "a page"
+    for name in _LATE:  # what mtx imports where it is needed
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    language_of([])  # loads the detector
+    gc.freeze()  # what is here stays; no start looks through it again
 
 
 def _wait(pid: int, timeout_s: float) -> int | None:
@@ -192,7 +220,7 @@ def _wait(pid: int, timeout_s: float) -> int | None:
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() >= ends:
             return None
-        time.sleep(0.001)
+        time.sleep(0.002)
 
 
 def _feed(data: bytes) -> None:
@@ -208,7 +236,7 @@ def _feed(data: bytes) -> None:
     os.close(reader)
 
 
-def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | None) -> None:
+def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | None, draws: bool) -> None:
     """In a new process: run the command and leave with its exit code, without the interpreter's own end."""
     code: Any = 99
     try:
@@ -221,6 +249,10 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
         faulthandler.enable(file=2)  # a crash in a library says where it was
         os.chdir(cwd)
         sys.argv = ["mtx", *arguments]
+        if not draws:
+            import mtx.training.report_writer
+
+            mtx.training.report_writer.report_page = lambda *_: "a page"
         if first is not None:
             first()
         from mtx import cli

@@ -10,6 +10,8 @@ from mtx.decoding.attention_maps import AttentionMaps
 from mtx.report.attention_page import attention_page
 from tests.browser.conftest import Open
 
+pytestmark = pytest.mark.extended
+
 HOSTILE = "<script>alert(1)</script>"
 SRC = ("▁A", "▁ma", "n", HOSTILE, "אב\u202e", "</s>")
 TGT = ("▁Ein", "▁Mann", "▁漢字", "</s>")

@@ -12,6 +12,8 @@ from mtx.report.report_page import report_page
 from tests.browser.conftest import Open
 from tests.integration.commands import set_settings
 
+pytestmark = pytest.mark.extended
+
 PARTS = ["Overview", "Curves", "Samples", "Attention", "Scores", "Sentences", "Data", "Settings"]
 
 

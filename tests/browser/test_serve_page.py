@@ -19,6 +19,8 @@ from mtx.serve.server import Server, http_server
 from tests.browser.conftest import Open
 from tests.unit.serve.fakes import Upper
 
+pytestmark = pytest.mark.extended
+
 KEY = "0123456789abcdef"
 HOSTILE = "<img src=x onerror=alert(1)> a dog"
 

@@ -10,15 +10,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from tests.rig import Rig
+from tests.rig import PATIENCE_S, ROOT, Prepare, Rig, Start
 
 MTX = [sys.executable, "-m", "mtx"]
-os.environ["XDG_CACHE_HOME"] = CACHE = tempfile.mkdtemp()  # no test touches the user's cache
-atexit.register(shutil.rmtree, CACHE, ignore_errors=True)
+if "MTX_TEST_RIG" not in os.environ:  # the server of `rig` keeps the one of the tests
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # no test touches the user's cache
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TINY = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",
@@ -51,27 +52,42 @@ def write_sides(directory: Path, name: str, numbers: range) -> None:
         (directory / f"{name}.{tongue}").write_text("".join(lines), encoding="utf-8")
 
 
-def mtx(*arguments: Any, stdin: bytes = b"", **options: Any) -> "subprocess.CompletedProcess[bytes]":
-    """Run one command to its end, in a process that is forked; with options of `subprocess.run`, in one that is not."""
+def mtx(
+    *arguments: Any, stdin: bytes = b"", cwd: Path = ROOT, first: Prepare | None = None, draws: bool = False,
+    **options: Any,
+) -> "subprocess.CompletedProcess[bytes]":  # fmt: skip
+    """Run one command to its end, in a process that is forked; with options of `subprocess.run`, in one that is not.
+
+    What is forked calls `first` before the command, and a training writes its report as two words, unless it `draws`.
+    """
     if options or not hasattr(os, "fork"):
-        options = {"env": ENVIRONMENT, "timeout": 120, **options}
+        options = {"env": ENVIRONMENT, "timeout": PATIENCE_S, "cwd": cwd, **options}
         return subprocess.run([*MTX, *map(str, arguments)], input=stdin, capture_output=True, check=False, **options)
-    started = rig().run(*arguments, stdin=stdin, timeout_s=120)
+    started = rig().run(*arguments, stdin=stdin, cwd=cwd, first=first, draws=draws)
     assert started.code is not None
     return subprocess.CompletedProcess(arguments, started.code, started.printed("stdout"), started.printed("stderr"))
 
 
 @functools.cache
-def rig(plain_reports: bool = False) -> Rig:
-    """What starts commands; it ends with the tests. With `plain_reports`, training writes no real report."""
+def rig() -> Rig:
+    """What starts commands; it ends with the tests."""
     directory = tempfile.mkdtemp()
-    starter = Rig(Path(directory), {**ENVIRONMENT, **({"MTX_TEST_PLAIN_REPORTS": "1"} if plain_reports else {})})
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return starter
+    return Rig(Path(directory), {**ENVIRONMENT, "MTX_TEST_RIG": "1"})
 
 
-def start(*arguments: Any, stdin: int | None = None) -> "subprocess.Popen[bytes]":
-    """Start one command and do not wait; signals reach it, whatever the tests' process ignores."""
+def start(*arguments: Any, first: Prepare | None = None, draws: bool = False) -> Start:
+    """Start one command in a process that is forked, and do not wait."""
+    return rig().start(*arguments, first=first, draws=draws)
+
+
+def put_temporary_files_into(directory: Path) -> None:
+    """In a new process: as where TMPDIR is set."""
+    os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+
+
+def spawn(*arguments: Any, stdin: int | None = None) -> "subprocess.Popen[bytes]":
+    """Start one command in a process of its own, and do not wait; signals reach it, whatever the tests' one ignores."""
     command = [*MTX, *map(str, arguments)]
     return subprocess.Popen(
         command, env=ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -85,14 +101,13 @@ def hears_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def wait_until(done: Any, process: "subprocess.Popen[bytes]") -> None:
+def wait_until(done: Callable[[], object], process: "Start | subprocess.Popen[bytes]") -> None:
     """Wait for `done()`; the process must not end before."""
-    for _ in range(12_000):
-        if done():
-            return
+    ends = time.monotonic() + PATIENCE_S
+    while not done():
         assert process.poll() is None, process.communicate()
+        assert time.monotonic() < ends, "it never came"
         time.sleep(0.005)
-    raise AssertionError("timed out")
 
 
 def process_state(pid: int) -> str:
@@ -103,7 +118,7 @@ def process_state(pid: int) -> str:
         return ""
 
 
-def have_ended(pids: Iterable[int], within_s: float = 10.0) -> bool:
+def have_ended(pids: Iterable[int], within_s: float = 60.0) -> bool:
     """Whether these processes end soon, if they have not ended yet."""
     ends = time.monotonic() + within_s
     while any(process_state(pid) not in ("", "Z", "X") for pid in pids):
@@ -113,13 +128,29 @@ def have_ended(pids: Iterable[int], within_s: float = 10.0) -> bool:
     return True
 
 
+def hold_at_step(step: int, gate: Path) -> None:
+    """In a new process: the step after this one does not begin before the file `gate` is there."""
+    from mtx.training.trainer import Trainer
+
+    original = Trainer.update
+
+    def update(self: Any, loaded: Any, number: int, rate: float) -> Any:
+        while number == step + 1 and not gate.exists():
+            time.sleep(0.002)
+        return original(self, loaded, number, rate)
+
+    Trainer.update = update  # type: ignore[method-assign]
+
+
 def end_at_step(run: Path, step: int, number: signal.Signals, *arguments: Any) -> tuple[int, str]:
     """Start training and send a signal when the checkpoint of `step` is written; exit code and stderr."""
-    process = start("train", *arguments, f"run_dir={run}")
-    wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir, process)
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    return process.returncode, err.decode()
+    with tempfile.TemporaryDirectory() as directory:
+        gate = Path(directory, "gate")
+        process = start("train", *arguments, f"run_dir={run}", first=functools.partial(hold_at_step, step, gate))
+        wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir, process)
+        process.send_signal(number)
+        gate.touch()
+        return process.wait(), process.err()
 
 
 def events(run: Path) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ def test_a_model_is_adapted_and_compared_with_itself(adaptation: list[str], tmp_
     run = tmp_path / "run"
     rehearsed = mtx("train", *adaptation, f"run_dir={run}", "--dry-run")
     assert rehearsed.returncode == 0 and not run.exists(), rehearsed.stderr.decode()
-    result = mtx("train", *adaptation, f"run_dir={run}")
+    result = mtx("train", *adaptation, f"run_dir={run}", draws=True)
     out, err = result.stdout.decode().splitlines(), result.stderr.decode()
     assert result.returncode == 0, err
     assert "general.tsv: its 2,000 pairs have the weight 0.09, so that they are used no more often than the 180" in err
@@ -64,6 +64,7 @@ def test_a_model_is_adapted_and_compared_with_itself(adaptation: list[str], tmp_
     assert b"this run is finished" in again.stderr and again.stdout == result.stdout
 
 
+@pytest.mark.extended
 def test_a_killed_run_gives_the_same(adaptation: list[str], tmp_path: Path) -> None:
     """Killed while the model is scored before training, and again when a checkpoint is written."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -81,6 +82,7 @@ def test_a_killed_run_gives_the_same(adaptation: list[str], tmp_path: Path) -> N
     assert stored(killed)["run"]["gains"] == stored(whole)["run"]["gains"] != []
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 def test_two_devices_score_the_model_before_as_one_does(adaptation: list[str], tmp_path: Path) -> None:
     runs = [tmp_path / "one", tmp_path / "two"]
@@ -90,10 +92,13 @@ def test_two_devices_score_the_model_before_as_one_does(adaptation: list[str], t
     assert tree(runs[0] / "before") == tree(runs[1] / "before")
 
 
+@pytest.mark.extended
 def test_a_model_that_forgets_is_told(adaptation: list[str], tmp_path: Path) -> None:
     """A learning rate that ruins the model: what is lost, and what to change, stands in the scores and the verdict."""
     run = tmp_path / "run"
-    result = mtx("train", *adaptation, "training.learning_rate=10", "training.average_last=1", f"run_dir={run}")
+    result = mtx(
+        "train", *adaptation, "training.learning_rate=10", "training.average_last=1", f"run_dir={run}", draws=True
+    )
     assert result.returncode == 0
     lost = "general-test falls by "
     assert any(

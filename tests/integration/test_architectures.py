@@ -28,6 +28,7 @@ def run(architecture: str, settings: list[str], tmp_path_factory: pytest.TempPat
     return run
 
 
+@pytest.mark.extended
 def test_killed_it_goes_on_to_the_same_bits(run: Path, architecture: str, settings: list[str], tmp_path: Path) -> None:
     again, arguments = tmp_path / "run", [*settings, *SETTINGS[architecture]]
     assert end_at_step(again, 8, signal.SIGKILL, *arguments)[0] == -signal.SIGKILL

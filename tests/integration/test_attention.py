@@ -62,6 +62,7 @@ def test_a_large_page_is_told(
     assert [record.levelname for record in caplog.records if "MB" in record.getMessage()] == ["WARNING"]
 
 
+@pytest.mark.extended
 def test_a_model_that_copies_attends_to_what_it_copies(tmp_path: Path) -> None:
     """Letters become capitals, and each is a piece: where a piece is written, its source is looked at."""
     rng = random.Random(1)

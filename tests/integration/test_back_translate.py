@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.commands import mtx, pairs, start
+from tests.rig import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -16,6 +17,7 @@ def mono(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.extended
 def test_killed_five_times_it_writes_the_same_bytes(trained: Path, mono: Path, tmp_path: Path) -> None:
     out, killed = tmp_path / "bt.tsv", tmp_path / "killed.tsv"
     options = ["--temperature", 1, "--seed", 3, "--threads", 1]
@@ -24,7 +26,7 @@ def test_killed_five_times_it_writes_the_same_bytes(trained: Path, mono: Path, t
     part, sizes = tmp_path / "killed.tsv.part", list[int]()
     for _ in range(5):
         process = start("back-translate", trained, mono, "-o", killed, *options)
-        size, end = part.stat().st_size if part.exists() else 0, time.monotonic() + 60
+        size, end = part.stat().st_size if part.exists() else 0, time.monotonic() + PATIENCE_S
         while process.poll() is None and time.monotonic() < end:
             if part.exists() and part.stat().st_size > max(size, 2000):
                 break

@@ -15,6 +15,9 @@ import torch
 from mtx.training.loss import smoothed_loss
 from tests.integration.commands import write_sides
 from tests.models import batch_of, random_ids, side, tiny_model
+from tests.rig import PATIENCE_S
+
+pytestmark = pytest.mark.extended
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_train.py"
 needs_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="transformers is not installed")
@@ -41,7 +44,7 @@ def test_every_system_has_its_figures_or_a_reason(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "256", "--threads"]
     command += ["1", "--seconds", "0.5", "--data-dir", str(tmp_path), "--json", str(report)]
     result = subprocess.run(
-        [*command, "--systems", ",".join(systems)], capture_output=True, text=True, check=False, timeout=120
+        [*command, "--systems", ",".join(systems)], capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
     assert result.returncode == 0, result.stderr
     found = json.loads(report.read_text(encoding="utf-8"))
@@ -63,10 +66,10 @@ def test_random_ids_are_measured_and_a_system_that_cannot_run_fails(tmp_path: Pa
     """Once the script failed for every system without --data-dir, and its exit code was 0."""
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--preset", "tiny", "--batch-tokens", "512", "--threads"]
     command += ["1", "--seconds", "0.2", "--systems", "mtx"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 0 and "TFLOP/s" in result.stdout, result.stderr
     command[command.index("512")] = "1"  # below the longest sentence
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 1 and "error: mtx was not measured: " in result.stderr
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.integration.commands import ENVIRONMENT, pairs, tree
 
+pytestmark = pytest.mark.extended
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_translate.py"
 FIGURES = (
     "sentences_per_s", "target_tokens_per_s", "latency_ms", "latency_p95_ms", "latency_25_tokens_ms", "load_s",

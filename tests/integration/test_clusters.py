@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.integration.commands import ENVIRONMENT, TINY, events, wait_until
+from tests.rig import PATIENCE_S
 
 pytestmark = [
     pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="needs a shell")
@@ -67,6 +68,7 @@ def shell() -> Iterator[Shell]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
+@pytest.mark.extended
 def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path: Path, shell: Shell) -> None:
     spool, run = tmp_path / "spool", tmp_path / "run"
     spool.mkdir()
@@ -87,13 +89,13 @@ def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path:
     job = submit("training.max_steps=100000", "training.validate_every=100000")
     wait_until((run / "checkpoints" / "step-00000004").is_dir, job)
     job.send_signal(signal.SIGUSR1)
-    _, err = job.communicate(timeout=90)
+    _, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 143 and "everything is saved" in err.decode(), err.decode()
     assert (spool / "requeued").read_text() == "requeue 7\n"
 
     last = max(event["step"] for event in events(run) if "step" in event)
     job = submit(f"training.max_steps={last + 3}", "training.validate_every=100000")
-    _, err = job.communicate(timeout=90)
+    _, err = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, err.decode()
     assert (spool / "requeued").read_text() == "requeue 7\n", "a finished job is not given back"
     starts = [event for event in events(run) if event["event"] == "start"]
@@ -111,16 +113,18 @@ def torchrun(run: Path, corpus: Path, *more: str) -> str:
     return "exec " + command.replace("torchrun", f"{shlex.quote(sys.executable)} -m torch.distributed.run", 1)
 
 
+@pytest.mark.extended
 def test_torchrun_on_two_machines(corpus: Path, tmp_path: Path, shell: Shell) -> None:
     run = tmp_path / "run"
     machines = [shell("-c", command) for command in 2 * [torchrun(run, corpus)]]
-    outputs = [machine.communicate(timeout=120) for machine in machines]
+    outputs = [machine.communicate(timeout=PATIENCE_S) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     assert b"".join(out for out, _ in outputs).startswith(b"heldout BLEU ")
     (start,) = (event for event in events(run) if event["event"] == "start")
     assert start["ranks"] == 2
 
 
+@pytest.mark.extended
 def test_torchrun_on_two_machines_starts_again_after_a_rank_has_died(
     corpus: Path, tmp_path: Path, shell: Shell
 ) -> None:
@@ -131,7 +135,7 @@ def test_torchrun_on_two_machines_starts_again_after_a_rank_has_died(
     wait_until((run / "checkpoints" / "step-00000004").is_dir, machines[0])
     (rank,) = Path(f"/proc/{machines[1].pid}/task/{machines[1].pid}/children").read_text().split()
     os.kill(int(rank), signal.SIGKILL)
-    outputs = [machine.communicate(timeout=150) for machine in machines]
+    outputs = [machine.communicate(timeout=PATIENCE_S) for machine in machines]
     assert [machine.returncode for machine in machines] == [0, 0], outputs
     starts = [event["step"] for event in events(run) if event["event"] == "start"]
     assert len(starts) == 2 and starts[1] >= 4

@@ -14,6 +14,8 @@ from mtx.config.settings import resolve
 from mtx.model.architectures import new_model
 from tests.integration.commands import ENVIRONMENT, TINY, events
 
+pytestmark = pytest.mark.extended
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "compare_architectures.py"
 NAMES = ["transformer", "rnn", "decoder"]
 

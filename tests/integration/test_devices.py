@@ -11,22 +11,23 @@ import pytest
 
 from mtx.run.machine import num_cores
 from mtx.training.runtime import read_runtime
-from tests.integration.commands import ENVIRONMENT, TINY, check_error, events, have_ended, mtx, start, wait_until
+from tests.integration.commands import ENVIRONMENT, TINY, check_error, events, have_ended, mtx, spawn, wait_until
+from tests.rig import PATIENCE_S
 
-pytestmark = pytest.mark.seconds
+pytestmark = [pytest.mark.extended, pytest.mark.seconds]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 LONG = [*TINY, "training.max_steps=100000", "training.validate_every=100000", "precision=fp32"]
 
 
 def end(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
-    _, err = process.communicate(timeout=90)
+    _, err = process.communicate(timeout=PATIENCE_S)
     return process.returncode, err.decode()
 
 
 def test_two_devices_print_what_one_does(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run $$ $HOME"
-    process = start("train", f"data.train={corpus}", *TINY, f"run_dir={run}", "--devices", 2)
-    out, err = process.communicate(timeout=120)
+    process = spawn("train", f"data.train={corpus}", *TINY, f"run_dir={run}", "--devices", 2)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err.decode()
     assert out.startswith(b"heldout BLEU ") and out.count(b"\n") == 1
     assert err.count(b"training ends at step 40") == 1 and b"torch" not in err and b"Traceback" not in err
@@ -40,7 +41,7 @@ def test_a_signal_to_the_launcher_saves_and_stops(
     number: signal.Signals, code: int, corpus: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    process = start("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
     wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
     if number == signal.SIGTERM:
         process.send_signal(signal.SIGUSR1)  # only saves
@@ -51,7 +52,7 @@ def test_a_signal_to_the_launcher_saves_and_stops(
 
 def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
     wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
     ranks = children(process)
     os.kill(ranks[1], signal.SIGKILL)
@@ -90,13 +91,15 @@ def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_
     run, environment = tmp_path / "run", {name: v for name, v in ENVIRONMENT.items() if name != "OMP_NUM_THREADS"}
     settings = [*TINY, "training.max_steps=4", f"data.train={corpus}", f"run_dir={run}"]
     command = [*TORCHRUN, "-m", "mtx", "train", *settings]
-    result = subprocess.run(command, env=environment, capture_output=True, timeout=120)
+    result = subprocess.run(command, env=environment, capture_output=True, timeout=PATIENCE_S)
     assert result.returncode == 0, result.stderr.decode()
     assert result.stdout.startswith(b"heldout BLEU ") and result.stdout.count(b"\n") == 1
     assert b"in fp32, 1 thread" in result.stderr or b"in bf16, 1 thread" in result.stderr
     assert read_runtime(run / "chosen.json").threads == 0
     goes_on = [sys.executable, "-m", "mtx", "train", str(run), "training.max_steps=5"]
-    result = subprocess.run(goes_on, env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"}, capture_output=True, timeout=120)
+    result = subprocess.run(
+        goes_on, env={**ENVIRONMENT, "OMP_NUM_THREADS": "2"}, capture_output=True, timeout=PATIENCE_S
+    )
     assert result.returncode == 0 and f", {min(2, num_cores())} thread".encode() in result.stderr
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from mtx.decoding.synthetic_text import BLOCK_LINES
 from tests.integration.commands import TINY, mtx, pairs, start
+from tests.rig import PATIENCE_S
 
 pytest.importorskip("ctranslate2")
 
@@ -25,7 +26,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     mono.write_text("".join(f"{src}\n" for src, _ in pairs(range(2000, 7000))), encoding="utf-8")
     command = ["distil", trained, f"run_dir={run}", f"data.mono={mono}", *SMALL]
     process, part = start(*command), run / "distilled" / "distilled.tsv.part"
-    end = time.monotonic() + 300
+    end = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < end:
         if part.exists() and part.read_bytes().count(b"\n") > BLOCK_LINES:
             break

@@ -5,12 +5,24 @@ import os
 import signal
 import stat
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, TINY, check_error, mtx, pairs, start, tree, wait_until, write_tsv
+from tests.integration.commands import (
+    TINY,
+    check_error,
+    mtx,
+    pairs,
+    put_temporary_files_into,
+    start,
+    tree,
+    wait_until,
+    write_tsv,
+)
+from tests.rig import PATIENCE_S
 from tests.unit.data.sentences import sentences
 
 NUMBERS = range(1000, 1400)
@@ -36,7 +48,7 @@ def write_pairs(path: Path, rows: list[tuple[str, str]]) -> Path:
 def test_json_tells_all_and_nothing_is_left(settings: list[str], tmp_path: Path) -> None:
     scratch, run = tmp_path / "scratch", tmp_path / "no" / "run"
     scratch.mkdir()
-    found = dry_run(*settings, f"run_dir={run}", env={**ENVIRONMENT, "TMPDIR": str(scratch)})
+    found = dry_run(*settings, f"run_dir={run}", first=partial(put_temporary_files_into, scratch))
     assert not run.parent.exists() and not list(scratch.glob("mtx-*"))
     assert set(found) == {"was_prepared", "data", "run", "time", "warnings"} and not found["was_prepared"]
     data = found["data"]
@@ -128,6 +140,7 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     assert tree(run_copy) == before
 
 
+@pytest.mark.extended
 def test_a_run_that_ended_with_a_cooldown_goes_on_to_a_larger_limit(settings: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     ended = mtx("train", *settings, f"run_dir={run}", "training.max_steps=10", "training.cooldown=0.5")
@@ -187,24 +200,23 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
     train = write_pairs(tmp_path / "train.tsv", rows)
     result = mtx(
         "train", f"data.train={train}", f"data.valid={valid}", f"data.test={valid}", *TINY,
-        f"run_dir={tmp_path / 'run'}", "--dry-run", env={**ENVIRONMENT, "TMPDIR": str(scratch)},
+        f"run_dir={tmp_path / 'run'}", "--dry-run", first=partial(put_temporary_files_into, scratch),
     )  # fmt: skip
     check_error(result.returncode, result.stderr.decode(), 1, "nothing is left to train on")
     assert not (tmp_path / "run").exists() and not list(scratch.glob("mtx-*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing(
-    number: signal.Signals, settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_leaves_nothing(number: signal.Signals, settings: list[str], tmp_path: Path) -> None:
     scratch, run = tmp_path / "scratch", tmp_path / "run"
     scratch.mkdir()
-    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(scratch))
-    process = start("train", *settings, f"run_dir={run}", "training.batch_tokens=8000", "model.d_ff=4000", "--dry-run")
+    slow = ["training.batch_tokens=8000", "model.d_ff=4000"]
+    first = partial(put_temporary_files_into, scratch)
+    process = start("train", *settings, f"run_dir={run}", *slow, "--dry-run", first=first)
     wait_until(lambda: list(scratch.glob("*/chosen.json")), process)
     assert [stat.S_IMODE(path.stat().st_mode) for path in scratch.iterdir()] == [0o700]
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 128 + number)
     assert out == b"" and not run.exists() and not list(scratch.glob("mtx-*"))
 

@@ -119,6 +119,7 @@ def test_sacrebleus_test_sets_are_scored(trained: Path, tmp_path: Path, cache: d
     assert both.startswith(same.stdout + b"wmt14-full aiayn BLEU 100.00  ")
 
 
+@pytest.mark.extended
 def test_all_references_of_sacrebleus_test_sets_count(trained: Path, tmp_path: Path, cache: dict[str, str]) -> None:
     hyp = tmp_path / "hyp"
     hyp.write_text("eins zwei drei vier\nvier fünf sechs acht\n", encoding="utf-8")  # a line of each reference

@@ -10,6 +10,8 @@ from mtx import cli
 from mtx.commands.help import EXAMPLES
 from tests.integration.commands import mtx
 
+pytestmark = pytest.mark.extended
+
 # These train or download, need a published model, or are run by other tests; test_commands_in_docs.py parses them all.
 NOT_RUN = (
     "mtx train",

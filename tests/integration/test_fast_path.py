@@ -96,7 +96,9 @@ def put_in(fault: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "take_step", faulty)
 
 
-@pytest.mark.parametrize("fault", [wrong, raises, not_finite])
+@pytest.mark.parametrize(
+    "fault", [wrong, *(pytest.param(fault, marks=pytest.mark.extended) for fault in (raises, not_finite))]
+)
 @pytest.mark.parametrize(
     "part, sound, how",
     [

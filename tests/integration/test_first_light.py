@@ -19,6 +19,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.integration.commands import ENVIRONMENT, pairs
+from tests.rig import PATIENCE_S
+
+pytestmark = pytest.mark.extended
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 FOLDER = SCRIPTS / "first_light"
@@ -161,9 +164,9 @@ def test_without_a_gpu_it_goes_no_further(tmp_path: Path) -> None:
 
 def test_prepare_needs_multi30k(tmp_path: Path) -> None:
     command = ["bash", str(FOLDER / "prepare.sh")]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 2 and "MULTI30K_DIR [PACKAGE...]" in result.stderr
-    result = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=60)
+    result = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert result.returncode == 2 and result.stderr.startswith(f"error: {tmp_path}: has no train.en.gz")
 
 

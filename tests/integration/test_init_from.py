@@ -39,6 +39,7 @@ from tests.integration.commands import (
     write_tsv,
 )
 from tests.integration.test_looking import ASK
+from tests.rig import PATIENCE_S
 
 INFO = {"src": "en", "tgt": "de", "max_tokens": 32, "beam_size": 4, "length_penalty": 1.0}
 Refused = Callable[..., None]
@@ -106,6 +107,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_needs_the_model_no_more(
     assert "this run is finished" in train(*settings, f"run_dir={halves}")
 
 
+@pytest.mark.extended
 def test_stopped_before_the_first_step(source: Path, corpus: Path, tmp_path: Path) -> None:
     """What is known by then is the validation of the model; there is nothing to go on from."""
     run = tmp_path / "run"
@@ -114,7 +116,7 @@ def test_stopped_before_the_first_step(source: Path, corpus: Path, tmp_path: Pat
     process = start("train", *settings)
     wait_until(lambda: (run / "metrics.jsonl").is_file() and validation_nll(run), process)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 143, "after step 0")
     assert not list((run / "checkpoints").glob("step-*"))
     assert "starting from the weights" in train(*settings)
@@ -257,6 +259,7 @@ def write_split_model(directory: Path) -> Tokenizer:
     return tokenizer
 
 
+@pytest.mark.extended
 def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> None:
     source, run = tmp_path / "source", tmp_path / "run"
     tokenizer = write_split_model(tmp_path / "own")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import check_error, end_at_step, events, mtx, start, tree, wait_until, write_tsv
+from tests.rig import PATIENCE_S
 
 WEIGHTS = Path("model", "model.safetensors")
 
@@ -25,7 +26,7 @@ def _position(run: Path, step: int) -> dict[str, int]:
     return dict(state["position"])
 
 
-@pytest.mark.parametrize("precision", ["auto", "fp32"])
+@pytest.mark.parametrize("precision", ["auto", pytest.param("fp32", marks=pytest.mark.extended)])
 def test_killed_twice_within_an_epoch_gives_the_same_bits(
     precision: str, trained: Path, settings: list[str], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -62,6 +63,7 @@ def test_stopped_by_signals_saves_and_goes_on_to_the_same_bits(
     assert (run / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
 
 
+@pytest.mark.extended
 def test_epochs_end_at_the_first_step_after_them_however_often_training_stops(
     run_copy: Path, settings: list[str], tmp_path: Path
 ) -> None:
@@ -93,6 +95,7 @@ MEANS = [
 ]  # fmt: skip
 
 
+@pytest.mark.extended
 def test_with_all_that_helps_small_corpora_a_killed_run_has_the_same_bits(settings: list[str], tmp_path: Path) -> None:
     """It is killed before the cooldown and in it; which text the epochs have, and when it ends, stays the same."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -132,7 +135,7 @@ def test_interrupted_preparation_leaves_nothing(number: signal.Signals, code: in
     wait_until(lambda: any(run.glob(".tmp-*/.tmp-cleaned.arrow")), process)
     time.sleep(0.05)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), code)
     assert out == b"" and not (tmp_path / "runs").exists()
 
@@ -144,7 +147,7 @@ def test_interrupted_translation_ends_with_one_line(trained: Path, tmp_path: Pat
     process = start("translate", trained, text, "-o", out)
     wait_until(lambda: (tmp_path / "out.part").exists(), process)
     process.send_signal(signal.SIGINT)
-    stdout, err = process.communicate(timeout=60)
+    stdout, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 130, "interrupted")
     assert stdout == b"" and {path.name for path in tmp_path.iterdir()} == {"text", "out.part"}, "it can go on"
 

@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.commands import ENVIRONMENT, events
+
+pytestmark = pytest.mark.extended
 
 WITHOUT = """
 import os, signal, sys

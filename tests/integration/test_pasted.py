@@ -9,8 +9,10 @@ import pytest
 
 from mtx.files.shell import program_name
 from tests.integration.commands import ENVIRONMENT, MTX
+from tests.rig import PATIENCE_S
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.seconds,
     pytest.mark.skipif(shutil.which("bash") is None, reason="needs a shell with ANSI-C quoting"),
 ]
@@ -26,7 +28,9 @@ def here(trained: Path, tmp_path: Path) -> Path:
 
 def run(words: list[str], cwd: Path) -> "subprocess.CompletedProcess[str]":
     environment = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(
+        words, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
 
 
 def printed(text: str) -> list[str]:

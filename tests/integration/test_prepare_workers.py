@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, check_error, hears_signals, write_tsv
+from tests.integration.commands import ENVIRONMENT, check_error, hears_signals, process_state, write_tsv
+from tests.rig import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds processes in Linux's /proc")
 
@@ -43,26 +44,27 @@ def start_preparing(tmp_path: Path) -> tuple["subprocess.Popen[bytes]", list[int
         env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
         preexec_fn=hears_signals,
     )  # fmt: skip
-    for _ in range(6000):
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
         workers = children(process.pid)
         if len(workers) == 2 and any((tmp_path / "runs" / "run").glob(".tmp-*/.tmp-cleaned.arrow")):
             return process, workers
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
-    raise AssertionError("timed out")
+    raise AssertionError("it never came")
 
 
 def still_there(pids: list[int]) -> list[int]:
-    paths = [Path(f"/proc/{pid}/stat") for pid in pids]
-    return [pid for pid, path in zip(pids, paths, strict=True) if path.exists() and path.read_text().split()[2] != "Z"]
+    return [pid for pid in pids if process_state(pid) not in ("", "Z", "X")]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("to_all", [True, False])
 def test_a_signal_ends_the_workers_too(number: signal.Signals, code: int, to_all: bool, tmp_path: Path) -> None:
     process, workers = start_preparing(tmp_path)
     (os.killpg if to_all else os.kill)(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), code)
     assert out == b"" and not (tmp_path / "runs").exists() and not still_there(workers)
 
@@ -70,6 +72,6 @@ def test_a_signal_ends_the_workers_too(number: signal.Signals, code: int, to_all
 def test_a_killed_worker_ends_the_command_with_one_line(tmp_path: Path) -> None:
     process, workers = start_preparing(tmp_path)
     os.kill(workers[1], signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 1, "worker process was killed by SIGKILL", "memory")
     assert out == b"" and not (tmp_path / "runs").exists() and not still_there(workers)

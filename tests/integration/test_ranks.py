@@ -11,14 +11,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.integration.commands import TINY, events, write_tsv
+from tests.integration.commands import TINY, events, hold_at_step, write_tsv
 from tests.ranks import Team, start_ranks
 
-STEPS = 100
+STEPS = 60
 K = 12  # micro-batches of a step
 SETTINGS = [
     *TINY, "data.max_tokens=16", "precision=fp32", f"training.batch_tokens={K * 32}", "training.micro_batch_tokens=32",
-    f"training.max_steps={STEPS}", "training.checkpoint_every=50", "training.validate_every=100",
+    f"training.max_steps={STEPS}", "training.checkpoint_every=30", f"training.validate_every={STEPS}",
     "training.learning_rate=0.0005",
 ]  # fmt: skip
 WEIGHTS = Path("checkpoints", f"step-{STEPS:08d}", "model.safetensors")
@@ -44,10 +44,16 @@ def log_figures(log: Path) -> None:
     Trainer.update = update  # type: ignore[method-assign]
 
 
-def train(size: int, run: Path, *settings: str) -> Team:
+def prepare(log: Path, last_step: int) -> None:
+    """In a new process: log the figures of each update, and wait for a signal after this step."""
+    log_figures(log)
+    hold_at_step(last_step, log.with_name("never"))
+
+
+def train(size: int, run: Path, *settings: str, last_step: int = STEPS) -> Team:
     return start_ranks(
         size, *SETTINGS, *settings, f"run_dir={run}",
-        first=lambda rank: partial(log_figures, run.parent / f"{run.name}-{rank}.jsonl"),
+        first=lambda rank: partial(prepare, run.parent / f"{run.name}-{rank}.jsonl", last_step),
     )  # fmt: skip
 
 
@@ -95,7 +101,7 @@ def alone(text: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, li
     return run, settings
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, *(pytest.param(size, marks=pytest.mark.extended) for size in (3, 4))])
 def test_any_number_of_ranks_learns_what_one_process_does(
     size: int, alone: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
@@ -107,6 +113,7 @@ def test_any_number_of_ranks_learns_what_one_process_does(
     assert all(start.err() == start.out() == "" for start in team.starts[1:])
 
 
+@pytest.mark.extended
 def test_the_same_number_of_ranks_gives_the_same_bits(text: str, tmp_path: Path) -> None:
     runs = [tmp_path / name for name in ("a", "b")]
     for run in runs:
@@ -116,12 +123,13 @@ def test_the_same_number_of_ranks_gives_the_same_bits(text: str, tmp_path: Path)
     assert (runs[0] / WEIGHTS).read_bytes() == (runs[1] / WEIGHTS).read_bytes()
 
 
+@pytest.mark.extended
 def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     """1 -> 2 -> 4 -> 1 ranks, each killed after a checkpoint."""
     whole, settings = alone
     run = tmp_path / "run"
-    for size, step in ((1, 20), (2, 50), (4, 70)):
-        team = train(size, run, *settings, "training.checkpoint_every=10")
+    for size, step in ((1, 20), (2, 30), (4, 40)):
+        team = train(size, run, *settings, "training.checkpoint_every=10", last_step=step)
         assert team.wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir), team.err()
         for start in team.starts:
             start.send(signal.SIGKILL)
@@ -133,12 +141,13 @@ def test_a_run_moves_between_numbers_of_ranks(alone: tuple[Path, list[str]], tmp
     assert starts == [1, 2, 4, 1]
 
 
+@pytest.mark.extended
 def test_ranks_that_divide_the_model_learn_what_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     """Two ranks with a part of each weight, killed and gone on with by one process, and then by three."""
     whole, settings = alone
     run, settings = tmp_path / "run", [*settings, "training.checkpoint_every=10", "training.validate_every=30"]
-    for size, step, shard in ((2, 30, "true"), (1, 50, "true"), (3, 70, "true"), (2, 80, "false")):
-        team = train(size, run, *settings, f"training.shard={shard}")
+    for size, step, shard in ((2, 20, "true"), (1, 30, "true"), (3, 40, "true"), (2, 50, "false")):
+        team = train(size, run, *settings, f"training.shard={shard}", last_step=step)
         assert team.wait_until((run / "checkpoints" / f"step-{step:08d}").is_dir), team.err()
         for start in team.starts:
             start.send(signal.SIGKILL)

@@ -14,6 +14,7 @@ from tests.integration.commands import TINY, check_error, events, mtx, write_tsv
 from tests.ranks import start_ranks
 
 pytestmark = [
+    pytest.mark.extended,
     pytest.mark.seconds, pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
 ]  # fmt: skip
 SETTINGS = [*TINY, "precision=fp32", "training.max_steps=60", "training.validate_every=60"]

@@ -14,7 +14,7 @@ import pytest
 from filelock import FileLock
 
 from mtx.files import durable
-from tests.integration.commands import TINY, events, mtx, pairs, set_settings, start, wait_until
+from tests.integration.commands import ENVIRONMENT, TINY, events, mtx, pairs, set_settings, start, wait_until
 
 Refused = Callable[..., None]
 HOSTILE = "<script>alert(1)</script> \"quoted\" 'text' & \x1b[31m \u202eright to left \u05e9\u05dc <img src=x>"
@@ -122,9 +122,10 @@ def test_wrong_requests_are_refused(refused: Refused, trained: Path, tmp_path: P
     refused(2, ["at most 10"], "report", *[trained] * 11)
 
 
+@pytest.mark.extended
 def test_killed_training_leaves_a_report(settings: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start("train", *settings, "training.max_steps=4000", f"run_dir={run}")
+    process = start("train", *settings, "training.max_steps=4000", f"run_dir={run}", draws=True)
     wait_until((run / "report.html").is_file, process)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -150,7 +151,7 @@ def test_a_run_whose_training_goes_on_shows_its_scores_as_outdated(run_copy: Pat
 def test_a_finished_run_without_a_report_gets_one(run_copy: Path) -> None:
     before = (run_copy / "report.html").read_text()
     (run_copy / "report.html").unlink()
-    assert mtx("train", run_copy).returncode == 0
+    assert mtx("train", run_copy, draws=True).returncode == 0
     assert _without_times_and_names((run_copy / "report.html").read_text()) == _without_times_and_names(before)
 
 
@@ -209,7 +210,7 @@ def test_a_pipe_in_place_of_a_file_is_refused(run_copy: Path, refused: Refused) 
 def test_a_matplotlibrc_has_no_effect(run_copy: Path, tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_text("text.usetex: True\nlines.marker: x\n")
     before = (run_copy / "report.html").read_text()
-    assert mtx("report", run_copy, cwd=tmp_path).returncode == 0
+    assert mtx("report", run_copy, cwd=tmp_path, env=ENVIRONMENT).returncode == 0
     assert _without_times_and_names((run_copy / "report.html").read_text()) == _without_times_and_names(before)
 
 
@@ -220,7 +221,7 @@ def test_a_hostile_corpus_is_shown_as_text(tmp_path: Path) -> None:
     corpus.write_text("".join([*clean, *rows]), encoding="utf-8")
     options = [f"data.train={corpus}", f"data.valid={corpus}", f"data.test={corpus}", "data.max_length_ratio=9"]
     run = tmp_path / "<b>run"
-    result = mtx("train", *TINY, *options, "data.max_tokens=256", "training.max_steps=3", f"run_dir={run}")
+    result = mtx("train", *TINY, *options, "data.max_tokens=256", "training.max_steps=3", f"run_dir={run}", draws=True)
     assert result.returncode == 0, result.stderr
     assert b"\x1b" not in result.stderr and "\u202e".encode() not in result.stderr
     text, page = (run / "report.html").read_text(encoding="utf-8"), Page(run / "report.html")

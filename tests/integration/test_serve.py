@@ -16,13 +16,14 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("ctranslate2")
 
-from tests.integration.commands import mtx, start
+from tests.integration.commands import mtx, spawn
+from tests.rig import PATIENCE_S
 
 
 @contextlib.contextmanager
 def serving(*arguments: Any) -> Iterator[tuple[Any, int]]:
     """A server that has started, and its port."""
-    process = start("serve", *arguments, "--port", 0)
+    process = spawn("serve", *arguments, "--port", 0)
     lines = list[dict[str, Any]]()
     try:
         assert process.stderr is not None
@@ -37,7 +38,7 @@ def serving(*arguments: Any) -> Iterator[tuple[Any, int]]:
 
 
 def ask(port: int, **fields: Any) -> Any:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
     body = json.dumps({"source": "en", "target": "de", **fields})
     connection.request("POST", "/translate", body, {"content-type": "application/json"})
     response = connection.getresponse()
@@ -49,7 +50,7 @@ def ask(port: int, **fields: Any) -> Any:
 
 def begin_request(port: int, body: bytes) -> socket.socket:
     """A request that the server has begun to answer, and that has sent no body yet."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     connection.sendall(
         b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -59,9 +60,10 @@ def begin_request(port: int, body: bytes) -> socket.socket:
 
 
 def wait_until_closed(port: int) -> None:
-    for _ in range(1000):
+    ends = time.monotonic() + PATIENCE_S
+    while time.monotonic() < ends:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=5).close()
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
         except ConnectionRefusedError:
             return
         time.sleep(0.01)
@@ -78,7 +80,7 @@ def test_it_translates_as_mtx_translate_does(run_copy: Path) -> None:
         tagged = ask(port, q="<p>one <b>two</b> three</p>", format="html")["translatedText"]
         assert tagged.startswith("<p>") and tagged.count("<b>") == tagged.count("</b>") == 1
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, b""), err
     log = [json.loads(line) for line in err.decode().split("\n")[:-1]]
     assert [line["message"] for line in log] == ["request"] * 3 + ["stopped"]
@@ -99,7 +101,7 @@ def test_a_request_that_has_begun_is_answered_before_the_server_stops(run_copy: 
             response = http.client.HTTPResponse(connection)
             response.begin()
             assert (response.status, json.loads(response.read())) == (200, expected)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0
 
 

@@ -138,6 +138,7 @@ def test_two_text_files_with_given_sets(tmp_path: Path) -> None:
     assert references == (tmp_path / "news.de").read_bytes()
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:
     """A dictionary has BLEU 0 in every validation: the best was always the first one, and patience ended there."""
@@ -151,7 +152,7 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     assert first.returncode == 0, first.stderr.decode()
     assert first.stderr.count(b"warning: validation set: half of the references have fewer than four words") == 1
     assert b"warning: heldout: half of the references" in first.stderr and b"chrF2" in first.stderr
-    again = mtx(*arguments, "training.max_steps=4000", "training.patience=2")
+    again = mtx(*arguments, "training.max_steps=4000", "training.patience=2", draws=True)
     assert again.returncode == 0, again.stderr.decode()
     validations = [event for event in events(run) if event["event"] == "validation"]
     scores = [event["chrf"] for event in validations]
@@ -165,6 +166,7 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     assert "Validation chrF2" in report and f"the best validation has {scores[best]:.2f} chrF2" in report
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 def test_a_time_limit_shortens_the_warmup_of_a_run_for_good(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"

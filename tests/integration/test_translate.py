@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mtx.interop.export_cache import cached_export
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, start, tree
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, spawn, tree
+from tests.rig import PATIENCE_S
 
 HOSTILE = [
     b"one two",
@@ -84,13 +85,13 @@ def test_json_notes_what_is_suspicious(trained: Path, tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves_early_gets_no_traceback(trained: Path) -> None:
     """`mtx translate … | head -1`"""
-    process = start("translate", trained, stdin=subprocess.PIPE)
+    process = spawn("translate", trained, stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
     process.stdout.close()
     process.stdin.write(b"one two three\n" * 50)
     process.stdin.close()
     err = process.stderr.read()
-    assert (process.wait(60), err) == (141, b"")
+    assert (process.wait(PATIENCE_S), err) == (141, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

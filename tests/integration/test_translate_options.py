@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from mtx.model_directory import storage
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, start
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, spawn
 from tests.models import tiny_model
+from tests.rig import PATIENCE_S
 
 TEXT = b"one two three\nfour five\n\nsix seven eight nine\n"
 
@@ -152,17 +153,17 @@ def test_a_program_gets_each_answer_before_it_writes_the_next_line(trained: Path
         process.stdin.write(line + b"\n")
         answers.append(process.stdout.readline().rstrip(b"\n"))
     process.stdin.close()
-    assert process.wait(30) == 0 and answers == whole[:-1]
+    assert process.wait(PATIENCE_S) == 0 and answers == whole[:-1]
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_while_it_waits_for_a_line_is_one_line(trained: Path, number: signal.Signals, code: int) -> None:
     read, write = os.pipe()
-    process = start("translate", trained, stdin=read)
+    process = spawn("translate", trained, stdin=read)
     os.write(write, b"one two\n")
     assert process.stdout and process.stdout.readline()
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     os.close(write)
     check_error(process.returncode, err.decode(), code)
 
@@ -180,7 +181,7 @@ def test_somebody_who_types_gets_a_prompt(trained: Path) -> None:
     os.write(leader, b"one two\n")
     assert process.stdout.readline() == mtx("translate", trained, stdin=b"one two\n").stdout
     os.write(leader, b"\x04")
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert process.stderr.read().startswith(b"en> ")
     os.close(leader)
     os.close(follower)
@@ -318,6 +319,6 @@ def test_a_text_is_not_translated_to_its_own_end(trained: Path, tmp_path: Path) 
         process = subprocess.Popen(
             [*MTX, "translate", str(trained), str(text)], env=ENVIRONMENT, stdout=end, stderr=subprocess.PIPE
         )
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE_S)
     check_error(process.returncode, err.decode(), 2, "the output goes to the end of the text that is read")
     assert text.read_bytes() == TEXT * 1000

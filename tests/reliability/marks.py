@@ -51,6 +51,17 @@ def slow(name: str, seconds: float) -> None:
     _wrap(name, after_a_while)
 
 
+def held(name: str, gate: Path) -> None:
+    """In a new process: a function does not begin before the file `gate` is there."""
+
+    def when_open(call: Callable[[], Any]) -> Any:
+        while not gate.exists():
+            time.sleep(0.002)
+        return call()
+
+    _wrap(name, when_open)
+
+
 def together(*parts: Callable[[], object]) -> None:
     """Run several of these functions in one process."""
     for part in parts:

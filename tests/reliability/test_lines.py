@@ -24,6 +24,7 @@ from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTransl
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally
+from tests.rig import PATIENCE_S
 
 
 class Echo(TextTranslator):
@@ -94,6 +95,7 @@ def pipe_with(data: bytes) -> Iterator[Path]:
     os.close(reader)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("form", ["plain", "no final LF", "gzip", "pipe"])
 def test_line_i_is_for_line_i(form: str, echo: Echo, tmp_path: Path, tally: Tally) -> None:
     rng, count, path, is_ended = random.Random(form), 25_000, tmp_path / "in", form != "no final LF"
@@ -189,7 +191,7 @@ def test_a_program_that_pauses_anywhere_gets_the_same(
     thread.start()
     found = fuzzed.check_output(process.stdout.read(), len(translated))
     thread.join()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     tally("lines through a model, with pauses", len(found), num_equal(found, translated))
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_signals, start
+from tests.integration.commands import ENVIRONMENT, MTX, check_error, hears_signals, spawn
+from tests.rig import PATIENCE_S
 
+EXTENDED = pytest.mark.extended
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
 
@@ -28,13 +30,13 @@ def shell(script: str, run: Path, text: Path, **environment: str) -> "subprocess
     """Run a line of bash in which `mtx` is the command, $RUN a run and $TEXT a text of 6,000 lines."""
     values = {**ENVIRONMENT, "PYTHON": MTX[0], "RUN": str(run), "TEXT": str(text), **environment}
     script = f'mtx() {{ "$PYTHON" -m mtx "$@"; }}; {script}'
-    return subprocess.run(["bash", "-c", script], env=values, capture_output=True, check=False, timeout=120)
+    return subprocess.run(["bash", "-c", script], env=values, capture_output=True, check=False, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("command", [
     "mtx translate $RUN $TEXT --max-length 3",
     "mtx translate $RUN --max-length 3 --json < $TEXT",
-    "mtx logprob $RUN $TEXT $TEXT",
+    pytest.param("mtx logprob $RUN $TEXT $TEXT", marks=EXTENDED),
 ])  # fmt: skip
 def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) -> None:
     result = shell(f'{command} | head -1 | wc -l; echo "${{PIPESTATUS[0]}}"', trained, text)
@@ -44,14 +46,17 @@ def test_a_reader_that_has_seen_enough(command: str, trained: Path, text: Path) 
 @needs_full
 @pytest.mark.parametrize("command", [
     "mtx translate $RUN $TEXT --max-length 3 > /dev/full",
-    "mtx translate $RUN $TEXT --max-length 3 -o /dev/full",
-    "mtx logprob $RUN $TEXT $TEXT > /dev/full",
-    "mtx evaluate $RUN > /dev/full",
+    pytest.param("mtx translate $RUN $TEXT --max-length 3 -o /dev/full", marks=EXTENDED),
+    pytest.param("mtx logprob $RUN $TEXT $TEXT > /dev/full", marks=EXTENDED),
+    pytest.param("mtx evaluate $RUN > /dev/full", marks=EXTENDED),
     "mtx status $RUN > /dev/full",
     "mtx config demo > /dev/full",
     "mtx --help > /dev/full",
-    "mtx --version > /dev/full",
-    "mtx compare <(head -9 $TEXT) <(yes no | head -9) --ref <(head -9 $TEXT) --fail-if-worse > /dev/full",
+    pytest.param("mtx --version > /dev/full", marks=EXTENDED),
+    pytest.param(
+        "mtx compare <(head -9 $TEXT) <(yes no | head -9) --ref <(head -9 $TEXT) --fail-if-worse > /dev/full",
+        marks=EXTENDED,
+    ),
 ])  # fmt: skip
 def test_a_full_disk_is_one_line_and_no_success(command: str, trained: Path, text: Path) -> None:
     result = shell(command, trained, text, PYTHONUNBUFFERED="")
@@ -67,12 +72,13 @@ def test_a_disk_that_fills_while_it_is_written_is_an_error(unbuffered: str, trai
     with out.open("wb") as file:
         result = subprocess.run(
             [*MTX, "config", str(trained)], env={**ENVIRONMENT, "PYTHONUNBUFFERED": unbuffered}, stdout=file,
-            stderr=subprocess.PIPE, preexec_fn=limit, check=False, timeout=60,
+            stderr=subprocess.PIPE, preexec_fn=limit, check=False, timeout=PATIENCE_S,
         )  # fmt: skip
     assert out.stat().st_size == 1024
     check_error(result.returncode, result.stderr.decode(), 1, "standard output: File too large")
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_every_line(
@@ -89,7 +95,7 @@ def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_every_line(
         received += data
         time.sleep(0.002)
     os.close(reader)
-    assert process.stderr and (process.wait(30), process.stderr.read()) == (0, b"")
+    assert process.stderr and (process.wait(PATIENCE_S), process.stderr.read()) == (0, b"")
     lines = received.split(b"\n")
     assert (len(lines), lines[-1]) == (6001, b"") and all(
         json.loads(line).keys() == {"text", "score"} for line in lines[:-1]
@@ -108,12 +114,13 @@ def test_a_signal_ends_mtx_that_waits_for_a_reader(
     )
     os.read(reader, 1) if select.select([reader], [], [], 60)[0] else None
     process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=PATIENCE_S)
     os.close(reader)
     os.close(writer)
     check_error(process.returncode, err.decode(), code)
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 @pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
 def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end(engine: str, run_copy: Path) -> None:
@@ -121,13 +128,13 @@ def test_a_pause_of_a_pipe_that_does_not_block_is_not_the_end(engine: str, run_c
         pytest.importorskip("ctranslate2")
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
-    process = start("translate", run_copy, "--engine", engine, stdin=reader)
+    process = spawn("translate", run_copy, "--engine", engine, stdin=reader)
     assert process.stdout and process.stderr
     for _ in range(3):
         os.write(writer, b"one two\n")
         assert process.stdout.readline()  # it waits for the next line now
     os.close(writer)
-    assert (process.stdout.read(), process.wait(30)) == (b"", 0), process.stderr.read()
+    assert (process.stdout.read(), process.wait(PATIENCE_S)) == (b"", 0), process.stderr.read()
     os.close(reader)
 
 
@@ -138,6 +145,7 @@ def test_a_closed_stdout_is_refused(command: str, trained: Path, text: Path) -> 
     assert result.stderr.startswith(b"error: "), "nothing is done before"
 
 
+@pytest.mark.extended
 @needs_full
 @pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", "2> >(exec true)"])
 def test_an_error_that_nobody_can_read_keeps_its_code(stream: str, trained: Path, text: Path) -> None:
@@ -147,14 +155,14 @@ def test_an_error_that_nobody_can_read_keeps_its_code(stream: str, trained: Path
 
 def test_a_signal_that_ends_the_reader_of_messages_too_keeps_its_code(trained: Path) -> None:
     """Ctrl-C in `mtx ... 2>&1 | tee log` ends `tee` first."""
-    process = start("translate", trained, stdin=subprocess.PIPE)
+    process = spawn("translate", trained, stdin=subprocess.PIPE)
     assert process.stdin and process.stdout and process.stderr
     process.stdin.write(b"one\n")
     process.stdin.flush()
     assert process.stdout.readline()
     process.stderr.close()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(30) == 143
+    assert process.wait(PATIENCE_S) == 143
 
 
 def test_warnings_that_nobody_can_read_are_no_failure(trained: Path, text: Path) -> None:
@@ -162,6 +170,7 @@ def test_warnings_that_nobody_can_read_are_no_failure(trained: Path, text: Path)
     assert result.stdout.split(b"\n")[1:] == [b"0", b""]
 
 
+@pytest.mark.extended
 def test_no_input_at_all(trained: Path, text: Path) -> None:
     result = shell("mtx translate $RUN < /dev/null && mtx logprob $RUN /dev/null /dev/null", trained, text)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")

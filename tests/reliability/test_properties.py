@@ -273,6 +273,7 @@ def tokens(ids: Any, pair: int) -> list[int]:
     return found
 
 
+@pytest.mark.extended
 def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> None:
     def check(sizes: list[tuple[int, int]], weights: Any, parts: list[int], batch_tokens: int, seed: int) -> None:
         store = sides_of(sizes, seed)

@@ -18,10 +18,10 @@ from tests.reliability import tiny
 from tests.reliability.conftest import size
 from tests.rig import Rig
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")
+pytestmark = [pytest.mark.extended, pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")]
 SETTINGS = ["training.micro_batch_tokens=40", "training.learning_rate=0.0005"]  # six micro-batches a step
 WEIGHTS = Path("checkpoints", f"step-{tiny.MAX_STEPS:08d}", "model.safetensors")
-ENDED_S = 30.0  # until all ranks have ended after one was killed
+ENDED_S = 200.0  # until all ranks have ended after one was killed
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def train(run: Path, start: int, ranks: int, settings: list[str]) -> Team:
 def moved(run: Path, settings: list[str], ranks: tuple[int, ...], draw: random.Random) -> None:
     """Train with these numbers of ranks in turn; but in the last start, a rank is killed at a random step."""
     (run.parent / "logs").mkdir(parents=True)
-    steps = sorted(draw.sample(range(1, tiny.MAX_STEPS - 5), len(ranks) - 1))
+    steps = sorted(draw.sample(range(1, tiny.MAX_STEPS - 15), len(ranks) - 1))
     for start, (number, step) in enumerate(zip(ranks, steps, strict=False)):
         team = train(run, start, number, settings)
         log = run.parent / "logs" / f"{start}-0"

@@ -29,11 +29,11 @@ from tests.integration import commands
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY, size
 from tests.reliability.marks import confine
-from tests.rig import Rig, Start
+from tests.rig import PATIENCE_S, Rig, Start
 
 Tally = Callable[[str, int, int], None]
 
-_SECONDS, _STOPPING_S = 20.0, 60.0  # then it is asked to stop, and has time to
+_SECONDS, _STOPPING_S = 20.0, 200.0  # then it is asked to stop, and has time to
 _FREE_BYTES = 2 << 30  # what mtx takes for free memory
 _MOST_BYTES = 4 << 30  # what it may take
 _WHOLE = [
@@ -285,7 +285,7 @@ def _left_behind(here: Path, code: int | None) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("place"), commands.rig(plain_reports=True))
+    return Place(tmp_path_factory.mktemp("place"), commands.rig())
 
 
 def _hold(tally: Tally, what: str, number: int, attempt: Callable[[random.Random], str]) -> None:
@@ -307,6 +307,7 @@ def test_any_option(place: Place, tally: Tally) -> None:
     _hold(tally, "drawn options through their commands", size(15, 2000), place.try_options)
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 def test_any_environment(place: Place, tally: Tally, tmp_path: Path) -> None:
     """Numbers that the libraries read for themselves when a process begins."""
@@ -316,7 +317,7 @@ def test_any_environment(place: Place, tally: Tally, tmp_path: Path) -> None:
         value = rng.choice([*_REAL, *_ODD])
         done = subprocess.run(
             [*MTX, "translate", str(place.run), str(place.text)], env={**ENVIRONMENT, name: value}, cwd=tmp_path,
-            capture_output=True, timeout=120, check=False,
+            capture_output=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         held = done.returncode == 0 and done.stdout.count(b"\n") == 2
         return "" if held else f"{name}={value[:40]}: {done.returncode} {done.stderr[-300:]!r}"

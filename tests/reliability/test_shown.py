@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from mtx.files import durable
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs, write_sides
+from tests.rig import PATIENCE_S
 
 HOSTILE = "e\x1b]0;owned\x07\u202ev\nerror: il"
 ESCAPED = r"e\x1b]0;owned\x07\u202ev\nerror: il"
@@ -117,7 +118,7 @@ def test_the_language_of_a_model_in_the_prompt_of_an_ascii_terminal(run_copy: Pa
     os.write(leader, "zwölf\n".encode())
     assert process.stdout.readline() == mtx("translate", model, stdin="zwölf\n".encode()).stdout
     os.write(leader, b"\x04")
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert process.stderr.read() == rb"e\u202en\xe9> e\u202en\xe9> " + b"\n"
     os.close(leader)
     os.close(follower)

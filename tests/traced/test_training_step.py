@@ -15,6 +15,8 @@ from mtx.model.transformer import Transformer
 from mtx.training import micro_step
 from tests.traced import require_cuda_build
 
+pytestmark = pytest.mark.extended
+
 require_cuda_build()
 
 from scripts.traced_step import RefusedError, Trace, TrainingStep, traced  # noqa: E402

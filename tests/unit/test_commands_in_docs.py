@@ -13,6 +13,8 @@ from mtx.config import settings
 from mtx.config.schema import key_names
 from mtx.config.value_types import FILE_ENDING
 
+pytestmark = pytest.mark.extended
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -26,6 +26,8 @@ from scripts.demo_grammar.rendering import (
 )
 from scripts.demo_grammar.sampling import examples
 
+pytestmark = pytest.mark.extended
+
 NOUN = {noun.en: noun for nouns in NOUNS.values() for noun in nouns}
 ADJ = {adjective.en: adjective for adjective in ADJECTIVES}
 VERB = {verb.name: verb for verb in VERBS}

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.extended
+
 PAPER = Path(__file__).parents[2] / "docs" / "paper.md"
 TEXT = PAPER.read_text(encoding="utf-8")
 LINKS = re.findall(r"\[`([\w.]+)`\]\((\.\./[\w./]+\.py)\)", TEXT)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.extended
+
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtx.errors import DataError, MtxError
+from tests.rig import PATIENCE_S
 from tests.unit.data.corpus_files import PAIRS, SHAPES, find, pairs_of, write, write_parquet
 
 
@@ -141,7 +142,7 @@ def load_from(endpoint: str, home: Path, *names: str) -> list[str]:
     environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
     environment |= {"HF_HUB_ETAG_TIMEOUT": "1", "NO_PROXY": "*"}
     command = [sys.executable, "-c", UNREACHABLE, *names]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stderr == ""
     return done.stdout.splitlines()
 

@@ -62,7 +62,10 @@ def test_the_room_for_sentences_by_hand(
     assert shape == replace(micro_batch_shape(batch, -(-batch // k), 1.0, 256, None)[1], max_sentences=sentences)
 
 
-@pytest.mark.parametrize("batch, longest, mean", [(10_000_000, 2, 1.0), (3_000_000, 200_000, 1.0), (65_536, 8, 8.0)])
+@pytest.mark.parametrize(
+    "batch, longest, mean",
+    [pytest.param(10_000_000, 2, 1.0, marks=pytest.mark.extended), (3_000_000, 200_000, 1.0), (65_536, 8, 8.0)],
+)
 def test_no_grid_has_too_many_blocks(batch: int, longest: int, mean: float) -> None:
     _, shape = micro_batch_shape(batch, batch, 1.0, longest, mean)
     assert shape.spare + 1 <= shape.max_sentences <= 65_535
@@ -297,6 +300,7 @@ def test_a_batch_that_is_full_has_no_dummies() -> None:
     assert batch.src_offsets.tolist() == [0, 3, 5]
 
 
+@pytest.mark.seconds
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=60),
     batch_tokens=st.integers(40, 400),

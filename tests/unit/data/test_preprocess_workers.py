@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.seconds,
     pytest.mark.skipif(os.name != "posix", reason="without POSIX all work is done in one process"),
 ]
+EXTENDED = pytest.mark.extended
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,8 @@ def dirty(num_pairs: int) -> list[Pair]:
     return text
 
 
-@pytest.mark.parametrize("overrides", [(), GIVEN, ("data.valid=dev",)])
-@pytest.mark.parametrize("num_workers", [2, 3])
+@pytest.mark.parametrize("overrides", [(), pytest.param(GIVEN, marks=EXTENDED), ("data.valid=dev",)])
+@pytest.mark.parametrize("num_workers", [2, pytest.param(3, marks=EXTENDED)])
 def test_the_number_of_workers_changes_nothing(
     tmp_path: Path, overrides: tuple[str, ...], num_workers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -71,6 +72,7 @@ def test_the_number_of_workers_changes_nothing(
     assert set(dropped) >= {"empty", "identical", "control characters", "too long", "length ratio", "duplicate"}
 
 
+@pytest.mark.extended
 def test_the_sample_of_a_tokenizer_is_the_same_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "train", pairs(900))
     config = make_config(tmp_path)
@@ -80,6 +82,7 @@ def test_the_sample_of_a_tokenizer_is_the_same_in_a_worker(tmp_path: Path, monke
     assert (tmp_path / "1" / "tokenizer.model").read_bytes() == (tmp_path / "2" / "tokenizer.model").read_bytes()
 
 
+@pytest.mark.extended
 def test_errors_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
     write(tmp_path / "train", pairs(600))
     write(tmp_path / "uneven", pairs(600))

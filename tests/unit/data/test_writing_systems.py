@@ -48,6 +48,7 @@ def test_a_script_in_the_code_counts() -> None:
     assert (tokenizer_of("en-Thai", []), tokenizer_of("ja-Latn", ["kyou wa"])) == ("char", "13a")
 
 
+@pytest.mark.seconds
 @given(st.text(max_size=30) | st.from_regex(r"[a-zA-Z]{1,8}([-_][a-zA-Z0-9]{1,8}){0,4}", fullmatch=True))
 def test_any_text_may_stand_for_a_language(text: str) -> None:
     assert tokenizer_of(text, ["a text"]) in ("13a", "zh", "char")

@@ -79,7 +79,7 @@ def test_no_lines_give_no_lines(translator: TorchTranslator) -> None:
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.extended), 3])
 def test_batches_and_order_change_nothing(translator: TorchTranslator, tokenizer: Tokenizer, beam_size: int) -> None:
     lines = sentences(30, seed=5)
     shuffled = random.Random(2).sample(range(30), 30)
@@ -361,7 +361,8 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
     assert [s.log_prob for s in got] == pytest.approx([s.log_prob for s in expected], abs=1e-4)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.seconds
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_batch_is_halved_while_memory_runs_out(
     translator: TorchTranslator, tokenizer: Tokenizer, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_very_many_tags_are_placed_in_proportion(monkeypatch: pytest.MonkeyPatch
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei <i>drei <x/></i> vier"
 
 
+@pytest.mark.seconds
 def test_very_many_tags_take_no_longer_each() -> None:
     for tag in ("<b></b>", "<x/>"):
         text, tags = bare(marked(f"a {tag * 50_000} b"))

@@ -42,7 +42,7 @@ def good(references: list[str]) -> list[str]:
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("paired", ["ar", "bs"])
+@pytest.mark.parametrize("paired", [pytest.param("ar", marks=pytest.mark.extended), "bs"])
 def test_the_numbers_are_those_of_the_sacrebleu_command(
     paired: str, references: list[str], good: list[str], tmp_path: Path
 ) -> None:

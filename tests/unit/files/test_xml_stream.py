@@ -102,6 +102,7 @@ def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pyt
         list(TmxReader(tmp_path / "a.tmx", document))
 
 
+@pytest.mark.seconds
 @pytest.mark.skipif(sys.platform != "linux", reason="measures memory as Linux does")
 def test_a_large_file_is_a_stream(tmp_path: Path) -> None:
     """50 MB in less than 30 MB more than an empty one takes."""

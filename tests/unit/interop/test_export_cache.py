@@ -22,6 +22,7 @@ from mtx.model_directory import storage
 from mtx.run.layout import WEIGHTS
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import flip_bit, tree
+from tests.rig import PATIENCE_S
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
@@ -64,7 +65,7 @@ def test_it_is_made_once_outside_the_model_and_then_found_without_torch(model: P
     export = cached_export(model)
     assert export.parent == cache and export.name.endswith(f"-fp32-{ctranslate2.__version__}")
     made = (export / "model.bin").stat().st_mtime_ns
-    out, err = convert_elsewhere(model).communicate(timeout=60)
+    out, err = convert_elsewhere(model).communicate(timeout=PATIENCE_S)
     assert out == f"{export.name} False\n", err
     assert cached_export(model) == export
     assert (export / "model.bin").stat().st_mtime_ns == made
@@ -155,7 +156,7 @@ def test_without_the_library_nothing_is_written_or_told(
 @pytest.mark.seconds
 def test_two_processes_at_once_make_one(model: Path, cache: Path) -> None:
     processes = [convert_elsewhere(model) for _ in range(2)]
-    results = [process.communicate(timeout=120) for process in processes]
+    results = [process.communicate(timeout=PATIENCE_S) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], results
     assert sorted(out.split()[1] for out, _ in results) == ["False", "True"], results
     (name,) = conversions(cache)

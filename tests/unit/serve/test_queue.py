@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, Future, wait
 import pytest
 
 from mtx.serve.queue import QueueFullError, TranslationQueue
+from tests.rig import PATIENCE_S
 
 
 class Gate:
@@ -20,7 +21,7 @@ class Gate:
     def double(self, numbers: list[int]) -> list[int]:
         self.batches.append(numbers)
         self.has_begun.set()
-        assert self.open.wait(10)
+        assert self.open.wait(PATIENCE_S)
         if 13 in numbers:
             raise ValueError("thirteen")
         return [2 * number for number in numbers]
@@ -37,7 +38,7 @@ def submit(queue: TranslationQueue, gate: Gate, numbers: Sequence[int], size: in
 def started(queue: TranslationQueue, gate: Gate) -> Future[list[int]]:
     """A job that has begun, and holds up those behind it until the gate opens."""
     first = submit(queue, gate, [0])
-    assert gate.has_begun.wait(10)
+    assert gate.has_begun.wait(PATIENCE_S)
     return first
 
 
@@ -47,7 +48,7 @@ def test_what_waits_is_computed_together_and_each_gets_its_own() -> None:
         first = started(queue, gate)
         jobs = [submit(queue, gate, numbers) for numbers in ([1, 2], [3], [4, 5, 6])]
         gate.open.set()
-        assert [job.result(10) for job in (first, *jobs)] == [[0], [2, 4], [6], [8, 10, 12]]
+        assert [job.result(PATIENCE_S) for job in (first, *jobs)] == [[0], [2, 4], [6], [8, 10, 12]]
     assert gate.batches == [[0], [1, 3, 4, 2, 5, 6]], "one of each in turn"
 
 
@@ -59,7 +60,7 @@ def test_a_large_job_does_not_hold_up_small_ones() -> None:
         small = [submit(queue, gate, [number]) for number in (1, 2)]
         gate.open.set()
         wait(small, 10)
-        assert large.result(10) == list(range(200, 240, 2)), "in order"
+        assert large.result(PATIENCE_S) == list(range(200, 240, 2)), "in order"
     assert gate.batches[1] == [100, 1, 2, 101]
     assert list(map(len, gate.batches)) == [1, 4, 4, 4, 4, 4, 2]
 
@@ -80,7 +81,7 @@ def test_another_function_has_the_next_batch() -> None:
         started(queue, gate)
         double, negate = submit(queue, gate, [1, 2, 3, 4, 5]), queue.submit(gate.negate, [7, 8], [1, 1])
         gate.open.set()
-        assert (double.result(10), negate.result(10)) == ([2, 4, 6, 8, 10], [-7, -8])
+        assert (double.result(PATIENCE_S), negate.result(PATIENCE_S)) == ([2, 4, 6, 8, 10], [-7, -8])
     assert gate.batches[1:] == [[1, 2], [7, 8], [3, 4], [5]]
 
 
@@ -90,17 +91,17 @@ def test_a_job_that_fails_spoils_no_other() -> None:
         started(queue, gate)
         bad, good = submit(queue, gate, [13, 1, 1, 1]), submit(queue, gate, [2, 3, 4])
         gate.open.set()
-        assert good.result(10) == [4, 6, 8]
+        assert good.result(PATIENCE_S) == [4, 6, 8]
         with pytest.raises(ValueError, match="thirteen"):
-            bad.result(10)
-        assert submit(queue, gate, [5]).result(10) == [10], "it goes on"
+            bad.result(PATIENCE_S)
+        assert submit(queue, gate, [5]).result(PATIENCE_S) == [10], "it goes on"
 
 
 def test_a_function_that_returns_too_little_fails_its_jobs_and_no_thread() -> None:
     with TranslationQueue(100, 1000) as queue:
         with pytest.raises(ValueError, match="shorter"):
-            queue.submit(lambda numbers: numbers[1:], [1, 2], [1, 1]).result(10)
-        assert queue.submit(list, [3], [1]).result(10) == [3], "it goes on"
+            queue.submit(lambda numbers: numbers[1:], [1, 2], [1, 1]).result(PATIENCE_S)
+        assert queue.submit(list, [3], [1]).result(PATIENCE_S) == [3], "it goes on"
 
 
 def test_a_cancelled_job_is_dropped() -> None:
@@ -112,9 +113,9 @@ def test_a_cancelled_job_is_dropped() -> None:
         assert gone.cancel() and first.cancel(), "also one whose batch is being computed"
         assert queue.waiting_tokens == 1
         gate.open.set()
-        assert kept.result(10) == [6]
+        assert kept.result(PATIENCE_S) == [6]
         with pytest.raises(CancelledError):
-            first.result(10)
+            first.result(PATIENCE_S)
     assert gate.batches == [[0], [3]]
 
 
@@ -147,16 +148,16 @@ def test_threads_compute_at_once_and_results_stay_in_order() -> None:
 
     def double(numbers: list[int]) -> list[int]:
         if numbers[0] == 1:
-            assert first_waits.wait(10), "another thread computes the second batch"
+            assert first_waits.wait(PATIENCE_S), "another thread computes the second batch"
         first_waits.set()
         return [2 * number for number in numbers]
 
     with TranslationQueue(2, 1000, num_threads=2) as queue:
-        assert queue.submit(double, [1, 2, 3, 4, 5], [1] * 5).result(10) == [2, 4, 6, 8, 10]
+        assert queue.submit(double, [1, 2, 3, 4, 5], [1] * 5).result(PATIENCE_S) == [2, 4, 6, 8, 10]
 
 
 def test_idle_threads_share_what_waits() -> None:
-    batches, deadline = list[list[int]](), time.monotonic() + 10
+    batches, deadline = list[list[int]](), time.monotonic() + PATIENCE_S
 
     def keep(numbers: list[int]) -> list[int]:
         batches.append(numbers)
@@ -164,7 +165,7 @@ def test_idle_threads_share_what_waits() -> None:
 
     with TranslationQueue(100, 1000, num_threads=3) as queue:
         while [1, 2] not in batches and time.monotonic() < deadline:  # until all three have begun to wait
-            assert queue.submit(keep, [1, 2, 3, 4, 5, 6], [1] * 6).result(10) == [1, 2, 3, 4, 5, 6]
+            assert queue.submit(keep, [1, 2, 3, 4, 5, 6], [1] * 6).result(PATIENCE_S) == [1, 2, 3, 4, 5, 6]
     assert [1, 2] in batches
 
 
@@ -172,10 +173,10 @@ def test_a_job_that_fails_in_two_threads_fails_once() -> None:
     both = threading.Barrier(2)
 
     def fail(numbers: list[int]) -> list[int]:
-        both.wait(5)
+        both.wait(PATIENCE_S)
         raise ValueError(f"failed: {numbers}")
 
     with TranslationQueue(2, 1000, num_threads=2) as queue:
         for _ in range(2):  # both threads go on
             with pytest.raises(ValueError, match="failed"):
-                queue.submit(fail, [1, 2, 3, 4], [1] * 4).result(10)
+                queue.submit(fail, [1, 2, 3, 4], [1] * 4).result(PATIENCE_S)

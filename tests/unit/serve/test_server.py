@@ -23,6 +23,7 @@ from mtx.serve.guard import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server, http_server
+from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Upper, served
 
 KEY = "0123456789abcdef"
@@ -277,7 +278,7 @@ def test_a_full_queue() -> None:
     with served(translator, waiting_tokens=5) as client:
         threads = [threading.Thread(target=ask, args=[client], kwargs={"q": q}) for q in ("wait", "waiting")]
         threads[0].start()
-        assert translator.has_begun.wait(10)
+        assert translator.has_begun.wait(PATIENCE_S)
         threads[1].start()
         while "mtx_waiting_tokens 7.0" not in client.get("/metrics").text:
             pass
@@ -343,7 +344,7 @@ def test_too_many_connections() -> None:
 
 
 def status_of(address: tuple[str, int]) -> int:
-    with contextlib.closing(http.client.HTTPConnection(*address, timeout=30)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(*address, timeout=PATIENCE_S)) as connection:
         connection.request("GET", "/health", headers={"connection": "close"})
         return connection.getresponse().status
 

@@ -17,6 +17,7 @@ from tests.models import dense
 from tests.unit.training.test_micro_step import dense_varlen_attn
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "model",
     [{"preset": "tiny"}, {"preset": "small"}, {"preset": "tiny", "norm": "pre", "positions": "learned", "tie": "none"},

@@ -158,6 +158,7 @@ def test_elsewhere_logits_are_bounded_in_bytes(dtype: torch.dtype, monkeypatch: 
         assert not {"sub_", "index_copy_"} & seen.names or enabled, "nothing of the gradient is computed without it"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_compiled_loss_holds_the_logits_of_one_chunk_only(monkeypatch: pytest.MonkeyPatch, bias: bool) -> None:
     """The compiler sees no logits, which it would compute for all chunks before it uses any; the numbers are equal."""

@@ -57,6 +57,7 @@ def batches() -> list[Any]:
     return [replace(batch, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0, max_tokens=8) for batch in made]
 
 
+@pytest.mark.extended
 @pytest.mark.seconds
 def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32).train()
