@@ -6,10 +6,10 @@ before/NAME/. With several ranks all run this program, and rank 0 alone does wha
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,9 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
         None on all ranks but the first.
     """
     started = time.monotonic()
-    ranks, paths, deferred_errors = ranks or Ranks(), RunLayout(Path(config.run_dir)), DeferredErrors()
+    ranks = ranks or Ranks()
+    paths = RunLayout(Path(config.run_dir))
+    deferred_errors = DeferredErrors()
     devices = ranks.gather(lambda: str(rank_device(config.device, ranks.world)))
     if config.training.tensorboard:
         require_tensorboard()
@@ -90,8 +92,8 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
             trainer = _trainer(config, paths, devices, deferred_errors, ranks)
             trainer.run(started)
             trainer.release()
-            ranks.run_on_rank_zero(lambda: _write_model(config, paths, trainer))
-            _score(config, paths, trainer)
+            ranks.run_on_rank_zero(lambda: _write_model(trainer))
+            _score(trainer)
         return finished(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
@@ -105,7 +107,6 @@ def _open(config: Config, paths: RunLayout, stack: contextlib.ExitStack, deferre
     logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
     _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
     _renew_card(config, paths)
-    _report_again(config, paths, deferred_errors)
     return True
 
 
@@ -130,7 +131,12 @@ def _trainer(
 
     def load() -> None:
         nonlocal data
-        data = data or _prepared_by_rank_zero(paths, sha256)
+        try:
+            data = data or preprocess.load_prepared(paths.data)
+        except (OSError, DamagedFileError) as error:
+            raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
+        if data.sha256 != sha256:
+            raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
 
     sha256 = ranks.run_on_rank_zero(prepare)
     ranks.gather(load)
@@ -142,29 +148,12 @@ def _trainer(
         checkpoint.check_space(paths, trainer.space_needed())
         _announce(trainer)
         if initial is not None:
-            _score_before(trainer)
+            logger.info("scoring %s before it is trained", config.training.init_from)
+            before = init_from.translator(config, trainer.runtime.device)
+            evaluate_tests(before, paths, trainer.data, config, directory=paths.before)
 
     ranks.run_on_rank_zero(begin)
     return trainer
-
-
-def _prepared_by_rank_zero(paths: RunLayout, sha256: str) -> PreparedData:
-    try:
-        data = preprocess.load_prepared(paths.data)
-    except (OSError, DamagedFileError) as error:
-        raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
-    if data.sha256 != sha256:
-        raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
-    return data
-
-
-def _score_before(trainer: Trainer) -> None:
-    """Translate and score the test sets with the model that training starts from, by the search of the run."""
-    config = trainer.config
-    assert config.training.init_from is not None
-    logger.info("scoring %s before it is trained", config.training.init_from)
-    translator = init_from.translator(config, trainer.runtime.device)
-    evaluate_tests(translator, trainer.paths, trainer.data, config, directory=trainer.paths.before)
 
 
 def new_trainer(
@@ -245,84 +234,92 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
 
 
 def _announce(trainer: Trainer) -> None:
-    config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
+    config = trainer.config
+    runtime = trainer.runtime
+    train = trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    tokens = config.training.batch_tokens
     (last, ends_by), done = trainer.planned_end(), trainer.state.step
     steps = max(0, last - done)
-    epochs = steps / checks.steps_per_epoch(train, config.training)
     if ends_by == "max_steps" and done > last:
         logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
+    threads, epochs = counted(runtime.threads, "thread"), steps / checks.steps_per_epoch(train, config.training)
     logger.info(
-        "training %s on %s in %s, %s: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
-        f"{config.data.direction} into {config.run_dir}", runtime.device, runtime.precision,
-        counted(runtime.threads, "thread"), f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
-    )  # fmt: skip
+        f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
+        f"{threads}: {size:,} parameters, {train.num_pairs:,} pairs, {steps:,} steps ({epochs:.1f} epochs) of "
+        f"{config.training.batch_tokens:,} target tokens"
+    )
     if note := export_note(config.model):
         logger.info("note: %s", note)
 
 
-def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+def _write_model(trainer: Trainer) -> None:
     """Write the best candidate into model/."""
-    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    config = trainer.config
     data = trainer.data
-    chosen = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
-    info = {**info_of(config, data.report), "weights": str(chosen)}
-    storage.write(paths.model, checkpoint.average(paths, list(chosen.steps)), config.model, data.tokenizer, info)
+    paths = trainer.paths
+    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    steps = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
+    info = {**info_of(config, data.report), "weights": final_weights.in_words(steps)}
+    storage.write(paths.model, checkpoint.average(paths, list(steps)), config.model, data.tokenizer, info)
 
 
-def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+def _score(trainer: Trainer) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
+    ranks, translations = trainer.ranks, dict[str, list[str]]()
+    batch_tokens = trainer.config.decoding.batch_tokens
     translator = TorchTranslator.load(
-        paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+        trainer.paths.model, device=trainer.runtime.device, batch_tokens=batch_tokens, split_sentences=False
     )
-    translations = {
-        name: _translate_together(trainer.ranks, translator, name, store.src_texts())
-        for name, store in trainer.data.tests.items()
-    }
-    trainer.ranks.run_on_rank_zero(lambda: _store_all_scores(config, paths, trainer, translator, translations))
-
-
-def _translate_together(ranks: Ranks, translator: TorchTranslator, name: str, sources: Sequence[str]) -> list[str]:
-    """The translations of a test set, of which each rank makes a part."""
-    _announce_translation(translator, name, len(sources))
-    rows = deal([len(source) for source in sources], ranks.size)
-    return collect(ranks.gather(lambda: translator.translate([sources[row] for row in rows[ranks.rank]])), rows)
+    for name, store in trainer.data.tests.items():
+        _announce_translation(translator, name, store.num_pairs)
+        sources, rows = store.src_texts(), deal(store.src.lengths.tolist(), ranks.size)
+        own = [sources[row] for row in rows[ranks.rank]]
+        parts = ranks.gather(functools.partial(translator.translate, own))
+        translations[name] = collect(parts, rows)
+    ranks.run_on_rank_zero(lambda: _store_all_scores(trainer, translator, translations))
 
 
 def _announce_translation(translator: TextTranslator, name: str, num_sources: int) -> None:
-    beam_size = translator.options.beam_size
-    logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", beam_size)
+    logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", translator.options.beam_size)
 
 
-def _store_all_scores(
-    config: Config, paths: RunLayout, trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]
-) -> None:
+def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores beside the model."""
-    runtime, data = trainer.runtime, trainer.data
+    config = trainer.config
+    paths = trainer.paths
+    data = trainer.data
+    state = trainer.state
     by_test = evaluate_tests(translator, paths, data, config, translations=translations)
     scores = {name: s.as_dict() for name, s in by_test.items()}
     run: dict[str, Any] = {
-        "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
-        "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
-        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"], "code": _code_hash(),
+        "precision": "fp32",
+        "training_precision": trainer.runtime.precision,
+        "device": trainer.runtime.device,
+        "torch": torch.__version__,
+        "seed": config.seed,
+        "config": _fingerprint(config),
+        "data": data.sha256,
+        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"],
+        "code": _code_hash(),
         **Licences.of_config(config).stored(),
-    }  # fmt: skip
-    state = trainer.state
+    }
     if state.init_sha256:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    if state.init_sha256:
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
     _store_scores(config, paths, data.report, scores, run, state)
     find_export(paths.model)  # fills the cache, so that the first translation need not wait
-    ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
+    ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).write(translator)
 
 
 def _store_scores(
-    config: Config, paths: RunLayout, report: dict[str, Any], scores: dict[str, Any], run: dict[str, Any],
+    config: Config,
+    paths: RunLayout,
+    report: dict[str, Any],
+    scores: dict[str, Any],
+    run: dict[str, Any],
     state: checkpoint.State,
-) -> None:  # fmt: skip
+) -> None:
     card = run_card(config, report, scores, run, state.step, format_duration(state.elapsed_s))
     storage.add_scores(paths.model, {**scores, "run": run}, card)
 
@@ -340,17 +337,15 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
     logger.info("%s: its model card gives the licences anew", paths.model)
 
 
-def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
-    """Write the report if the process that scored the run ended before it could."""
-    if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
-        translator = TorchTranslator.load(paths.model, device="cpu", split_sentences=False)
-        ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
-
-
 def evaluate_tests(
-    translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
-    translations: dict[str, list[str]] | None = None, directory: Path | None = None,
-) -> dict[str, Scores]:  # fmt: skip
+    translator: TextTranslator,
+    paths: RunLayout,
+    data: PreparedData,
+    config: Config,
+    protocol: Protocol | None = None,
+    translations: dict[str, list[str]] | None = None,
+    directory: Path | None = None,
+) -> dict[str, Scores]:
     """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
 
     Args:
@@ -358,7 +353,9 @@ def evaluate_tests(
         protocol: see `translate_and_score`.
         translations: by test set, if they are made already.
     """
-    scores, options, own = {}, translator.options, config.decoding
+    scores = {}
+    options = translator.options
+    own = config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
     if not is_own:
         logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
@@ -391,9 +388,14 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
-        "run_dir": True, "sizes": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
-        "tokenizer": {"model"}, "training": {"init_from", "tensorboard", "compile", "shard"},
-    }  # fmt: skip
+        "run_dir": True,
+        "sizes": True,
+        "device": True,
+        "data": {"dir", "licence"},
+        "model": {"licence"},
+        "tokenizer": {"model"},
+        "training": {"init_from", "tensorboard", "compile", "shard"},
+    }
     values = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 

@@ -104,7 +104,9 @@ def num_parameters(config: ModelConfig, num_ids: int) -> int:
 
 def _recurrent_parameters(config: ModelConfig) -> Iterator[Parameter]:
     """Yields the parameters of `mtx.model.rnn` beside those of the tokens; other formats have none of them."""
-    width, num_gates, num_upper = config.d_model, 4 if config.cell == "lstm" else 3, config.num_decoder_layers - 1
+    width = config.d_model
+    num_gates = 4 if config.cell == "lstm" else 3
+    num_upper = config.num_decoder_layers - 1
     shapes = dict[str, Shape]()
 
     def recurrence(name: str, inputs: int, size: int, num_layers: int, endings: tuple[str, ...] = ("",)) -> None:

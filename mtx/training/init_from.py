@@ -84,10 +84,12 @@ def describe(name: str) -> dict[str, Any]:
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
-        "data.src": model.info["src"], "data.tgt": model.info["tgt"],
+        "data.src": model.info["src"],
+        "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
-        "decoding.beam_size": model.info["beam_size"], "decoding.length_penalty": model.info["length_penalty"],
-    }  # fmt: skip
+        "decoding.beam_size": model.info["beam_size"],
+        "decoding.length_penalty": model.info["length_penalty"],
+    }
 
 
 def _is_on_command_line(resolved: Resolved, key: str) -> bool:
@@ -149,9 +151,13 @@ def translator(config: Config, device: str) -> "TorchTranslator":
     assert config.training.init_from is not None
     decoding = config.decoding
     return TorchTranslator.load(
-        _model_directory(config.training.init_from), device=device, beam_size=decoding.beam_size,
-        length_penalty=decoding.length_penalty, batch_tokens=decoding.batch_tokens, split_sentences=False,
-    )  # fmt: skip
+        _model_directory(config.training.init_from),
+        device=device,
+        beam_size=decoding.beam_size,
+        length_penalty=decoding.length_penalty,
+        batch_tokens=decoding.batch_tokens,
+        split_sentences=False,
+    )
 
 
 def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:

@@ -5,7 +5,6 @@ one device: rank 0 gathers them, one tensor at a time, and gives each rank its p
 Flow: a whole model -> `Sharding` -> the trainer, which updates `local` and asks for a `snapshot`.
 """
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mtx.config.schema import Config
-from mtx.model.architecture import parameters
+from mtx.model.architecture import num_parameters
 from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.training.checkpoint import MOMENTS, Snapshot
@@ -29,12 +28,13 @@ _MAX_SHARE = 0.5  # of a device's memory for these; the rest is for activations,
 def is_sharded(config: Config, device: torch.device, num_ids: int, ranks: Ranks) -> bool:
     """Whether to divide the model: as `training.shard` says, or by auto where it takes too much of a GPU's memory."""
     wanted, total = config.training.shard, total_bytes(device)
-    if config.model.architecture != "transformer":
+    if config.model.architecture != "transformer" or ranks.size == 1:
         return False
-    if wanted != "auto" or device.type != "cuda" or total is None:
-        return ranks.size > 1 and wanted is True
-    size = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))
-    return ranks.size > 1 and any(ranks.all_gather_object(_BYTES * size > _MAX_SHARE * total))
+    if wanted != "auto":
+        return wanted
+    size = _BYTES * num_parameters(config.model, num_ids)
+    is_large = device.type == "cuda" and total is not None and size > _MAX_SHARE * total
+    return any(ranks.all_gather_object(is_large))
 
 
 class _Root(nn.Module):
@@ -57,7 +57,9 @@ class Sharding:
     """
 
     def __init__(self, model: Transformer, device: torch.device, ranks: Ranks):
-        self._model, self._device, self._ranks = model, device, ranks
+        self._model = model
+        self._device = device
+        self._ranks = ranks
         self._mesh = init_device_mesh(device.type, (ranks.size,))
         self.root: Any = _Root(model)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
@@ -97,7 +99,7 @@ class Sharding:
             weights, moments: the whole tensors by name, on rank 0; the moments are empty before the first step.
             optimizer: that of `local`.
         """
-        has_moments = self._ranks.broadcast_object(bool(moments))
+        has_moments = self._ranks.all_gather_object(bool(moments))[0]
         for name, parameter in self._parameters():
             self.local[name].copy_(self._part(weights.get(name), parameter))
             if has_moments:

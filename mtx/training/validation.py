@@ -148,10 +148,8 @@ def summed_nll(
     total, num_tokens = 0.0, 0
     ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
     for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1)[number::size]:
-        src, tgt = (
-            [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
-        )
-        batch = to_device(pack_sentences(src, tgt, pad_id), model.output_weight.device)
+        packed = pack_sentences(valid.src.sentences(rows), valid.tgt.sentences(rows), pad_id)
+        batch = to_device(packed, model.output_weight.device)
         total += float(batch_nll(model, batch))
         num_tokens += batch.num_tgt_tokens
     return total, num_tokens

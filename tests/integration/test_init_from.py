@@ -97,7 +97,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_and_needs_the_model_no_more(
     train(*settings, f"run_dir={halves}", "training.max_steps=4")
     shutil.rmtree(source)
     err = train(halves, "training.max_steps=8")
-    assert "going on from step 4" in err and "starting from" not in err
+    assert "resuming from step 4" in err and "starting from" not in err
     for name in (Path("checkpoints", "step-00000008", "optimizer.safetensors"), Path("model", WEIGHTS)):
         assert (halves / name).read_bytes() == (whole / name).read_bytes()
     run = [json.loads((path / "model" / "scores.json").read_text())["run"] for path in (whole, halves)]

@@ -85,7 +85,7 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
     assert after == before
 
     longer = mtx("train", run_copy, "training.max_steps=44")
-    assert longer.returncode == 0 and b"going on from step 40" in longer.stderr
+    assert longer.returncode == 0 and b"resuming from step 40" in longer.stderr
     assert SCORE_LINE.fullmatch(longer.stdout.decode())
     assert events(run_copy)[-1]["step"] == 44
 
