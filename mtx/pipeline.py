@@ -31,7 +31,6 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
-from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
 from mtx.interop.cards import run_card
 from mtx.interop.engines import find_export
@@ -46,7 +45,16 @@ from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepare
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import open_run, refuse_foreign
 from mtx.run.events import read_events
-from mtx.run.layout import HYPOTHESIS_TEXT, MODEL_CONFIG, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import (
+    HYPOTHESIS_TEXT,
+    MODEL_CONFIG,
+    REFERENCE_TEXT,
+    REPORT,
+    SCORES,
+    SOURCE_TEXT,
+    WEIGHTS,
+    RunLayout,
+)
 from mtx.run.lock import hold_lock, write_owner
 from mtx.run.status import StatusFile, track_status
 from mtx.training import checkpoint, final_weights, init_from
@@ -60,7 +68,6 @@ from mtx.training.validation import Sample, evenly_spaced_samples
 logger = logging.getLogger(__name__)
 
 _SHARED_DISK = "run_dir must be on a disk that all machines of the run share"
-_MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,7 @@ def _open(config: Config, paths: RunLayout, stack: contextlib.ExitStack, deferre
         return False
     ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
     logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-    _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
+    _warn(checks.changed_text(paths.sources, config, is_finished=True))
     _renew_card(config, paths)
     return True
 
@@ -197,18 +204,15 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
     if was_prepared:
-        _warn(config, checks.changed_text(paths.sources, config, False))
+        _warn(checks.changed_text(paths.sources, config, False))
     else:
-        _warn(config, checks.warnings(data, config))
+        _warn(checks.warnings(data, config))
     return data
 
 
-def _warn(config: Config, advice: list[Advice]) -> None:
-    for warning in advice[:_MAX_WARNINGS]:
+def _warn(advice: list[Advice]) -> None:
+    for warning in advice:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
-    if more := len(advice[_MAX_WARNINGS:]):
-        show_all = mtx_command("train", Path(config.run_dir), "--dry-run")
-        logger.warning("%d more such warnings\n  help: to see them all: %s", more, show_all)
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
@@ -220,7 +224,7 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
     if not is_prepared(paths.data):
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
-                f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
+                f"{paths.data}: the prepared data of this run is gone", "use another run_dir=DIR to start again"
             )
         text = source_record.describe(
             config.data, config.tokenizer
@@ -241,7 +245,7 @@ def _announce(trainer: Trainer) -> None:
     (last, ends_by), done = trainer.planned_end(), trainer.state.step
     steps = max(0, last - done)
     if ends_by == "max_steps" and done > last:
-        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
+        logger.info("%d steps are done, more than training.max_steps=%d: nothing to do", done, last)
     threads, epochs = counted(runtime.threads, "thread"), steps / checks.steps_per_epoch(train, config.training)
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
@@ -284,7 +288,7 @@ def _announce_translation(translator: TextTranslator, name: str, num_sources: in
 
 
 def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]) -> None:
-    """Score the translations of the test sets, and store the scores beside the model."""
+    """Score the translations of the test sets, and store the scores next to the model."""
     config = trainer.config
     paths = trainer.paths
     data = trainer.data
@@ -297,6 +301,8 @@ def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translation
         "device": trainer.runtime.device,
         "torch": torch.__version__,
         "seed": config.seed,
+        "steps": state.step,
+        "elapsed": format_duration(state.elapsed_s),
         "config": _fingerprint(config),
         "data": data.sha256,
         "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"],
@@ -307,21 +313,9 @@ def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translation
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
-    _store_scores(config, paths, data.report, scores, run, state)
+    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, data.report, scores, run))
     find_export(paths.model)  # fills the cache, so that the first translation need not wait
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).write(translator)
-
-
-def _store_scores(
-    config: Config,
-    paths: RunLayout,
-    report: dict[str, Any],
-    scores: dict[str, Any],
-    run: dict[str, Any],
-    state: checkpoint.State,
-) -> None:
-    card = run_card(config, report, scores, run, state.step, format_duration(state.elapsed_s))
-    storage.add_scores(paths.model, {**scores, "run": run}, card)
 
 
 def _renew_card(config: Config, paths: RunLayout) -> None:
@@ -329,12 +323,10 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
     run, licences = durable.read_json(paths.model / SCORES)["run"], Licences.of_config(config)
     if Licences.of_scores({"run": run}) == licences:
         return
-    if not (steps := checkpoint_steps(paths)):
-        raise MtxError(f"{paths.root}: has no checkpoint any more, and the model card is written from one")
     run = {**{key: value for key, value in run.items() if "licence" not in key}, **licences.stored()}
-    data, state = preprocess.load_prepared(paths.data), checkpoint.load_state(paths.checkpoint(steps[-1]) / STATE)
-    _store_scores(config, paths, data.report, stored_scores(paths), run, state)
-    logger.info("%s: its model card gives the licences anew", paths.model)
+    report, scores = durable.read_json(paths.data / REPORT), stored_scores(paths)
+    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, report, scores, run))
+    logger.info("%s: its model card gives the licences of today", paths.model)
 
 
 def evaluate_tests(

@@ -25,17 +25,13 @@ _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 
 
-def run_card(
-    config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any], steps: int,
-    elapsed: str,
-) -> str:  # fmt: skip
+def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     """README.md of a model directory.
 
     Args:
         report: the report of the prepared data.
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
-        steps: number of updates. elapsed: duration of training, in words.
     """
     results = [
         {
@@ -53,8 +49,7 @@ def run_card(
     metadata = _metadata(config.data.languages, Licences.of_config(config), "mtx") | index
     return _render(
         metadata, Licences.of_config(config), scores, kind="run", src=config.data.src, tgt=config.data.tgt,
-        config=config, report=report, run={"init_from": None, **run}, steps=steps, elapsed=elapsed, what=what,
-        sizes=sizes,
+        config=config, report=report, run={"init_from": None, **run}, what=what, sizes=sizes,
     )  # fmt: skip
 
 

@@ -26,12 +26,6 @@ class Memory:
     embeddings: Tensor
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """See `mtx.model.transformer.training_flops`."""
-    weights = config.num_decoder_layers * (4 * config.d_model**2 + 2 * config.d_model * config.d_ff)
-    return 6 * ((1 + src_per_tgt) * weights + num_ids * config.d_model)
-
-
 class DecoderModel(AttentionModel):
     """The whole model: embeddings, a stack of layers with causal self-attention, and the weights of the output layer.
 

@@ -130,16 +130,6 @@ class Memory:
     states: Tensor
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """See `mtx.model.transformer.training_flops`; what attention computes for pairs of positions is left out."""
-    width = config.d_model
-    gates = 4 if config.cell == "lstm" else 3
-    num_upper = config.num_decoder_layers - 1
-    src_weights = 1.5 * config.num_encoder_layers * gates * width**2 + width**2
-    tgt_weights = (gates * (2 + 2 * num_upper) + (gates if num_upper else 0) + 3) * width**2 + num_ids * width
-    return 6 * (src_per_tgt * src_weights + tgt_weights)
-
-
 class RecurrentModel(TranslationModel):
     """The whole model. `encoder`, `first_layer` and `layers` (None with one decoder layer) are torch's recurrences."""
 

@@ -141,7 +141,7 @@ class RecurrentSearchModel(SearchModel):
         return RecurrentCache(shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
-        """Runs the decoder at the next target position of every beam; see `IncrementalModel.step`."""
+        """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
         model = self._model
         x = F.embedding(ids.flatten(), model.embedding).mul_(math.sqrt(model.config.d_model))
         states = self._cells[0](x, cache.states[0])

@@ -26,7 +26,7 @@ from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
 
-_ANEW = "another run_dir=DIR starts anew"
+_HELP = "use another run_dir=DIR to start again"
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
@@ -34,7 +34,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 @dataclass(frozen=True)
 class State:
-    """Where training stands, apart from the tensors.
+    """The progress of a training, apart from its tensors.
 
     Attributes:
         position: the data position of the next step.
@@ -71,7 +71,7 @@ _STATE = TypeAdapter(State)
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Copies of a model's weights and of Adam's state, by name; training may go on while they are written."""
+    """Copies of a model's weights and of Adam's state, by name; training may continue while they are written."""
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
@@ -137,7 +137,7 @@ def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, avera
 def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
     """Raise MtxError if a number is not finite.
 
-    Tensors on a CPU are checked by numpy, because this runs on a thread beside training. For torch, OpenMP would start
+    Tensors on a CPU are checked by numpy, because this runs on a thread next to training. For torch, OpenMP would start
     a second set of threads, more than there are cores, and every step of training would take a third longer.
     """
     for name, tensor in tensors.items():
@@ -145,7 +145,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
         if not (np.isfinite(tensor.numpy()).all() if on_cpu else bool(tensor.isfinite().all())):
             raise MtxError(
                 f"step {step}: {name} holds numbers that are not finite; this state is not saved",
-                "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
+                "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
             )
 
 
@@ -167,7 +167,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             aside = durable.set_aside(paths.checkpoint(bad))
             logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
         return state
-    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", _ANEW)
+    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", _HELP)
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -221,7 +221,7 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
 
 
 def whole_steps(paths: RunLayout, steps: list[int]) -> list[int]:
-    """Those of `steps` whose weights are not damaged; of the others a warning tells.
+    """Those of `steps` whose weights are not damaged; a warning names the others.
 
     Raises:
         DamagedFileError: if all are damaged.
@@ -233,15 +233,15 @@ def whole_steps(paths: RunLayout, steps: list[int]) -> list[int]:
             whole.append(step)
         except DamagedFileError as error:
             if step == steps[-1] and not whole:
-                raise DamagedFileError(f"{error}; no checkpoint to average is whole", _ANEW) from None
-            logger.warning("%s; the average is made without it", error)
+                raise DamagedFileError(f"{error}; no checkpoint to average is whole", _HELP) from None
+            logger.warning("%s; skipping it in the average", error)
     return whole
 
 
 def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
-    Damaged checkpoints are left out with a warning; raises DamagedFileError if all are damaged.
+    Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
     total: dict[str, torch.Tensor] = {}
     first: dict[str, torch.Tensor] = {}
@@ -321,7 +321,7 @@ class AsyncCheckpointer:
         self.settle(wait=True)
         if state.step and state != self.saved:
             steps = full_checkpoint_steps(self._paths)
-            help = f"the same command goes on from step {steps[-1]}" if steps else "the same command starts anew"
+            help = f"rerun the same command to resume from step {steps[-1]}" if steps else "rerun the same command"
             raise MtxError(f"step {state.step} could not be saved: {self._deferred_errors.messages[-1]}", help)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ _MAX_LINES = 20  # of what a failed rank wrote
 
 
 def launch(size: int, arguments: list[str]) -> int:
-    """Run `mtx ARGUMENTS` as so many ranks on this machine; returns the exit code."""
+    """Run `mtx ARGUMENTS` as `size` ranks on this machine; returns the exit code."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // size)))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT" if hasattr(signal, "SIGQUIT") else "SIGTERM"
@@ -85,6 +85,6 @@ def _show(failure: ProcessFailure, directory: Path) -> None:
         streams.show(
             [
                 f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
-                "help: perhaps memory ran out, if nothing above says why; the same command resumes the run",
+                "help: possibly out of memory, if nothing above says why; rerun the same command to resume",
             ]
         )

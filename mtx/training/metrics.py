@@ -56,7 +56,6 @@ class MetricsLogger:
         deferred_errors: DeferredErrors,
         ends_at: float = math.inf,
         utilisation_per_rate: float | None = None,
-        hints: Hints | None = None,
         tensorboard: Path | None = None,
     ):
         self._metrics = metrics
@@ -65,7 +64,7 @@ class MetricsLogger:
         self._deferred_errors = deferred_errors
         self.ends_at = ends_at
         self._utilisation_per_rate = utilisation_per_rate
-        self._hints = hints or Hints(None)
+        self._hints = Hints()
         self._tensorboard_dir = tensorboard
         self._tensorboard: Any = None  # the writer
         self._bar: Any = None

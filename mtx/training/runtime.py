@@ -33,7 +33,6 @@ from mtx.files import durable
 from mtx.files.sizes import readable
 from mtx.model import architectures
 from mtx.model.architecture import num_parameters
-from mtx.model.architectures import training_flops
 from mtx.model.attention import Kernel
 from mtx.model.decoder_only import DecoderModel
 from mtx.model.device import (
@@ -43,6 +42,7 @@ from mtx.model.device import (
     num_threads,
     use_device,
 )
+from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.run import system_memory
 from mtx.run.layout import RunLayout
@@ -102,7 +102,7 @@ def choose_runtime(
     if recorded and is_elsewhere and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
-            f"device={device.type} goes on without it, not bit for bit",
+            f"device={device.type} continues without it, not bit for bit",
         )
     runtime = recorded
     if runtime is None:
@@ -187,7 +187,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         path = "without compiling it" if choices.graph else f"one operation after the other, in {choices.precision}"
         logger.warning(
             f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {path}\n"
-            "  help: mtx doctor compares the steps; another run_dir=DIR tries again"
+            "  help: mtx doctor compares the steps; use another run_dir=DIR to try again"
         )
     return choices
 
@@ -238,7 +238,7 @@ def read_runtime(path: Path) -> RuntimeChoices:
     except ValidationError as error:
         problem = error.errors()[0]
         raise DamagedFileError(
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "another run_dir=DIR starts anew"
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "use another run_dir=DIR to start again"
         ) from None
 
 
@@ -355,7 +355,7 @@ def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchS
 def _run_micro_step(
     config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler, num_shards: int
 ) -> None:
-    """Take a step and part of a validation, beside all that is in memory while a checkpoint is written."""
+    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written."""
     _, shape = step_shape(config, runtime, sampler)
     model, device = new_model(config, runtime, num_ids).train(), torch.device(runtime.device)
     # Adam's two moments, and a checkpoint's copies of these and of the weights.

@@ -1,7 +1,7 @@
 """Divides the weights, their gradients and Adam's state among ranks, where they do not fit one device (`fully_shard`).
 
 A layer's weights are put together on each device for its forward and its backward pass only. Checkpoints are those of
-one device: rank 0 gathers them, one tensor at a time, and gives each rank its part when a run goes on.
+one device: rank 0 gathers them, one tensor at a time, and gives each rank its part when a run resumes.
 Flow: a whole model -> `Sharding` -> the trainer, which updates `local` and asks for a `snapshot`.
 """
 
@@ -92,21 +92,19 @@ class Sharding:
         self._ranks.all_reduce(numbers)
         return numbers[:-1], numbers[-1].sqrt()
 
-    def scatter(self, weights: dict[str, Tensor], moments: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def scatter(self, whole: Snapshot, optimizer: torch.optim.Optimizer) -> None:
         """Give each rank its part of a checkpoint that rank 0 has read. All ranks call this together.
 
         Args:
-            weights, moments: the whole tensors by name, on rank 0; the moments are empty before the first step.
+            whole: all tensors on rank 0, else nothing.
             optimizer: that of `local`.
         """
-        has_moments = self._ranks.all_gather_object(bool(moments))[0]
         for name, parameter in self._parameters():
-            self.local[name].copy_(self._part(weights.get(name), parameter))
-            if has_moments:
-                count = moments.get(f"{name}.step", torch.zeros(())).to(self._device)
-                self._ranks.broadcast([count])
-                parts = (self._part(moments.get(f"{name}.{key}"), parameter) for key in MOMENTS[1:])
-                optimizer.state[self.local[name]] = dict(zip(MOMENTS, (count, *parts), strict=True))
+            self.local[name].copy_(self._part(whole.weights.get(name), parameter))
+            count = whole.moments.get(f"{name}.step", torch.zeros(())).to(self._device)
+            self._ranks.broadcast([count])
+            parts = (self._part(whole.moments.get(f"{name}.{key}"), parameter) for key in MOMENTS[1:])
+            optimizer.state[self.local[name]] = dict(zip(MOMENTS, (count, *parts), strict=True))
 
     def _part(self, whole: Tensor | None, parameter: DTensor) -> Tensor:
         """This rank's part of a tensor that rank 0 has."""

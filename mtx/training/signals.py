@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, if the system has it, saves and goes on.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, where the system has it, only saves.
 """
 
 import contextlib

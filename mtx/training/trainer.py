@@ -30,20 +30,17 @@ from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.files import durable
-from mtx.model.architectures import training_flops
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine, peak_flops
-from mtx.model.transformer import Transformer
+from mtx.model.transformer import Transformer, training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.model_directory.storage import LoadedModel
 from mtx.run.contents import full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.events import DECIDING_METRICS
 from mtx.run.layout import RunLayout
 from mtx.run.planned_end import planned_end
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, Snapshot, State
-from mtx.training.hints import Hints
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import seed_all
@@ -162,13 +159,13 @@ class Trainer:
         if self.sharding is not None and self.ranks.is_rank_zero:  # it reads what it then divides
             torch.manual_seed(self.config.seed)
             model = new_model(self.config, replace(self.runtime, device="cpu"), self.data.tokenizer.num_ids)
-            optimizer = torch.optim.Adam(model.parameters())
+            optimizer = new_optimizer(list(model.parameters()))
         self.load_state(self.ranks.run_on_rank_zero(lambda: self._restored(model, optimizer, initial)))
         if self.sharding is None:
             self.ranks.broadcast(checkpoint.tensors(model, optimizer))
         else:
             whole = checkpoint.snapshot(model, optimizer) if self.ranks.is_rank_zero else Snapshot({}, {})
-            self.sharding.scatter(whole.weights, whole.moments, self.optimizer)
+            self.sharding.scatter(whole, self.optimizer)
 
     def load_state(self, state: State) -> None:
         """Take this state. A cooldown whose limit has changed since it was planned will be planned again."""
@@ -242,16 +239,12 @@ class Trainer:
         if (number := self._signals.stop) is not None:
             text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
             raise StoppedError(text, number, "rerun the same command to resume")
-        if self.state.init_sha256 and not self.state.best_step and self.state.best_bleu:
-            logger.warning(
-                f"no validation was better than that of the model to start from, {DECIDING_METRICS[self._metric]} "
-                f"{abs(self.state.best_bleu):.2f}; a smaller training.learning_rate may be"
-            )
 
     def _begin_records(self, stack: contextlib.ExitStack) -> None:
         """Open the metrics and what writes checkpoints; `stack` closes them."""
         training, state = self.config.training, self.state
-        peak = peak_flops(self.device, self.runtime.precision)
+        is_known = isinstance(self.model, Transformer)
+        peak = peak_flops(self.device, self.runtime.precision) if is_known else None
         flops = training_flops(self.config.model, self.data.tokenizer.num_ids, self.sampler.ratio) * training.num_passes
         metrics = MetricsLogger(
             self.paths.metrics,
@@ -260,7 +253,6 @@ class Trainer:
             self.deferred_errors,
             self._stopping.ends_at(state),
             None if peak is None else flops / (peak * self.ranks.size),
-            Hints(training.patience),
             self.paths.tensorboard if training.tensorboard else None,
         )
         self.metrics = stack.enter_context(metrics)
@@ -291,7 +283,7 @@ class Trainer:
             self._halve_micro_batches(shortage)
 
     def release(self) -> None:
-        """Free the model, Adam's moments and a recorded step: a small GPU has no room to score a model beside them."""
+        """Free the model, Adam's moments and a recorded step: a small GPU has no room for them and a model to score."""
         del self.model, self.optimizer, self.micro_step
         free_unused_memory(self.device)
 
@@ -485,7 +477,7 @@ class Trainer:
             f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
             f"pairs from place {position.index} of epoch {position.epoch} on, "
             f"lines {first}, … of the training text, see {refused}",
-            "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
+            "the last checkpoint is intact; a lower training.learning_rate or clip_norm=1.0 needs a new run_dir",
         )
 
     def _validate(self) -> None:

@@ -25,7 +25,7 @@ from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
 from mtx.model.translation_model import TranslationModel
 from mtx.run.events import quality
-from mtx.training.loss import smoothed_loss
+from mtx.training.loss import unsmoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
 _NUM_SAMPLES = 5
@@ -159,4 +159,4 @@ def summed_nll(
 def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
     """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
     hidden = model.decode(batch, model.encode(batch))
-    return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll
+    return unsmoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids)

@@ -15,8 +15,8 @@ from bench_worker import MEASURED_RATE, System, drawn_data, measure, mtx_system,
 from turns import errors_reported, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model.architectures import training_flops
 from mtx.model.device import attention_kernel, fast_precision, find_device, peak_flops, use_device
+from mtx.model.transformer import training_flops
 from mtx.training.runtime import RuntimeChoices
 
 NUM_PROFILED = 4  # steps

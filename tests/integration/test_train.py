@@ -50,7 +50,8 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
     assert set(scores["heldout"]) == {"bleu", "chrf", "ter"}
     assert all(set(metric) == {"score", "signature"} for metric in scores["heldout"].values())
     assert set(scores["run"]) == {
-        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights",
+        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights", "steps",
+        "elapsed",
     }  # fmt: skip
     assert scores["run"]["precision"] == "fp32"
     weights = json.loads((trained / "model" / "config.json").read_text())["weights"]

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.model.architectures import training_flops
 from mtx.model.decoder_only import DecoderModel
-from tests.models import batch_of, random_ids, tiny_config, tiny_model
+from tests.models import batch_of, random_ids, tiny_model
 
 transformers = pytest.importorskip("transformers")
 NUM_IDS = 13
@@ -79,9 +78,3 @@ def test_each_token_of_a_source_is_predicted_from_those_before_it() -> None:
             alone = batch_of([src[number][:length]], [[0]], NUM_IDS)
             last = model.predictions(alone)[1][0][-1]
             torch.testing.assert_close(states[start + length - 1], last, rtol=0, atol=1e-9)
-
-
-def test_training_flops_count_source_and_target() -> None:
-    config = tiny_config(architecture="decoder")
-    layer = 4 * 16 * 16 + 2 * 16 * 32
-    assert training_flops(config, NUM_IDS, 1.5) == 6 * (2.5 * 2 * layer + NUM_IDS * 16)
