@@ -509,7 +509,6 @@ class TrainingStep:
         self.data = drawn_data(self.config.data.max_tokens, 8 * tokens)
         runtime = RuntimeChoices(
             device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
-            graph=True,
         )  # fmt: skip
         with torch.device("cuda"):
             self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))

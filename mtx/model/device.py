@@ -30,7 +30,7 @@ _NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it ex
 def find_device(name: str) -> torch.device:
     """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
 
-    This opens no GPU, so that a GPU that takes one process at a time can first be tried out in another one.
+    This opens no GPU: a launcher and the other ranks of a run ask too.
 
     Raises:
         UsageError: this machine has no such device; nothing falls back silently.
@@ -43,19 +43,14 @@ def find_device(name: str) -> torch.device:
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, digits = name.partition(":")
-    number = int(digits or 0)
-    if kind == "cuda" and torch.cuda.is_available() and number >= torch.cuda.device_count():
-        raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
-    if kind == "cuda":
-        reason = _gpu_fault(number)
-        if reason is None and not torch.cuda.is_available():
-            reason = f"torch {torch.__version__} finds no CUDA device here"
-        if reason:
-            raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise UsageError(
-            f"device={name}: torch {torch.__version__} finds no MPS device here", "device=cpu, or device=auto"
-        )
+    is_there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[kind]
+    reason = None if is_there else f"torch {torch.__version__} finds no {kind.upper()} device here"
+    if kind == "cuda" and is_there and int(digits or 0) >= torch.cuda.device_count():
+        reason = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
+    elif kind == "cuda":
+        reason = _gpu_fault(int(digits or 0)) or reason
+    if reason:
+        raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
     return torch.device(name)
 
 

@@ -35,7 +35,7 @@ from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
-_MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "graph", "compile",
+_MACHINE_KEYS = ("machine", "device", "precision", "threads", "kernel", "compile",
                  "micro_batch_tokens", "mtx", "torch", "python", "platform")  # fmt: skip
 _HEADS = {"kept": "kept", "read": "read", "held_out": "held out", "weight": "weight"}
 _FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do, or say nothing about the result

@@ -107,7 +107,7 @@ def make_steps(
         model = new_model(config.model_copy(update={"dropout": 0.0}), num_ids).to(device).train()
         model.kernel = "varlen" if is_fast else "padded"
         model.prepare_positions(_MAX_TOKENS)
-        micro_step = MicroStep(model, 0.1, "bf16" if is_fast else "fp32", is_fast and compiled, is_fast)
+        micro_step = MicroStep(model, 0.1, "bf16" if is_fast else "fp32", is_fast and compiled)
         return lambda: take_step(micro_step, batches, 0)
 
     return step(False), step(True)

@@ -35,7 +35,6 @@ class MicroStep:
         consistency: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
-        recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
         root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
 
     Attributes:
@@ -48,7 +47,6 @@ class MicroStep:
         label_smoothing: float,
         precision: str,
         compiled: bool = False,
-        recorded: bool = True,
         root: Any = None,
         consistency: float = 0.0,
     ):
@@ -60,7 +58,7 @@ class MicroStep:
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
-        self._is_static = recorded and is_varlen and root is None
+        self._is_static = is_varlen and root is None  # a graph is recorded
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)

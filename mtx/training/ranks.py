@@ -146,6 +146,15 @@ class Ranks:
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
+    def reduce_gradients(self, parameters: Sequence[Tensor], sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Add up the gradients of all ranks, and `sums`; returns the sums and the norm of the whole gradient."""
+        if self.size > 1:  # a rank may have no sentence that uses a parameter
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.all_reduce(*gradients, sums)
+        return sums, torch.nn.utils.get_total_norm(gradients)
+
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have on rank 0."""
         for tensor in tensors if self.size > 1 else ():

@@ -68,11 +68,7 @@ _NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a 
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """How a run uses its device: the content of chosen.json.
-
-    Attributes:
-        graph: whether a step is recorded once and replayed.
-    """
+    """How a run uses its device: the content of chosen.json. With the `varlen` kernel its step is recorded once."""
 
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
     precision: Literal["fp32", "bf16"]
@@ -80,7 +76,6 @@ class RuntimeChoices:
     kernel: Kernel
     threads: Annotated[int, Field(ge=_NOT_CHOSEN, le=4096)]
     compile: bool
-    graph: bool = False
 
 
 def choose_runtime(
@@ -119,7 +114,7 @@ def choose_runtime(
         kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
     compiled = kernel == "varlen" and (runtime.compile if training.compile == "auto" else training.compile)
     is_unchecked = is_first or (compiled and not runtime.compile)
-    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiled, graph=kernel == "varlen")
+    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiled)
     if is_unchecked and device.type == "cuda":
         wished = runtime
         checked = ranks.run_on_rank_zero(lambda: check_fast_step(wished, config, data))
@@ -144,7 +139,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     by the norm of their difference, relative to that of the plain one. `mtx doctor` compares more. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
     """
-    eager = replace(runtime, kernel="padded", compile=False, graph=False)
+    eager = replace(runtime, kernel="padded", compile=False)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
@@ -184,7 +179,11 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         logger.warning("memory does not suffice to compare the fast step with the plain one; mtx doctor does it")
         return runtime
     if faults:
-        path = "without compiling it" if choices.graph else f"one operation after the other, in {choices.precision}"
+        path = (
+            "without compiling it"
+            if choices.kernel == "varlen"
+            else f"one operation after the other, in {choices.precision}"
+        )
         logger.warning(
             f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {path}\n"
             "  help: mtx doctor compares the steps; use another run_dir=DIR to try again"
@@ -260,7 +259,6 @@ def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationMo
         training.label_smoothing,
         runtime.precision,
         runtime.compile and root is None,
-        runtime.graph,
         root=root,
         consistency=training.consistency,
     )

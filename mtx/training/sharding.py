@@ -5,7 +5,7 @@ one device: rank 0 gathers them, one tensor at a time, and gives each rank its p
 Flow: a whole model -> `Sharding` -> the trainer, which updates `local` and asks for a `snapshot`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,14 +80,11 @@ class Sharding:
         """Say whether the next micro-batch is the last of its step, after which ranks add up their gradients."""
         self.root.set_requires_gradient_sync(is_last)
 
-    def take_gradients(self) -> None:
-        """Give the tensors of `local` their gradients of this step."""
-        for name, parameter in self._parameters():
-            gradient = parameter.grad
-            self.local[name].grad = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-
-    def sum(self, sums: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
-        """The sums of a step over all ranks, and the norm of the whole gradient from that of each rank's part."""
+    def reduce_gradients(self, parameters: Sequence[Tensor], sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Give `parameters`, those of `local`, their gradients; returns the sums and the norm of the whole gradient."""
+        for (_, whole), parameter in zip(self._parameters(), parameters, strict=True):
+            parameter.grad = whole.grad.to_local() if isinstance(whole.grad, DTensor) else whole.grad
+        norm = torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
         numbers = torch.cat([sums, norm.float().view(1).square()])
         self._ranks.all_reduce(numbers)
         return numbers[:-1], numbers[-1].sqrt()

@@ -407,18 +407,8 @@ class Trainer:
         if self._is_first_step:  # it compiles, on one rank perhaps for minutes longer than on another
             ranks.all_gather_object(None)
             self._is_first_step = False
-        parameters, sums = self._parameters(), self.micro_step.sums
-        if sharding is not None:
-            sharding.take_gradients()
-        elif ranks.size > 1:  # a rank may have no sentence that uses a parameter
-            for parameter in parameters:
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        if sharding is None:
-            ranks.all_reduce(*gradients, sums)
-        norm = torch.nn.utils.get_total_norm(gradients)
-        if sharding is not None:
-            sums, norm = sharding.sum(sums, norm)
+        parameters = self._parameters()
+        sums, norm = (sharding or ranks).reduce_gradients(parameters, self.micro_step.sums)
         figures = torch.cat([sums, norm.float().view(1)])
         self._non_finite = torch.maximum(self._non_finite, (~figures.isfinite().all()).float())
         if (clip := self.config.training.clip_norm) is not None:

@@ -56,7 +56,7 @@ def test_a_run_takes_the_fast_step(tmp_path: Path) -> None:
     arguments = [f"data.train={corpus}", *TINY, "device=cuda", "training.max_steps=4", f"run_dir={tmp_path / 'run'}"]
     result = pipeline.train(settings.resolve(None, arguments).config)
     chosen = read_runtime(result.paths.chosen)
-    assert (chosen.kernel, chosen.precision, chosen.graph) == ("varlen", "bf16", True)
+    assert (chosen.kernel, chosen.precision) == ("varlen", "bf16")
 
 
 def test_without_a_compiler_only_the_compiled_step_is_off(
@@ -70,7 +70,7 @@ def test_without_a_compiler_only_the_compiled_step_is_off(
     run = f"run_dir={tmp_path / 'run'}"
     own = settings.resolve(None, [f"data.train={corpus}", *TINY, run, "device=cuda", "training.compile=true"]).config
     data = load_prepared(pipeline.prepare_only(own).data)
-    compiled = RuntimeChoices("cuda", "bf16", 256, "varlen", 1, True, True)
+    compiled = RuntimeChoices("cuda", "bf16", 256, "varlen", 1, True)
     assert check_fast_step(compiled, own, data) == replace(compiled, compile=False)
     assert "without compiling it" in caplog.text
 

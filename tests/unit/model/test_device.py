@@ -109,7 +109,7 @@ def test_which_gpus_a_build_of_torch_has_kernels_for(
 
 
 def test_looking_for_a_gpu_does_not_open_it(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in exclusive mode could not be tried out by another process then."""
+    """A launcher, and each rank, would take memory of the first one."""
     gpu((9, 0), *WHEEL)
     for name in ("memory_reserved", "set_device", "mem_get_info"):
         monkeypatch.setattr(torch.cuda, name, None)
