@@ -215,7 +215,9 @@ class InferenceEncoder:
     def __call__(self, sources: Sequence[list[int]]) -> Tensor:
         """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
         ids = padded_ids(sources, self._pad_id)
-        width, is_pad, mask = ids.shape[1], ids == self._pad_id, None
+        width = ids.shape[1]
+        is_pad = ids == self._pad_id
+        mask = None
         if is_pad.any():
             mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(is_pad, -math.inf)
             mask = mask[:, None, None].to(self._embeddings.device)
