@@ -54,9 +54,8 @@ def rehearse(config: Config) -> dict[str, Any]:
         prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
         trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
-        trainer.begin()
         if full_steps := full_checkpoint_steps(paths):
-            trainer.go_on_from(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
+            trainer.load_state(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
         run: dict[str, Any] = {
             "device": trainer.runtime.device,
             "precision": trainer.runtime.precision,
@@ -100,7 +99,6 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
         for step, loaded in enumerate(steps, state.step + 1):
             rate = learning_rate(step, training.warmup_steps, trainer.config.model.d_model, training.learning_rate)
             figures = trainer.update(loaded, step, rate)
-            assert figures is not None, "no signal handler is installed"
             figures.tolist()  # waits for the device
             tokens.append(loaded.num_tgt_tokens)
             ends.append(time.monotonic())

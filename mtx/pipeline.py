@@ -6,10 +6,10 @@ before/NAME/. With several ranks all run this program, and rank 0 alone does wha
 """
 
 import contextlib
+import functools
 import hashlib
 import logging
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
 from mtx.files import durable, text_files
 from mtx.files.durations import format_duration
-from mtx.files.shell import mtx_command
 from mtx.files.sizes import counted
 from mtx.interop.cards import licences_of, run_card
 from mtx.interop.engines import fill_cache
@@ -44,7 +43,16 @@ from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepare
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.directory import hold_lock, open_run, refuse_foreign, write_owner
 from mtx.run.events import read_events
-from mtx.run.layout import HYPOTHESIS_TEXT, MODEL_CONFIG, REFERENCE_TEXT, SCORES, SOURCE_TEXT, STATE, WEIGHTS, RunLayout
+from mtx.run.layout import (
+    HYPOTHESIS_TEXT,
+    MODEL_CONFIG,
+    REFERENCE_TEXT,
+    REPORT,
+    SCORES,
+    SOURCE_TEXT,
+    WEIGHTS,
+    RunLayout,
+)
 from mtx.run.status import StatusFile, track_status
 from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
@@ -57,7 +65,6 @@ from mtx.training.validation import Sample, evenly_spaced_samples, interleaved
 logger = logging.getLogger(__name__)
 
 _SHARED_DISK = "run_dir must be on a disk that all machines of the run share"
-_MAX_WARNINGS = 8  # a warning has two lines; more would fill the screen
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,9 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
         None on all ranks but the first.
     """
     started = time.monotonic()
-    ranks, paths, deferred_errors = ranks or Ranks(), RunLayout(Path(config.run_dir)), DeferredErrors()
+    ranks = ranks or Ranks()
+    paths = RunLayout(Path(config.run_dir))
+    deferred_errors = DeferredErrors()
     devices = ranks.gather(lambda: str(rank_device(config.device, ranks.world)))
     if config.training.tensorboard:
         require_tensorboard()
@@ -87,8 +96,8 @@ def train(config: Config, ranks: Ranks | None = None) -> Result | None:
             trainer = _trainer(config, paths, devices, deferred_errors, ranks)
             trainer.run(started)
             trainer.release()
-            ranks.run_on_rank_zero(lambda: _write_model(config, paths, trainer))
-            _score(config, paths, trainer)
+            ranks.run_on_rank_zero(lambda: _write_model(trainer))
+            _score(trainer)
         return finished(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
@@ -100,9 +109,8 @@ def _open(config: Config, paths: RunLayout, stack: contextlib.ExitStack, deferre
         return False
     ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
     logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-    _warn(config, checks.changed_text(paths.sources, config, is_finished=True))
+    _warn(checks.changed_text(paths.sources, config, is_finished=True))
     _renew_card(config, paths)
-    _report_again(config, paths, deferred_errors)
     return True
 
 
@@ -127,7 +135,12 @@ def _trainer(
 
     def load() -> None:
         nonlocal data
-        data = data or _prepared_by_rank_zero(paths, sha256)
+        try:
+            data = data or preprocess.load_prepared(paths.data)
+        except (OSError, DamagedFileError) as error:
+            raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
+        if data.sha256 != sha256:
+            raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
 
     sha256 = ranks.run_on_rank_zero(prepare)
     ranks.gather(load)
@@ -139,29 +152,12 @@ def _trainer(
         checkpoint.check_space(paths, trainer.space_needed())
         _announce(trainer)
         if initial is not None:
-            _score_before(trainer)
+            logger.info("scoring %s before it is trained", config.training.init_from)
+            before = init_from.translator(config, trainer.runtime.device)
+            evaluate_tests(before, paths, trainer.data, config, directory=paths.before)
 
     ranks.run_on_rank_zero(begin)
     return trainer
-
-
-def _prepared_by_rank_zero(paths: RunLayout, sha256: str) -> PreparedData:
-    try:
-        data = preprocess.load_prepared(paths.data)
-    except (OSError, DamagedFileError) as error:
-        raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
-    if data.sha256 != sha256:
-        raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", _SHARED_DISK)
-    return data
-
-
-def _score_before(trainer: Trainer) -> None:
-    """Translate and score the test sets with the model that training starts from, by the search of the run."""
-    config = trainer.config
-    assert config.training.init_from is not None
-    logger.info("scoring %s before it is trained", config.training.init_from)
-    translator = init_from.translator(config, trainer.runtime.device)
-    evaluate_tests(translator, trainer.paths, trainer.data, config, directory=trainer.paths.before)
 
 
 def new_trainer(
@@ -205,18 +201,15 @@ def prepared_data(config: Config, paths: RunLayout, initial: LoadedModel | None)
     was_prepared = is_prepared(paths.data)
     data = load_or_prepare(config, paths, initial)
     if was_prepared:
-        _warn(config, checks.changed_text(paths.sources, config, False))
+        _warn(checks.changed_text(paths.sources, config, False))
     else:
-        _warn(config, checks.warnings(data, config))
+        _warn(checks.warnings(data, config))
     return data
 
 
-def _warn(config: Config, advice: list[Advice]) -> None:
-    for warning in advice[:_MAX_WARNINGS]:
+def _warn(advice: list[Advice]) -> None:
+    for warning in advice:
         logger.warning("%s\n  help: %s", warning.text, warning.help)
-    if more := len(advice[_MAX_WARNINGS:]):
-        show_all = mtx_command("train", Path(config.run_dir), "--dry-run")
-        logger.warning("%d more such warnings\n  help: to see them all: %s", more, show_all)
 
 
 def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | None) -> PreparedData:
@@ -228,7 +221,7 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
     if not is_prepared(paths.data):
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
-                f"{paths.data}: the prepared data of this run is gone", "another run_dir=DIR starts anew"
+                f"{paths.data}: the prepared data of this run is gone", "use another run_dir=DIR to start again"
             )
         text = source_record.describe(
             config.data, config.tokenizer
@@ -242,85 +235,82 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
 
 
 def _announce(trainer: Trainer) -> None:
-    config, runtime, train = trainer.config, trainer.runtime, trainer.data.train
+    config = trainer.config
+    runtime = trainer.runtime
+    train = trainer.data.train
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
-    tokens = config.training.batch_tokens
     (last, ends_by), done = trainer.planned_end(), trainer.state.step
     steps = max(0, last - done)
-    epochs = steps / checks.steps_per_epoch(train, config.training)
     if ends_by == "max_steps" and done > last:
-        logger.info("%d steps are done, more than training.max_steps=%d: none follows", done, last)
+        logger.info("%d steps are done, more than training.max_steps=%d: nothing to do", done, last)
+    threads, epochs = counted(runtime.threads, "thread"), steps / checks.steps_per_epoch(train, config.training)
     logger.info(
-        "training %s on %s in %s, %s: %s parameters, %s pairs, %s steps (%.1f epochs) of %s target tokens",
-        f"{config.data.direction} into {config.run_dir}", runtime.device, runtime.precision,
-        counted(runtime.threads, "thread"), f"{size:,}", f"{train.num_pairs:,}", f"{steps:,}", epochs, f"{tokens:,}",
-    )  # fmt: skip
+        f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
+        f"{threads}: {size:,} parameters, {train.num_pairs:,} pairs, {steps:,} steps ({epochs:.1f} epochs) of "
+        f"{config.training.batch_tokens:,} target tokens"
+    )
     if note := export_note(config.model):
         logger.info("note: %s", note)
 
 
-def _write_model(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+def _write_model(trainer: Trainer) -> None:
     """Write the best candidate into model/."""
-    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    config = trainer.config
     data = trainer.data
-    chosen = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
-    info = {**info_of(config, data.report), "weights": str(chosen)}
-    storage.write(paths.model, checkpoint.average(paths, list(chosen.steps)), config.model, data.tokenizer, info)
+    paths = trainer.paths
+    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    steps = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
+    info = {**info_of(config, data.report), "weights": final_weights.in_words(steps)}
+    storage.write(paths.model, checkpoint.average(paths, list(steps)), config.model, data.tokenizer, info)
 
 
-def _score(config: Config, paths: RunLayout, trainer: Trainer) -> None:
+def _score(trainer: Trainer) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
+    ranks, translations = trainer.ranks, dict[str, list[str]]()
+    batch_tokens = trainer.config.decoding.batch_tokens
     translator = TorchTranslator.load(
-        paths.model, device=trainer.runtime.device, batch_tokens=config.decoding.batch_tokens, split_sentences=False
+        trainer.paths.model, device=trainer.runtime.device, batch_tokens=batch_tokens, split_sentences=False
     )
-    translations = {
-        name: _translate_together(trainer.ranks, translator, name, store.src_texts())
-        for name, store in trainer.data.tests.items()
-    }
-    trainer.ranks.run_on_rank_zero(lambda: _store_all_scores(config, paths, trainer, translator, translations))
-
-
-def _translate_together(ranks: Ranks, translator: TorchTranslator, name: str, sources: Sequence[str]) -> list[str]:
-    """The translations of a test set, of which each rank makes a part."""
-    _announce_translation(translator, name, len(sources))
-    return interleaved(ranks.gather(lambda: translator.translate(sources[ranks.rank :: ranks.size])))
+    for name, store in trainer.data.tests.items():
+        _announce_translation(translator, name, store.num_pairs)
+        own = store.src_texts()[ranks.rank :: ranks.size]
+        translations[name] = interleaved(ranks.gather(functools.partial(translator.translate, own)))
+    ranks.run_on_rank_zero(lambda: _store_all_scores(trainer, translator, translations))
 
 
 def _announce_translation(translator: TextTranslator, name: str, num_sources: int) -> None:
-    beam_size = translator.options.beam_size
-    logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", beam_size)
+    logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", translator.options.beam_size)
 
 
-def _store_all_scores(
-    config: Config, paths: RunLayout, trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]
-) -> None:
-    """Score the translations of the test sets, and store the scores beside the model."""
-    runtime, data = trainer.runtime, trainer.data
+def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]) -> None:
+    """Score the translations of the test sets, and store the scores next to the model."""
+    config = trainer.config
+    paths = trainer.paths
+    data = trainer.data
+    state = trainer.state
     by_test = evaluate_tests(translator, paths, data, config, translations=translations)
     scores = {name: s.as_dict() for name, s in by_test.items()}
     run: dict[str, Any] = {
-        "precision": "fp32", "training_precision": runtime.precision, "device": runtime.device,
-        "torch": torch.__version__, "seed": config.seed, "config": _fingerprint(config), "data": data.sha256,
-        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"], "code": _code_hash(),
+        "precision": "fp32",
+        "training_precision": trainer.runtime.precision,
+        "device": trainer.runtime.device,
+        "torch": torch.__version__,
+        "seed": config.seed,
+        "steps": state.step,
+        "elapsed": format_duration(state.elapsed_s),
+        "config": _fingerprint(config),
+        "data": data.sha256,
+        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"],
+        "code": _code_hash(),
         **licences_of(config),
-    }  # fmt: skip
-    state = trainer.state
+    }
     if state.init_sha256:
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    if state.init_sha256:
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
-    _store_scores(config, paths, data.report, scores, run, state)
+    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, data.report, scores, run))
     fill_cache(paths.model)
-    ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).finish(translator)
-
-
-def _store_scores(
-    config: Config, paths: RunLayout, report: dict[str, Any], scores: dict[str, Any], run: dict[str, Any],
-    state: checkpoint.State,
-) -> None:  # fmt: skip
-    card = run_card(config, report, scores, run, state.step, format_duration(state.elapsed_s))
-    storage.add_scores(paths.model, {**scores, "run": run}, card)
+    ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).write(translator)
 
 
 def _renew_card(config: Config, paths: RunLayout) -> None:
@@ -329,24 +319,20 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
     run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
     if run == before:
         return
-    if not (steps := checkpoint_steps(paths)):
-        raise MtxError(f"{paths.root}: has no checkpoint any more, and the model card is written from one")
-    data, state = preprocess.load_prepared(paths.data), checkpoint.load_state(paths.checkpoint(steps[-1]) / STATE)
-    _store_scores(config, paths, data.report, stored_scores(paths), run, state)
-    logger.info("%s: its model card gives the licences anew", paths.model)
-
-
-def _report_again(config: Config, paths: RunLayout, deferred_errors: DeferredErrors) -> None:
-    """Write the report if the process that scored the run ended before it could."""
-    if not paths.report.is_file() or paths.report.stat().st_mtime < (paths.model / SCORES).stat().st_mtime:
-        translator = TorchTranslator.load(paths.model, device="cpu", split_sentences=False)
-        ReportWriter(paths, config, translator.tokenizer, deferred_errors).finish(translator)
+    report, scores = durable.read_json(paths.data / REPORT), stored_scores(paths)
+    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, report, scores, run))
+    logger.info("%s: its model card gives the licences of today", paths.model)
 
 
 def evaluate_tests(
-    translator: TextTranslator, paths: RunLayout, data: PreparedData, config: Config, protocol: Protocol | None = None,
-    translations: dict[str, list[str]] | None = None, directory: Path | None = None,
-) -> dict[str, Scores]:  # fmt: skip
+    translator: TextTranslator,
+    paths: RunLayout,
+    data: PreparedData,
+    config: Config,
+    protocol: Protocol | None = None,
+    translations: dict[str, list[str]] | None = None,
+    directory: Path | None = None,
+) -> dict[str, Scores]:
     """Translate and score every test set of a run, into evaluation/NAME/ if the search is the run's own.
 
     Args:
@@ -354,7 +340,9 @@ def evaluate_tests(
         protocol: see `translate_and_score`.
         translations: by test set, if they are made already.
     """
-    scores, options, own = {}, translator.options, config.decoding
+    scores = {}
+    options = translator.options
+    own = config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
     if not is_own:
         logger.info("%s stays as it is: this search is not the run's own", paths.evaluation)
@@ -387,9 +375,14 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
 def _fingerprint(config: Config) -> str:
     """A hash of the settings that the finished model depends on, without paths and licences."""
     exclude: Any = {
-        "run_dir": True, "sizes": True, "device": True, "data": {"dir", "licence"}, "model": {"licence"},
-        "tokenizer": {"model"}, "training": {"init_from", "tensorboard", "compile", "shard"},
-    }  # fmt: skip
+        "run_dir": True,
+        "sizes": True,
+        "device": True,
+        "data": {"dir", "licence"},
+        "model": {"licence"},
+        "tokenizer": {"model"},
+        "training": {"init_from", "tensorboard", "compile", "shard"},
+    }
     values = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
     return hashlib.sha256(repr(values).encode()).hexdigest()
 

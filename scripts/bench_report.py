@@ -39,14 +39,12 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
     data = preprocess.load_prepared(paths.data)
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
-    trainer.begin()
     times: dict[bool, list[float]] = {True: [], False: []}
     with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as metrics:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
             started, batch = time.perf_counter(), next(loaded)
             figures = trainer.update(batch, step, 1e-3)
-            assert figures is not None
             loss, nll, norm = figures.tolist()
             if step % 2:
                 metrics.step(step, loss, nll / batch.num_tgt_tokens, 1e-3, norm, batch.num_tgt_tokens)

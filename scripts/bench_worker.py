@@ -117,7 +117,6 @@ def mtx_system(
     paths = RunLayout(Path(config.run_dir))
     chosen = chosen or choose_runtime(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
-    trainer.begin()
     k, shape = trainer.num_micro_steps, trainer.shape
     loaded = load_steps(data.train, trainer.sampler, SamplerState(), 1 << 40, k, shape, device.type == "cuda")
     number = itertools.count(1)
@@ -130,7 +129,6 @@ def mtx_system(
     def update(step: Work, rate: float) -> Any:
         payload: LoadedStep = step.payload
         figures = trainer.update(payload, next(number), rate)
-        assert figures is not None, "the trainer was asked to stop"
         return figures[0]
 
     return System(source(), update)

@@ -509,11 +509,9 @@ class TrainingStep:
         self.data = drawn_data(self.config.data.max_tokens, 8 * tokens)
         runtime = RuntimeChoices(
             device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
-            graph=True,
         )  # fmt: skip
-        self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))
         with torch.device("cuda"):
-            self.trainer.begin()
+            self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))
         trainer, train = self.trainer, self.data.train
         host = load_steps(train, trainer.sampler, SamplerState(), 1, trainer.num_micro_steps, trainer.shape)
         with contextlib.closing(host):

@@ -146,7 +146,7 @@ def _fast_path(name: str) -> dict[str, Any]:
     started, faults = time.perf_counter(), dict[str, str]()
     for path, compiled in (("the compiled step", True), ("the recorded step", False)):
         try:
-            comparison = compare(make_steps(model, 8000, device, compiled))
+            comparison = compare(*make_steps(model, 8000, device, compiled))
             fault = comparison.fault
         except Exception as error:
             fault = f"{type(error).__name__}: {first_line(error)}"

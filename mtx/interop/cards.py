@@ -53,21 +53,13 @@ def licences_of(config: Config) -> dict[str, str]:
     return {key: value for key, value in given.items() if value}
 
 
-def run_card(
-    config: Config,
-    report: Mapping[str, Any],
-    scores: Mapping[str, Any],
-    run: Mapping[str, Any],
-    steps: int,
-    elapsed: str,
-) -> str:
+def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     """README.md of a model directory.
 
     Args:
         report: the report of the prepared data.
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
-        steps: number of updates. elapsed: duration of training, in words.
     """
     results = [
         {
@@ -89,8 +81,6 @@ def run_card(
         config=config,
         report=report,
         run=run,
-        steps=steps,
-        elapsed=elapsed,
         what=what,
         sizes=sizes,
     )

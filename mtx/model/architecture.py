@@ -69,7 +69,10 @@ _TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
-    """Yields every parameter of a model whose output layer has `num_ids` rows."""
+    """Yields the parameters of a model whose output layer has `num_ids` rows; of a recurrent one those of its tokens.
+
+    No other format has its layers, so only `num_parameters` counts them.
+    """
     for name, uses in _TOKENS[config.tie].items():
         marian, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
@@ -78,7 +81,6 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
     if config.architecture == "rnn":
-        yield from _recurrent_parameters(config)
         return
     if config.architecture == "decoder":
         if config.positions == "learned":
@@ -99,34 +101,22 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
 
 def num_parameters(config: ModelConfig, num_ids: int) -> int:
     """The number of parameters of a model, its embeddings included, each matrix once."""
-    return sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
+    size = sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
+    return size + _size_of_layers(config) if config.architecture == "rnn" else size
 
 
-def _recurrent_parameters(config: ModelConfig) -> Iterator[Parameter]:
-    """Yields the parameters of `mtx.model.rnn` beside those of the tokens; other formats have none of them."""
-    width, num_gates, num_upper = config.d_model, 4 if config.cell == "lstm" else 3, config.num_decoder_layers - 1
-    shapes = dict[str, Shape]()
+def _size_of_layers(config: ModelConfig) -> int:
+    """The number of parameters of `mtx.model.rnn` without those of the tokens."""
+    width, num_layers = config.d_model, config.num_decoder_layers
 
-    def recurrence(name: str, inputs: int, size: int, num_layers: int, endings: tuple[str, ...] = ("",)) -> None:
-        rows = num_gates * size
-        for number, ending in itertools.product(range(num_layers), endings):
-            columns = (inputs if number == 0 else len(endings) * size), size
-            for kind, width_in in zip(("ih", "hh"), columns, strict=True):
-                shapes[f"{name}.weight_{kind}_l{number}{ending}"] = rows, width_in
-                shapes[f"{name}.bias_{kind}_l{number}{ending}"] = (rows,)
+    def recurrence(inputs: int, size: int) -> int:
+        return (4 if config.cell == "lstm" else 3) * size * (inputs + size + 2)
 
-    recurrence("encoder", width, width // 2, config.num_encoder_layers, ("", "_reverse"))
-    recurrence("first_layer", width, width, 1)
-    recurrence("layers", 2 * width, width, num_upper)
-    linear = {"first_states": (config.num_decoder_layers * width, width), "readout": (width, 2 * width)}
-    if config.score == "additive":
-        linear["score.query"] = width, width
-        shapes["score.weight"] = (width,)
-    if config.score != "scaled_dot_product":
-        shapes["score.key.weight"] = width, width
-    for name, shape in linear.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    yield from (Parameter(name, shape, (), ()) for name, shape in shapes.items())
+    encoder = 2 * config.num_encoder_layers * recurrence(width, width // 2)
+    upper = [recurrence(width if number else 2 * width, width) for number in range(num_layers - 1)]
+    linear = width * (num_layers * (width + 1) + 2 * width + 1)
+    score = {"scaled_dot_product": 0, "multiplicative": width**2, "additive": 2 * width * (width + 1)}[config.score]
+    return encoder + recurrence(width, width) + sum(upper) + linear + score
 
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:

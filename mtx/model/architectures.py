@@ -1,4 +1,4 @@
-"""The architectures that there are: for each the model of training, that of search, and the work of a training step.
+"""The architectures that there are: for each the model of training and that of search.
 
 Another architecture is another module beside these and a row here; `mtx.model.architecture` lists its parameters and
 says what it is, `mtx.model.recorded_weights` shows its attention.
@@ -26,24 +26,18 @@ class Architecture:
     Attributes:
         model: the model of training and scoring.
         search: makes the model that search calls, in a precision.
-        training_flops: see `mtx.model.transformer.training_flops`.
         attention: see `mtx.model.recorded_weights`.
     """
 
     model: type[TranslationModel]
     search: Callable[[Any, torch.dtype], Any]
-    training_flops: Callable[[ModelConfig, int, float], float]
     attention: Callable[[Any, Batch], Iterator[Sequence[Weights]]]
 
 
 ARCHITECTURES = {
-    "transformer": Architecture(
-        transformer.Transformer, IncrementalModel, transformer.training_flops, recorded_weights.of_transformer
-    ),
-    "decoder": Architecture(
-        decoder_only.DecoderModel, DecoderSearchModel, decoder_only.training_flops, recorded_weights.of_decoder
-    ),
-    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, rnn.training_flops, recorded_weights.of_recurrent),
+    "transformer": Architecture(transformer.Transformer, IncrementalModel, recorded_weights.of_transformer),
+    "decoder": Architecture(decoder_only.DecoderModel, DecoderSearchModel, recorded_weights.of_decoder),
+    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, recorded_weights.of_recurrent),
 }
 
 
@@ -55,8 +49,3 @@ def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
 def search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
     """The model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
     return ARCHITECTURES[model.config.architecture].search(model, dtype)
-
-
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """See `mtx.model.transformer.training_flops`."""
-    return ARCHITECTURES[config.architecture].training_flops(config, num_ids, src_per_tgt)

@@ -35,9 +35,15 @@ def reference_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor
 
 
 def make_layout(
-    query_offsets: Tensor, key_offsets: Tensor, num_sentences: int, max_tokens: int, num_heads: int,
-    causal: bool, kernel: Kernel, device: torch.device,
-) -> Layout:  # fmt: skip
+    query_offsets: Tensor,
+    key_offsets: Tensor,
+    num_sentences: int,
+    max_tokens: int,
+    num_heads: int,
+    causal: bool,
+    kernel: Kernel,
+    device: torch.device,
+) -> Layout:
     """Prepares attention of each sentence's queries over its own keys, once per batch for all layers.
 
     Args:

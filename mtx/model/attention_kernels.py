@@ -196,7 +196,9 @@ def _place(lengths: Ints) -> tuple[Ints, list[TileShape]]:
     """
     order, needs = np.argsort(-lengths, kind="stable").tolist(), lengths.tolist()
     starts, shapes = np.empty(len(needs), dtype=np.int64), []
-    slot, longest, shortest = 0, 0, len(order) - 1
+    slot = 0
+    longest = 0
+    shortest = len(order) - 1
     while longest <= shortest:
         width, first = _TILE_WIDTH, slot
         while width < needs[order[longest]]:
@@ -227,7 +229,9 @@ def _index(
     position = np.zeros(num_slots, dtype=np.int64)
     position[slots] = np.arange(len(slots))
     tile_row = np.empty((num_slots, num_heads), dtype=np.int64)
-    heads, to_tiles, first = np.arange(num_heads), [np.empty(0, dtype=np.int64)], 0
+    heads = np.arange(num_heads)
+    to_tiles = [np.empty(0, dtype=np.int64)]
+    first = 0
     for number, width in shapes:
         part = slice(first, first + number * width)
         to_tiles.append((position[part].reshape(number, 1, width) * num_heads + heads[:, None]).reshape(-1))
@@ -262,7 +266,9 @@ class _TileAttention(torch.autograd.Function):
         to_packed = layout.queries.to_packed
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
         grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
-        dq_rows, dk_rows, dv_rows = torch.empty_like(q_rows), torch.empty_like(k_rows), torch.empty_like(v_rows)
+        dq_rows = torch.empty_like(q_rows)
+        dk_rows = torch.empty_like(k_rows)
+        dv_rows = torch.empty_like(v_rows)
         for tiles, p in zip(layout.tiles, weights, strict=True):
             grad_out = tiles.of(grad_rows)
             torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
@@ -285,7 +291,9 @@ def _forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: TileLayout) -> T
         scores.view(len(tiles.mask), -1, tiles.width, tiles.width).add_(tiles.mask.to(scores.dtype))
         weights.append(torch.softmax(scores, -1))
         torch.bmm(weights[-1], tiles.of(v_rows), out=tiles.of(out_rows))
-    ctx.layout, ctx.query_shape, ctx.key_shape = layout, q.shape, k.shape
+    ctx.layout = layout
+    ctx.query_shape = q.shape
+    ctx.key_shape = k.shape
     ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
     return layout.queries.pack(out_rows, q.shape)
 

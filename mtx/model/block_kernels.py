@@ -47,9 +47,23 @@ def _visible(ranges, first, num_rows, ROWS: tl.constexpr):  # type: ignore[no-un
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _forward(  # type: ignore[no-untyped-def]
-    q, k, v, out, log_sums, ranges, scale, num_queries, num_keys, q_stride, k_stride, v_stride, out_stride,
-    ROWS: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    out,
+    log_sums,
+    ranges,
+    scale,
+    num_queries,
+    num_keys,
+    q_stride,
+    k_stride,
+    v_stride,
+    out_stride,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     first, head = tl.program_id(0).to(tl.int64) * ROWS, tl.program_id(1)
     queries, at = first + tl.arange(0, ROWS), head * SIZE
     begins, ends, begin, end = _visible(ranges, first, num_queries, ROWS)
@@ -75,10 +89,29 @@ def _forward(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_of_queries(  # type: ignore[no-untyped-def]
-    q, k, v, out, grad, dq, log_sums, deltas, ranges, scale, d_scale, num_queries, num_keys,
-    q_stride, k_stride, v_stride, out_stride, grad_stride, dq_stride,
-    ROWS: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    out,
+    grad,
+    dq,
+    log_sums,
+    deltas,
+    ranges,
+    scale,
+    d_scale,
+    num_queries,
+    num_keys,
+    q_stride,
+    k_stride,
+    v_stride,
+    out_stride,
+    grad_stride,
+    dq_stride,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     first, head = tl.program_id(0).to(tl.int64) * ROWS, tl.program_id(1)
     queries, at = first + tl.arange(0, ROWS), head * SIZE
     begins, ends, begin, end = _visible(ranges, first, num_queries, ROWS)
@@ -102,10 +135,29 @@ def _backward_of_queries(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _backward_of_keys(  # type: ignore[no-untyped-def]
-    q, k, v, grad, dk, dv, log_sums, deltas, ranges, scale, d_scale, num_queries, num_keys,
-    q_stride, k_stride, v_stride, grad_stride, dk_stride, dv_stride,
-    ROWS: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    q,
+    k,
+    v,
+    grad,
+    dk,
+    dv,
+    log_sums,
+    deltas,
+    ranges,
+    scale,
+    d_scale,
+    num_queries,
+    num_keys,
+    q_stride,
+    k_stride,
+    v_stride,
+    grad_stride,
+    dk_stride,
+    dv_stride,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     first, head = tl.program_id(0).to(tl.int64) * ROWS, tl.program_id(1)
     at = head * SIZE
     begins, ends, begin, end = _visible(ranges, first, num_keys, ROWS)
@@ -164,9 +216,16 @@ def _(q: Tensor, k: Tensor, v: Tensor, key_ranges: Tensor) -> tuple[Tensor, Tens
 
 @torch.library.custom_op("mtx::packed_attention_backward", mutates_args=())
 def attend_backward(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad: Tensor, key_ranges: Tensor,
-    query_ranges: Tensor, is_joint: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    grad: Tensor,
+    key_ranges: Tensor,
+    query_ranges: Tensor,
+    is_joint: bool,
+) -> tuple[Tensor, Tensor]:
     """Returns the gradients of q, k and v, given that of the output.
 
     Args:
@@ -180,18 +239,23 @@ def attend_backward(
     dq, dk, dv = first.unbind(1) if is_joint else (first, *second.unbind(1))
     deltas, scale = torch.empty_like(log_sums), q.shape[2] ** -0.5
     scales = [math.log2(math.e) * scale, scale]
-    _launch(
-        _backward_of_queries, len(q), q, [q, k, v, out, grad, dq, log_sums, deltas, key_ranges], scales, len(k)
-    )  # fmt: skip
+    _launch(_backward_of_queries, len(q), q, [q, k, v, out, grad, dq, log_sums, deltas, key_ranges], scales, len(k))
     _launch(_backward_of_keys, len(k), q, [q, k, v, grad, dk, dv, log_sums, deltas, query_ranges], scales, len(k))
     return first, second
 
 
 @attend_backward.register_fake
 def _(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, log_sums: Tensor, grad: Tensor, key_ranges: Tensor,
-    query_ranges: Tensor, is_joint: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    log_sums: Tensor,
+    grad: Tensor,
+    key_ranges: Tensor,
+    query_ranges: Tensor,
+    is_joint: bool,
+) -> tuple[Tensor, Tensor]:
     return _gradients(q, k, is_joint)
 
 

@@ -26,21 +26,17 @@ class Memory:
     embeddings: Tensor
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """See `mtx.model.transformer.training_flops`."""
-    weights = config.num_decoder_layers * (4 * config.d_model**2 + 2 * config.d_model * config.d_ff)
-    return 6 * ((1 + src_per_tgt) * weights + num_ids * config.d_model)
-
-
 class DecoderModel(AttentionModel):
     """The whole model: embeddings, a stack of layers with causal self-attention, and the weights of the output layer.
 
     Attributes:
         positions: the learned table, if positions are learned, for source and target together.
+        source_loss: whether training also learns to predict the source.
     """
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
+        self.source_loss = False
         shape = 2 * MAX_LEARNED_POSITIONS, config.d_model
         self.positions = nn.Parameter(torch.empty(shape)) if config.positions == "learned" else None
         self.decoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_decoder_layers))
@@ -70,11 +66,14 @@ class DecoderModel(AttentionModel):
         x, _, rows = self._run(batch, memory)
         return self._normed(x.index_select(0, rows))
 
-    def decode_both(self, batch: Batch, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Runs the stack; returns the hidden states of sources [N_src, D] and of targets [N_tgt, D]."""
-        x, src_rows, tgt_rows = self._run(batch, memory)
+    def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """See `TranslationModel.predictions`; with `source_loss` the source follows the target."""
+        if not self.source_loss:
+            return super().predictions(batch)
+        x, src_rows, tgt_rows = self._run(batch, self.encode(batch))
         x = self._normed(x)
-        return x.index_select(0, src_rows), x.index_select(0, tgt_rows)
+        source = x.index_select(0, src_rows), self.next_source_ids(batch)
+        return [(x.index_select(0, tgt_rows), batch.tgt_out_ids), source]
 
     def next_source_ids(self, batch: Batch) -> Tensor:
         """What each position of a source predicts: the token after it, [N_src]; pad where the source ends."""

@@ -30,30 +30,27 @@ _NVIDIA = Path("/proc/driver/nvidia/version")  # written by the driver, so it ex
 def find_device(name: str) -> torch.device:
     """Returns the device with this name: `auto`, `cpu`, `cuda`, `cuda:1` or `mps`.
 
-    This opens no GPU, so that a GPU that takes one process at a time can first be tried out in another one.
+    This opens no GPU: a launcher and the other ranks of a run ask too.
 
     Raises:
         UsageError: this machine has no such device; nothing falls back silently.
     """
     if name == "auto":
-        reason = unusable_gpu() or (unsupported_gpu(0) if torch.cuda.is_available() else None)
+        reason = _gpu_fault(0)
         if reason:
             logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
-    kind, _, number = name.partition(":")
-    if kind == "cuda" and not torch.cuda.is_available():
-        reason = unusable_gpu() or f"torch {torch.__version__} finds no CUDA device here"
+    kind, _, digits = name.partition(":")
+    is_there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[kind]
+    reason = None if is_there else f"torch {torch.__version__} finds no {kind.upper()} device here"
+    if kind == "cuda" and is_there and int(digits or 0) >= torch.cuda.device_count():
+        reason = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
+    elif kind == "cuda":
+        reason = _gpu_fault(int(digits or 0)) or reason
+    if reason:
         raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        raise UsageError(f"device={name}: there are {torch.cuda.device_count()} CUDA devices, counted from 0")
-    if kind == "cuda" and (reason := unsupported_gpu(int(number or 0))):
-        raise UsageError(f"device={name}: {reason}", "device=cpu, or a build of torch for this GPU")
-    if kind == "mps" and not torch.backends.mps.is_available():
-        raise UsageError(
-            f"device={name}: torch {torch.__version__} finds no MPS device here", "device=cpu, or device=auto"
-        )
     return torch.device(name)
 
 
@@ -67,8 +64,10 @@ def num_devices(text: str, device: str) -> int:
     available = torch.cuda.device_count() if kind == "cuda" else 0
     if text == "all":
         if not available:
-            raise UsageError(f"--devices all: means all CUDA devices, and the device here is {kind}",
-                             "--devices 2 starts two processes on a CPU")  # fmt: skip
+            raise UsageError(
+                f"--devices all: means all CUDA devices, and the device here is {kind}",
+                "--devices 2 starts two processes on a CPU",
+            )
         return available
     if not (text.isdecimal() and int(text)):
         raise UsageError(f"--devices {text}: expected a number from 1, or all")
@@ -77,49 +76,40 @@ def num_devices(text: str, device: str) -> int:
     return int(text)
 
 
-def unusable_gpu() -> str | None:
-    """Returns why torch cannot use this machine's NVIDIA GPU; None if it can, or if there is no driver."""
-    if torch.cuda.is_available() or not _NVIDIA.exists():
+def _gpu_fault(number: int) -> str | None:
+    """Returns why torch cannot use this machine's NVIDIA GPU of this number; None if it can, or if there is no driver.
+
+    A kernel `sm_86` runs on 8.6 and later 8.x. From `compute_90` the driver makes kernels for 9.0 and everything later.
+    Names of other kinds are those of other makers' builds, which are not judged.
+    """
+    if torch.cuda.is_available():
+        name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
+        architectures = torch.cuda.get_arch_list()
+        kernels = [re.match(r"(sm|compute)_(\d+)(\d)", each) for each in architectures]
+        if not kernels or None in kernels or any(_runs(kernel, capability) for kernel in kernels if kernel):
+            return None
+        has = f"{name} has compute capability {capability[0]}.{capability[1]}"
+        return f"{has}, and torch {torch.__version__} is built for {', '.join(architectures)}"
+    if not _NVIDIA.exists():
         return None
     if torch.version.cuda is None:
         return f"this machine has an NVIDIA GPU, but torch {torch.__version__} is a build for CPUs"
+    reason = ""
     with warnings.catch_warnings(record=True) as caught:  # torch gives its reason in a warning
         warnings.simplefilter("always")
         torch.cuda.is_available()
         try:
             torch.cuda.init()  # type: ignore[no-untyped-call]
-            reason = ""
         except RuntimeError as error:
             reason = str(error)
     reason = reason or " ".join(str(warning.message) for warning in caught)
     return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
 
 
-def unsupported_gpu(number: int) -> str | None:
-    """Returns why the GPU with this number cannot run the kernels of this build of torch; None if it can.
-
-    A kernel `sm_86` runs on 8.6 and later 8.x, and `sm_90a` only on 9.0. From `compute_90` the driver makes kernels for
-    9.0 and everything later. Names of other kinds are those of other makers' builds, which are not judged.
-    """
-    kernels = [re.fullmatch(r"(sm|compute)_(\d+)([a-z]?)", name) for name in torch.cuda.get_arch_list()]
-    capability = torch.cuda.get_device_capability(number)
-    if not kernels or None in kernels or any(_runs(kernel, capability) for kernel in kernels if kernel):
-        return None
-    major, minor = capability
-    return (
-        f"{torch.cuda.get_device_name(number)} has compute capability {major}.{minor}, and torch {torch.__version__} "
-        f"is built for {', '.join(torch.cuda.get_arch_list())}"
-    )
-
-
 def _runs(kernel: re.Match[str], capability: tuple[int, int]) -> bool:
-    kind, number, variant = kernel.groups()
-    made_for = divmod(int(number), 10)
-    if variant == "a":
-        return capability == made_for
-    if kind == "compute" and not variant:
-        return capability >= made_for
-    return capability[0] == made_for[0] and capability[1] >= made_for[1]
+    kind, *version = kernel.groups()
+    major, minor = map(int, version)
+    return capability >= (major, minor) and (kind == "compute" or capability[0] == major)
 
 
 def expand_segments(device: torch.device) -> None:
@@ -173,10 +163,14 @@ def cpu_name() -> str:
 def machine(device: torch.device) -> dict[str, Any]:
     """Returns a description of this machine for a run's records: device, cores, system, versions."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
-    versions = {
-        "mtx": package_version() or "unknown", "torch": torch.__version__, "python": platform.python_version(),
-    }  # fmt: skip
-    return {"machine": name, "cores": num_cores(), "platform": platform.platform(), **versions}
+    return {
+        "machine": name,
+        "cores": num_cores(),
+        "platform": platform.platform(),
+        "mtx": package_version() or "unknown",
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
 
 
 def num_threads(local_size: int = 1) -> int:
@@ -228,14 +222,6 @@ def peak_flops(device: torch.device, precision: str) -> float | None:
         return None
     listed = [name for name in _PEAK_TFLOPS if f" {name} " in f" {' '.join(words)} "]
     return 1e12 * _PEAK_TFLOPS[max(listed, key=len)] if listed else None
-
-
-def repays_compiling(flops: float) -> bool:
-    """Returns whether a CUDA run of this many FLOP is long enough to compile its step first.
-
-    Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
-    """
-    return flops > 5e16
 
 
 def attention_kernel(device: torch.device, precision: str, head_size: int, deterministic: bool = False) -> Kernel:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.model.kv_cache import EncodedSources, KVCache
-from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
+from mtx.model.transformer import AttentionModel, DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
 
 Norm = Callable[[Tensor], Tensor]
@@ -163,93 +163,116 @@ class _DecoderLayer(InferenceLayer):
         return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
 
 
-class Positions:
-    """The positions of one side in `dtype`: learned ones, or a table of sinusoids that grows.
+class Embeddings:
+    """The token embeddings of one side in `dtype` with its positions: learned ones, or a table of sinusoids that grows.
 
     It is not the table of the model, which a recorded training step may be reading. Workers may share it.
-
-    Attributes:
-        table: rows of D.
     """
 
-    def __init__(self, model: TranslationModel, learned: Tensor | None, dtype: torch.dtype):
-        self._d_model, self._device, self._dtype = model.config.d_model, model.embedding.device, dtype
+    def __init__(self, model: TranslationModel, tokens: Tensor, learned: Tensor | None, dtype: torch.dtype):
+        self.device = model.embedding.device
+        self._dtype = dtype
+        self._d_model = model.config.d_model
+        self._tokens = tokens.detach().to(dtype)
         self._is_learned, self._lock = learned is not None, threading.Lock()
-        self.table = torch.empty(0) if learned is None else learned.detach().to(dtype)
+        self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
 
     def extend(self, num_positions: int) -> None:
         """Makes a table of sinusoids at least this long."""
         with self._lock:
-            if not self._is_learned and len(self.table) < num_positions:
-                self.table = sinusoidal_positions(num_positions, self._d_model).to(self._device, self._dtype)
+            if not self._is_learned and len(self._positions) < num_positions:
+                self._positions = sinusoidal_positions(num_positions, self._d_model).to(self.device, self._dtype)
+
+    def of_sources(self, ids: Tensor) -> Tensor:
+        """Embeds sources [B, S] from their first position on; returns [B * S, D]."""
+        self.extend(ids.shape[1])
+        return self._scaled(ids.to(self.device)).add_(self._positions[: ids.shape[1]]).flatten(0, 1)
+
+    def of_step(self, ids: Tensor, places: Tensor) -> Tensor:
+        """Embeds the last tokens of the beams [B, J], which are at `places` [B]; returns [B * J, D]."""
+        return self._scaled(ids).add_(self._positions[places][:, None]).flatten(0, 1)
+
+    def _scaled(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self._tokens).mul_(math.sqrt(self._d_model))
+
+
+def padded_ids(sources: Sequence[list[int]], pad_id: int) -> Tensor:
+    """Sentences as one tensor on the CPU, [B, S]."""
+    width = max(map(len, sources))
+    return torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
 
 
 class InferenceEncoder:
     """The encoder of `model` in `dtype`; it pads sentences to the longest."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype):
-        self._pad_id, self._dtype, self._scale = model.pad_id, dtype, math.sqrt(model.config.d_model)
-        self._positions = Positions(model, model.src_positions, dtype)
-        table = model.embedding if model.src_embedding is None else model.src_embedding
-        self._embedding = table.detach().to(dtype)
+        self._pad_id = model.pad_id
+        self._dtype = dtype
+        self._embeddings = Embeddings(model, model.source_embedding, model.src_positions, dtype)
         self._layers = [_EncoderLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
         self._norm = None if model.encoder_norm is None else layer_norm(model.encoder_norm, dtype)
 
-    def __call__(self, sources: list[list[int]]) -> Tensor:
+    def __call__(self, sources: Sequence[list[int]]) -> Tensor:
         """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
-        width, device, pad_id = max(map(len, sources)), self._embedding.device, self._pad_id
-        ids = torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
+        ids = padded_ids(sources, self._pad_id)
+        width = ids.shape[1]
+        is_pad = ids == self._pad_id
         mask = None
-        if any(len(source) < width for source in sources):
-            mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(ids == pad_id, -math.inf)
-            mask = mask[:, None, None].to(device)
-        x = F.embedding(ids.to(device), self._embedding).mul_(self._scale)
-        self._positions.extend(width)
-        x = x.add_(self._positions.table[:width]).flatten(0, 1)
+        if is_pad.any():
+            mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(is_pad, -math.inf)
+            mask = mask[:, None, None].to(self._embeddings.device)
+        x = self._embeddings.of_sources(ids)
         for layer in self._layers:
             x = layer(x, width, mask)
         return x if self._norm is None else self._norm(x)
 
 
-class IncrementalModel:
-    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects.
+class SearchModel:
+    """What search reads of a model in one precision, whatever its architecture.
 
     Attributes:
-        is_static: see `KVCache`.
+        is_static: see `SourceSlots`.
     """
 
-    def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
-        config = model.config
+    def __init__(self, model: TranslationModel, dtype: torch.dtype):
         self.pad_id, self.device = model.pad_id, model.embedding.device
         self.is_static = self.device.type == "cuda"
-        self._dtype, self._scale = dtype, math.sqrt(config.d_model)
-        self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
-        self._encoder = InferenceEncoder(model, dtype)
-        self._layers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
-        crosses = [layer.cross_attention for layer in model.decoder]
-        keys_values = [linear for cross in crosses for linear in (cross.key, cross.value)]  # type: ignore[union-attr]
-        self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
-        self._embedding = model.embedding.detach().to(dtype)
-        self._norm = None if model.decoder_norm is None else layer_norm(model.decoder_norm, dtype)
+        self._dtype = dtype
         self._output = PackedLinear(*padded_output(model), dtype)
-        self._positions = Positions(model, model.tgt_positions, dtype)
 
-    def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
-        """Encodes sentences; returns their keys and values for the cross attention of every layer."""
-        keys_values = self._cross_keys_values(self._encoder(list(sources)))
-        layers, heads, size = self._shape
-        keys_values = keys_values.view(len(sources), -1, layers, 2, heads, size)
-        return EncodedSources(keys_values, [len(source) for source in sources])
+
+class StackModel(SearchModel):
+    """What the search of a Transformer and that of a decoder alone have in common; see `IncrementalModel`.
+
+    Args:
+        states: the output of the layers that read sources, [B * S, D], in which rows of padding have no meaning.
+    """
+
+    def __init__(
+        self,
+        model: AttentionModel,
+        layers: Sequence[Callable[[Tensor, KVCache, int], Tensor]],
+        states: Callable[[Sequence[list[int]]], Tensor],
+        dtype: torch.dtype,
+    ):
+        super().__init__(model, dtype)
+        config = model.config
+        self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
+        self._layers = layers
+        self._states = states
+        norm: Any = model.decoder_norm
+        self._norm = None if norm is None else layer_norm(norm, dtype)
+        self._embeddings = Embeddings(model, model.embedding, model.learned_positions(source=False), dtype)
 
     def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
-        """Returns the encoder's output for each sentence, [S, D], without padding."""
-        states = self._encoder(list(sources))
+        """Returns the output of the layers that read sources for each sentence, [S, D], without padding."""
+        states = self._states(sources)
         rows = states.view(len(sources), -1, states.shape[1])
         return [row[: len(source)] for row, source in zip(rows, sources, strict=True)]
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
-        self._positions.extend(max_length)
+        self._embeddings.extend(max_length)
         return KVCache(self._shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
@@ -262,17 +285,30 @@ class IncrementalModel:
         Returns:
             Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
-        x = (
-            F.embedding(ids, self._embedding)
-            .mul_(self._scale)
-            .add_(self._positions.table[lengths][:, None])
-            .flatten(0, 1)
-        )
+        x = self._embeddings.of_step(ids, lengths)
         cache.begin_step()
         for number, layer in enumerate(self._layers):
             x = layer(x, cache, number)
         x = x if self._norm is None else self._norm(x)
         return self._output(x).view(*ids.shape, -1)
+
+
+class IncrementalModel(StackModel):
+    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+
+    def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
+        layers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
+        super().__init__(model, layers, InferenceEncoder(model, dtype), dtype)
+        crosses = [layer.cross_attention for layer in model.decoder]
+        keys_values = [linear for cross in crosses for linear in (cross.key, cross.value)]  # type: ignore[union-attr]
+        self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
+
+    def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
+        """Encodes sentences; returns their keys and values for the cross attention of every layer."""
+        keys_values = self._cross_keys_values(self._states(sources))
+        layers, heads, size = self._shape
+        keys_values = keys_values.view(len(sources), -1, layers, 2, heads, size)
+        return EncodedSources(keys_values, [len(source) for source in sources])
 
 
 def padded_output(model: TranslationModel) -> tuple[Tensor, Tensor]:

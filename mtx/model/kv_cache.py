@@ -28,61 +28,44 @@ class EncodedSources:
     lengths: list[int]
 
 
-class KVCache:
-    """Keys and values of the sentences in a fixed number of slots.
-
-    Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product.
+class SourceSlots:
+    """The encoded sources of the sentences in a fixed number of slots.
 
     Args:
-        shape: layers, heads, head size.
-        is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires.
+        sources: of no positions yet, [..., 0, K].
+        mask: [B, ..., 0].
 
     Attributes:
-        source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
-        source_mask: added to the scores of cross attention, [B, 1, 1, S]: 0 or -inf; None if every position is visible.
-        target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
+        is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires.
+        mask: added to the scores of attention over sources, 0 or -inf, [B, ..., S].
+        source_lengths: of the source that each slot has or had, on the device, [B].
         version: changes when tensors are replaced.
     """
 
-    def __init__(
-        self, shape: tuple[int, int, int], num_slots: int, beam_size: int, is_static: bool,
-        dtype: torch.dtype, device: torch.device,
-    ):  # fmt: skip
-        layers, heads, size = shape
+    def __init__(self, sources: Tensor, mask: Tensor, beam_size: int, is_static: bool):
+        num_slots, device = len(mask), mask.device
+        self._sources = sources
+        self.mask = mask
         self.beam_size, self.is_static = beam_size, is_static
-        self._columns_at_a_time, self._sources_at_a_time = COLUMNS_AT_A_TIME[is_static], 16 if is_static else 4
-
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        self._sources = zeros(layers, 2, num_slots, heads, 0, size)
-        self._source_mask = zeros(num_slots, 1, 1, 0)
-        self._targets = zeros(layers, 2, num_slots, heads, 0, size)
-        self.target_mask = zeros(num_slots, 1, beam_size, 0)
-        is_own = torch.eye(beam_size, dtype=torch.bool, device=device)
-        self._own_mask = zeros(beam_size, beam_size).masked_fill_(~is_own, -math.inf)
-        self._beams = torch.arange(beam_size, device=device)
-        self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
-        self._next = torch.zeros((), dtype=torch.long, device=device)  # the target position that the next step writes
-        self._num_used = 0  # the same number on the host
+        self._sources_at_a_time = 16 if is_static else 4
         self._source_lengths = [0] * num_slots  # 0 for an empty slot
-        self.version, self._version_by_layer = 0, -1  # the second is the version of `source_kv` and `target_kv`
+        self.source_lengths = torch.zeros(num_slots, dtype=torch.long, device=device)
+        self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
+        self.version = 0
 
-    def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
-        """Puts the sentences `rows` of `sources` into these slots."""
-        lengths, device = torch.tensor([sources.lengths[row] for row in rows]), self._sources.device
-        width = int(lengths.max())
-        if width > self._sources.shape[4]:
-            self._set_width(width)
-        row_ids = torch.tensor(rows).to(device, non_blocking=True)
-        slot_ids = torch.tensor(slots).to(device, non_blocking=True)
-        self._sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
-        is_pad = torch.arange(self._sources.shape[4]) >= lengths[:, None]
-        mask = torch.zeros(is_pad.shape, dtype=self._sources.dtype).masked_fill_(is_pad, -math.inf)
-        self._source_mask[slot_ids] = mask[:, None, None].to(device, non_blocking=True)
-        self.target_mask[slot_ids] = -math.inf
-        for slot, length in zip(slots, lengths.tolist(), strict=True):
+    def _occupy(self, slots: list[int], lengths: list[int]) -> tuple[Tensor, int]:
+        """Makes room for sources of these lengths; returns the slots on the device, and the largest length."""
+        width, numbers = max(lengths), torch.tensor(lengths)
+        self._set_width(max(width, self._sources.shape[-2]))
+        slot_ids = torch.tensor(slots).to(self.mask.device, non_blocking=True)
+        is_pad = torch.arange(self._sources.shape[-2]) >= numbers[:, None]
+        mask = torch.zeros(is_pad.shape, dtype=self.mask.dtype).masked_fill_(is_pad, -math.inf)
+        mask = mask.view(len(slots), *self.mask.shape[1:])
+        self.mask[slot_ids] = mask.to(self.mask.device, non_blocking=True)
+        self.source_lengths[slot_ids] = numbers.to(self.mask.device, non_blocking=True)
+        for slot, length in zip(slots, lengths, strict=True):
             self._source_lengths[slot] = length
+        return slot_ids, width
 
     def release(self, slots: list[int]) -> None:
         """Marks these slots as empty."""
@@ -90,10 +73,69 @@ class KVCache:
             self._source_lengths[slot] = 0
 
     def prepare(self) -> int:
+        """Makes the sources no wider than needed, from the host; returns `version`."""
+        self._set_width(max(1, *self._source_lengths))
+        return self.version
+
+    def _set_width(self, width: int) -> None:
+        """Sets the number of source positions to `width`, rounded up."""
+        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self._sources.shape[-2]
+        if added:
+            self._sources = F.pad(self._sources, (0, 0, 0, added)).contiguous()
+            self.mask = F.pad(self.mask, (0, added), value=-math.inf).contiguous()
+            self.version += 1
+
+
+class KVCache(SourceSlots):
+    """Keys and values of the sentences in a fixed number of slots.
+
+    Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product.
+
+    Args:
+        shape: layers, heads, head size.
+
+    Attributes:
+        source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
+        source_mask: `mask`, [B, 1, 1, S], or None if every position is visible.
+        target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        num_slots: int,
+        beam_size: int,
+        is_static: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+    ):
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        layers, heads, size = shape
+        super().__init__(zeros(layers, 2, num_slots, heads, 0, size), zeros(num_slots, 1, 1, 0), beam_size, is_static)
+        self._columns_at_a_time = COLUMNS_AT_A_TIME[is_static]
+        self._targets = zeros(layers, 2, num_slots, heads, 0, size)
+        self.target_mask = zeros(num_slots, 1, beam_size, 0)
+        is_own = torch.eye(beam_size, dtype=torch.bool, device=device)
+        self._own_mask = zeros(beam_size, beam_size).masked_fill_(~is_own, -math.inf)
+        self._beams = torch.arange(beam_size, device=device)
+        self._next = torch.zeros((), dtype=torch.long, device=device)  # the target position that the next step writes
+        self._num_used = 0  # the same number on the host
+        self._version_by_layer = -1  # that of `source_kv` and `target_kv`
+
+    def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
+        """Puts the sentences `rows` of `sources` into these slots."""
+        slot_ids, width = self._occupy(slots, [sources.lengths[row] for row in rows])
+        row_ids = torch.tensor(rows).to(slot_ids.device, non_blocking=True)
+        self._sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
+        self.target_mask[slot_ids] = -math.inf
+
+    def prepare(self) -> int:
         """Makes room for the next step, from the host; returns `version`."""
         if self._num_used + self.beam_size > self.target_mask.shape[3]:
             self._make_room()
-        self._set_width(max(1, *self._source_lengths))
+        super().prepare()
         if self.version != self._version_by_layer:
             self.source_kv, self.target_kv = _by_layer(self._sources), _by_layer(self._targets)
             self._version_by_layer = self.version
@@ -101,7 +143,7 @@ class KVCache:
             self._columns = self._targets.narrow(4, self._num_used, self.beam_size).unbind(0)
         width = self._sources.shape[4]
         is_full = not self.is_static and all(length == width for length in self._source_lengths)
-        self.source_mask = None if is_full else self._source_mask
+        self.source_mask = None if is_full else self.mask
         return self.version
 
     def count_step(self) -> None:
@@ -131,14 +173,6 @@ class KVCache:
         self._targets[..., :used, :], self.target_mask[..., :used] = targets, mask
         self._num_used = used
         self._next.fill_(used)
-
-    def _set_width(self, width: int) -> None:
-        """Sets the number of source positions to `width`, rounded up."""
-        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self._sources.shape[4]
-        if added:
-            self._sources = F.pad(self._sources, (0, 0, 0, added)).contiguous()
-            self._source_mask = F.pad(self._source_mask, (0, added), value=-math.inf).contiguous()
-            self.version += 1
 
     def begin_step(self) -> None:
         """Begins a step: makes the position that each beam is about to write visible to that beam."""

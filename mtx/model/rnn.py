@@ -130,20 +130,14 @@ class Memory:
     states: Tensor
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """See `mtx.model.transformer.training_flops`; what attention computes for pairs of positions is left out."""
-    width, gates, num_upper = config.d_model, 4 if config.cell == "lstm" else 3, config.num_decoder_layers - 1
-    src_weights = 1.5 * config.num_encoder_layers * gates * width**2 + width**2
-    tgt_weights = (gates * (2 + 2 * num_upper) + (gates if num_upper else 0) + 3) * width**2 + num_ids * width
-    return 6 * (src_per_tgt * src_weights + tgt_weights)
-
-
 class RecurrentModel(TranslationModel):
     """The whole model. `encoder`, `first_layer` and `layers` (None with one decoder layer) are torch's recurrences."""
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        d_model, cell, num_layers = config.d_model, _CELLS[config.cell], config.num_decoder_layers
+        d_model = config.d_model
+        cell = _CELLS[config.cell]
+        num_layers = config.num_decoder_layers
         rates = [config.dropout if n > 1 else 0.0 for n in (config.num_encoder_layers, num_layers - 1)]
         self.encoder = cell(d_model, d_model // 2, config.num_encoder_layers, dropout=rates[0], bidirectional=True)
         self.first_layer = cell(d_model, d_model)
@@ -160,10 +154,11 @@ class RecurrentModel(TranslationModel):
 
         Biases are zero, but those of an LSTM's forget gates are one (Jozefowicz et al. 2015).
         """
+        self.reset_embeddings()
         for name, parameter in self.named_parameters():
-            if name in ("embedding", "src_embedding", "projection"):
-                nn.init.normal_(parameter, std=self.config.d_model**-0.5)
-            elif "weight_hh" in name:
+            if "." not in name:
+                continue
+            if "weight_hh" in name:
                 for gate in torch.split(parameter, parameter.shape[1]):
                     nn.init.orthogonal_(gate)
             elif parameter.dim() == 2:
@@ -174,13 +169,10 @@ class RecurrentModel(TranslationModel):
                 nn.init.zeros_(parameter)
                 if "bias_ih" in name and self.config.cell == "lstm":
                     parameter[len(parameter) // 4 : len(parameter) // 2] = 1.0
-        for table in (self.embedding, self.src_embedding):
-            if table is not None:
-                table[self.pad_id].zero_()
 
     def embed(self, ids: Tensor, source: bool) -> Tensor:
         """Returns token embeddings times sqrt(D) with dropout, [N, D]."""
-        table = self.src_embedding if source and self.src_embedding is not None else self.embedding
+        table = self.source_embedding if source else self.embedding
         x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
         return dropout(x, self.config.dropout, self.training)
 

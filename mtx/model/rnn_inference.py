@@ -18,10 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from mtx.model.inference import PackedLinear, padded_output
+from mtx.model.inference import PackedLinear, SearchModel, padded_ids
+from mtx.model.kv_cache import SourceSlots
 from mtx.model.rnn import RecurrentModel, scores
-
-_SOURCES_AT_A_TIME = {False: 4, True: 16}  # source positions to allocate at a time, by whether the memory is static
 
 
 class _Cell:
@@ -50,100 +49,77 @@ class _Cell:
 
 @dataclass(frozen=True)
 class EncodedSources:
-    """The encoder's outputs and their keys, [B, S, D] each, the first states of the decoder, [L, B, D], and lengths."""
+    """The encoder's outputs and their keys, [2, B, S, D], the first states of the decoder, [L, B, D], and lengths."""
 
-    outputs: Tensor
-    keys: Tensor
+    outputs_keys: Tensor
     states: Tensor
     lengths: list[int]
 
 
-class RecurrentCache:
-    """The sources and the states of the sentences in a fixed number of slots; see `mtx.model.kv_cache.KVCache`.
+class RecurrentCache(SourceSlots):
+    """The sources and the states of the sentences in a fixed number of slots; its mask is [B, 1, S].
+
+    Args:
+        shape: layers, parts, width.
 
     Attributes:
-        outputs, keys: of the encoder, [B, S, D].
-        mask: added to the scores of attention, 0 or -inf, [B, 1, S].
         states: of the decoder, [L, C, B * J, D].
-        version: changes when other tensors than the states are replaced.
     """
 
     def __init__(
-        self, num_parts: int, num_layers: int, d_model: int, num_slots: int, beam_size: int, is_static: bool,
-        dtype: torch.dtype, device: torch.device,
-    ):  # fmt: skip
+        self,
+        shape: tuple[int, int, int],
+        num_slots: int,
+        beam_size: int,
+        is_static: bool,
+        dtype: torch.dtype,
+        device: torch.device,
+    ):
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self._sources_at_a_time = _SOURCES_AT_A_TIME[is_static]
-        self.outputs, self.keys = zeros(num_slots, 0, d_model), zeros(num_slots, 0, d_model)
-        self.mask = zeros(num_slots, 1, 0)
+        num_layers, num_parts, d_model = shape
+        super().__init__(zeros(2, num_slots, 0, d_model), zeros(num_slots, 1, 0), beam_size, is_static)
         self.states = zeros(num_layers, num_parts, num_slots * beam_size, d_model)
-        self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
-        self._beam_size, self._lengths, self.version = beam_size, [0] * num_slots, 0
+
+    @property
+    def outputs_keys(self) -> Tensor:
+        """The encoder's outputs and their keys, [2, B, S, D]."""
+        return self._sources
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
         """Puts the sentences `rows` of `sources` into these slots."""
-        lengths, device = torch.tensor([sources.lengths[row] for row in rows]), self.outputs.device
-        width = int(lengths.max())
-        self._set_width(max(width, self.outputs.shape[1]))
-        row_ids = torch.tensor(rows).to(device, non_blocking=True)
-        slot_ids = torch.tensor(slots).to(device, non_blocking=True)
-        self.outputs[slot_ids, :width] = sources.outputs[row_ids, :width]
-        self.keys[slot_ids, :width] = sources.keys[row_ids, :width]
-        is_pad = torch.arange(self.outputs.shape[1]) >= lengths[:, None]
-        mask = torch.zeros(is_pad.shape, dtype=self.mask.dtype).masked_fill_(is_pad, -math.inf)
-        self.mask[slot_ids] = mask[:, None].to(device, non_blocking=True)
-        states = self.states.view(*self.states.shape[:2], len(self._lengths), self._beam_size, -1)
+        slot_ids, width = self._occupy(slots, [sources.lengths[row] for row in rows])
+        row_ids = torch.tensor(rows).to(slot_ids.device, non_blocking=True)
+        self._sources[:, slot_ids, :width] = sources.outputs_keys[:, row_ids, :width]
+        states = self.states.view(*self.states.shape[:2], len(self.mask), self.beam_size, -1)
         states[:, :, slot_ids] = 0
         states[:, 0, slot_ids] = sources.states[:, row_ids, None]
-        for slot, length in zip(slots, lengths.tolist(), strict=True):
-            self._lengths[slot] = length
-
-    def release(self, slots: list[int]) -> None:
-        """Marks these slots as empty."""
-        for slot in slots:
-            self._lengths[slot] = 0
-
-    def prepare(self) -> int:
-        """Makes the sources no wider than needed; returns `version`."""
-        self._set_width(max(1, *self._lengths))
-        return self.version
 
     def count_step(self) -> None:
         """Does nothing: states take the same room at each step."""
 
     def reorder(self, parents: Tensor) -> None:
         """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
-        if self._beam_size > 1:
+        if self.beam_size > 1:
             self.states.copy_(self.states.index_select(2, (self._first_rows + parents).flatten()))
 
-    def _set_width(self, width: int) -> None:
-        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self.outputs.shape[1]
-        if added:
-            self.outputs, self.keys = (F.pad(part, (0, 0, 0, added)).contiguous() for part in (self.outputs, self.keys))
-            self.mask = F.pad(self.mask, (0, added), value=-math.inf).contiguous()
-            self.version += 1
 
-
-class RecurrentSearchModel:
+class RecurrentSearchModel(SearchModel):
     """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
 
     def __init__(self, model: RecurrentModel, dtype: torch.dtype = torch.float32):
-        self.pad_id, self.device = model.pad_id, model.embedding.device
-        self.is_static = self.device.type == "cuda"
-        self._dtype, self._scale = dtype, math.sqrt(model.config.d_model)
+        super().__init__(model, dtype)
         self._model = copy.deepcopy(model).eval().to(dtype)
         layers = [] if model.layers is None else [(model.layers, n) for n in range(model.layers.num_layers)]
         self._cells = [_Cell(recurrence, n, dtype) for recurrence, n in [(model.first_layer, 0), *layers]]
         self._readout = PackedLinear.of([model.readout], dtype)
-        self._output = PackedLinear(*padded_output(model), dtype)
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences."""
         outputs, last = self._read(sources)
-        keys, states = self._model.score.keys(outputs), self._model.states_after(last)
-        return EncodedSources(outputs, keys, states, [len(source) for source in sources])
+        outputs_keys = torch.stack([outputs, self._model.score.keys(outputs)])
+        return EncodedSources(outputs_keys, self._model.states_after(last), [len(source) for source in sources])
 
     def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
         """Returns the encoder's output for each sentence, [S, D], without padding."""
@@ -152,31 +128,28 @@ class RecurrentSearchModel:
 
     def _read(self, sources: Sequence[list[int]]) -> tuple[Tensor, Any]:
         """Returns the encoder's outputs, padded [B, S, D], and its last states."""
-        lengths = [len(source) for source in sources]
-        width = max(lengths)
-        ids = torch.tensor([source + [self.pad_id] * (width - len(source)) for source in sources])
-        x = self._model.embed(ids.to(self.device), source=True)
-        packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
+        x = self._model.embed(padded_ids(sources, self.pad_id).to(self.device), source=True)
+        lengths = torch.tensor([len(source) for source in sources])
+        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, last = self._model.encoder(packed)
-        return pad_packed_sequence(outputs, batch_first=True, total_length=width)[0], last
+        return pad_packed_sequence(outputs, batch_first=True)[0], last
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> RecurrentCache:
         """Returns an empty cache, for targets of any length."""
         config = self._model.config
-        return RecurrentCache(
-            2 if config.cell == "lstm" else 1, config.num_decoder_layers, config.d_model, num_slots, beam_size,
-            self.is_static, self._dtype, self.device,
-        )  # fmt: skip
+        shape = config.num_decoder_layers, 2 if config.cell == "lstm" else 1, config.d_model
+        return RecurrentCache(shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
-        """Runs the decoder at the next target position of every beam; see `IncrementalModel.step`."""
+        """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
         model = self._model
-        x = F.embedding(ids.flatten(), model.embedding).mul_(self._scale)
+        x = F.embedding(ids.flatten(), model.embedding).mul_(math.sqrt(model.config.d_model))
         states = self._cells[0](x, cache.states[0])
         cache.states[0].copy_(states)
         queries = model.score.queries(states[0]).view(*ids.shape, -1)
-        weights = torch.softmax(scores(queries, cache.keys, model.score.weight) + cache.mask, -1)
-        answers, top = (weights @ cache.outputs).flatten(0, 1), states[0]
+        outputs, keys = cache.outputs_keys
+        weights = torch.softmax(scores(queries, keys, model.score.weight) + cache.mask, -1)
+        answers, top = (weights @ outputs).flatten(0, 1), states[0]
         y = torch.cat([top, answers], -1)
         for number, cell in enumerate(self._cells[1:], start=1):
             states = cell(y, cache.states[number])

@@ -53,7 +53,9 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:-1], self.num_heads, -1)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
-        q, k, v = self.split(self.query(x)), self.split(self.key(memory)), self.split(self.value(memory))
+        q = self.split(self.query(x))
+        k = self.split(self.key(memory))
+        v = self.split(self.value(memory))
         out: Tensor = self.output(attention(q, k, v, layout).flatten(-2))
         return out
 
@@ -147,21 +149,19 @@ class AttentionModel(TranslationModel):
         Matrices that feed a residual sum are multiplied by `RESIDUAL_GAIN`, so that each layer starts close to the
         identity.
         """
+        self.reset_embeddings()
         for name, parameter in self.named_parameters():
-            if name in ("embedding", "src_embedding", "projection") or name.endswith("positions"):
+            if name.endswith("positions"):
                 nn.init.normal_(parameter, std=self.config.d_model**-0.5)
-            elif parameter.dim() == 2:
+            elif "." in name and parameter.dim() == 2:
                 residual = name.endswith(("outer.weight", "attention.output.weight"))
                 nn.init.xavier_uniform_(parameter, gain=RESIDUAL_GAIN if residual else 1.0)
             elif name.endswith(".bias"):
                 nn.init.zeros_(parameter)
-        for table in (self.embedding, self.src_embedding):
-            if table is not None:
-                table[self.pad_id].zero_()
 
     def embed(self, ids: Tensor, positions: Tensor, source: bool) -> Tensor:
         """Returns token embeddings times sqrt(D) plus positions (3.4, 3.5), with dropout on the sum (5.4), [N, D]."""
-        table = self.src_embedding if source and self.src_embedding is not None else self.embedding
+        table = self.source_embedding if source else self.embedding
         learned = self.learned_positions(source)
         x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
         x = x + F.embedding(positions, self._sinusoids if learned is None else learned)

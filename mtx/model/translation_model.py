@@ -26,6 +26,8 @@ class Batch(Protocol):
     @property
     def tgt_in_ids(self) -> Tensor: ...
     @property
+    def tgt_out_ids(self) -> Tensor: ...
+    @property
     def tgt_positions(self) -> Tensor: ...
     @property
     def tgt_offsets(self) -> Tensor: ...
@@ -66,6 +68,19 @@ class TranslationModel(nn.Module):
         return self.embedding[:-1] if self.projection is None else self.projection
 
     @property
+    def source_embedding(self) -> Tensor:
+        """The embeddings of the source's tokens, [V + 1, D]."""
+        return self.embedding if self.src_embedding is None else self.src_embedding
+
+    @torch.no_grad()
+    def reset_embeddings(self) -> None:
+        """Draws the matrices with a row for each token from N(0, d_model^-1/2); the rows of pad are zero."""
+        for table in (self.embedding, self.src_embedding, self.projection):
+            if table is not None:
+                nn.init.normal_(table, std=self.config.d_model**-0.5)
+                table[self.pad_id :].zero_()
+
+    @property
     def num_tgt_positions(self) -> int | None:
         """The most tokens of a translation; None means any number."""
         return None if self.tgt_positions is None else len(self.tgt_positions)
@@ -88,3 +103,7 @@ class TranslationModel(nn.Module):
     @abstractmethod
     def decode(self, batch: Batch, memory: Any) -> Tensor:
         """Reads the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
+
+    def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """The hidden states of what training learns to predict, [N, D], each with the tokens [N]: first the target."""
+        return [(self.decode(batch, self.encode(batch)), batch.tgt_out_ids)]

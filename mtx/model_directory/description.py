@@ -3,7 +3,6 @@
 `storage` adds the weights; engines that have weights of their own need only this.
 """
 
-import math
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from mtx.files import durable
 from mtx.files.durable import MANIFEST
 from mtx.files.shell import mtx_command
 from mtx.files.untrusted import MAX_JSON_BYTES
-from mtx.model.architecture import parameters
+from mtx.model.architecture import num_parameters
 from mtx.run.configuration import load_config
 from mtx.run.contents import checkpoint_steps
 from mtx.run.layout import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, REPORT, WEIGHTS, RunLayout
@@ -125,7 +124,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
 
 def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
     """The most bytes that a file with the weights of this architecture can have and this machine can load."""
-    numbers = sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
+    numbers = num_parameters(config, num_ids)
     positions = 0 if config.positions == "learned" else 2 * _MAX_POSITIONS * config.d_model  # exports have tables
     return min(4 * (numbers + positions) + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
 

@@ -38,7 +38,6 @@ _MACHINE_KEYS = (
     "precision",
     "threads",
     "kernel",
-    "graph",
     "compile",
     "micro_batch_tokens",
     "mtx",

@@ -1,15 +1,13 @@
 """Failures that must not end training: each is logged at once; at the very end, one error reports them.
 
-Only the file that could not be written or drawn is lost: a checkpoint, an event or a report.
+Only the file that could not be written is lost: a checkpoint, an event or a report.
 """
 
 import contextlib
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 from mtx.errors import MtxError
-from mtx.files.shell import mtx_command
 
 logger = logging.getLogger(__name__)
 
@@ -27,15 +25,10 @@ class DeferredErrors:
 
     def add(self, what: str, error: Exception) -> None:
         """Log that `what` could not be written; the same message is logged once only."""
-        reason = error.strerror or error if isinstance(error, OSError) else error
-        self._add(f"{what} could not be written: {reason}", "a disk that fails may fail again: check it")
-
-    def add_drawing_error(self, page: Path, error: Exception) -> None:
-        """Log that a page could not be drawn, which is not the fault of the disk."""
-        command = mtx_command("report", page.parent)
-        self._add(drawing_error(page, error), f"to see where drawing fails: MTX_DEBUG=1 {command}")
-
-    def _add(self, message: str, help: str) -> None:
+        known = getattr(error, "strerror", None) or (str(error) if isinstance(error, MtxError) else None)
+        reason = known or f"{type(error).__name__}: {error}"
+        help = "a disk that fails may fail again: check it" if known else "MTX_DEBUG=1 mtx report RUN shows the fault"
+        message = f"{what} could not be written: {reason}"
         if message not in self.messages:
             logger.warning("%s; training continues", message)
             self.messages.append(message)
@@ -59,8 +52,3 @@ class DeferredErrors:
             first, *others = self.messages
             more = f" (and {len(others)} more)" if others else ""
             raise MtxError(f"finished with errors: {first}{more}", self._help)
-
-
-def drawing_error(page: Path, error: Exception) -> str:
-    """The message that a page could not be drawn, and why."""
-    return f"{page} could not be drawn: {type(error).__name__}: {error}"

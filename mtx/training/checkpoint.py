@@ -1,26 +1,32 @@
 """Checkpoints: written whole or not at all, verified before use, removed when nothing needs them any more."""
 
+import contextlib
 import logging
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
 
+from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.errors import DamagedFileError, MtxError
 from mtx.files import disk, durable
 from mtx.files.sizes import readable
 from mtx.model_directory import storage
 from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
+from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
+from mtx.run.status import StatusFile
 from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
 
+_HELP = "use another run_dir=DIR to start again"
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
@@ -28,12 +34,12 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 @dataclass(frozen=True)
 class State:
-    """Where training stands, apart from the tensors.
+    """The progress of a training, apart from its tensors.
 
     Attributes:
         position: the data position of the next step.
         best_bleu, best_step: those of the best validation so far; chrF2, or the nll below zero, if that decides
-            (`validation.deciding_metric`).
+            (`validation.deciding_metric`); None before it.
         validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
@@ -47,7 +53,7 @@ class State:
 
     step: int = 0
     position: SamplerState = SamplerState()
-    best_bleu: float = -math.inf
+    best_bleu: float | None = None
     best_step: int = 0
     validated_step: int = 0
     bad_validations: int = 0
@@ -59,23 +65,13 @@ class State:
     cooldown: Cooldown | None = None
     warmup_steps: int | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        best = self.best_bleu if math.isfinite(self.best_bleu) else None
-        return {**asdict(self), "best_bleu": best}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "State":
-        """The inverse of `as_dict`; raises KeyError or TypeError if `value` is anything else."""
-        fields: dict[str, Any] = {name: value[name] for name in cls.__dataclass_fields__}
-        best = -math.inf if fields["best_bleu"] is None else fields["best_bleu"]
-        cooldown = None if fields["cooldown"] is None else Cooldown(**fields["cooldown"])
-        position = SamplerState(**fields["position"])
-        return replace(cls(**fields), position=position, best_bleu=best, cooldown=cooldown)
+_STATE = TypeAdapter(State)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Copies of a model's weights and of Adam's state, by name; training may go on while they are written."""
+    """Copies of a model's weights and of Adam's state, by name; training may continue while they are written."""
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
@@ -110,7 +106,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
     with durable.new_directory(paths.checkpoint(state.step), replace=True) as new:
         storage.save_tensors(new / WEIGHTS, tensors.weights)
         storage.save_tensors(new / OPTIMIZER, tensors.moments)
-        durable.write_json(new / STATE, state.as_dict())
+        durable.write_json(new / STATE, asdict(state))
 
 
 def check_space(paths: RunLayout, needed: int) -> None:
@@ -131,17 +127,15 @@ def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, avera
         num_saves: the largest number of checkpoints that are still to be written.
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    num_full, num_weights_only = min(num_saves, 4), min(max(num_saves - 4, 0), average_last)
-    needed = (3 * num_full + num_weights_only + 2) * weights  # 2 for model/ and the one that it replaces
-    if num_saves > 4:
-        needed -= sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
-    return max(needed, 0)
+    existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
+    most = (3 * 4 + average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
+    return max(0, min(most, (3 * num_saves + 2) * weights))
 
 
 def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
     """Raise MtxError if a number is not finite.
 
-    Tensors on a CPU are checked by numpy, because this runs on a thread beside training. For torch, OpenMP would start
+    Tensors on a CPU are checked by numpy, because this runs on a thread next to training. For torch, OpenMP would start
     a second set of threads, more than there are cores, and every step of training would take a third longer.
     """
     for name, tensor in tensors.items():
@@ -149,7 +143,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
         if not (np.isfinite(tensor.numpy()).all() if on_cpu else bool(tensor.isfinite().all())):
             raise MtxError(
                 f"step {step}: {name} holds numbers that are not finite; this state is not saved",
-                "the last checkpoint stands; a lower training.learning_rate needs a new run_dir",
+                "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
             )
 
 
@@ -169,9 +163,9 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             continue
         for bad, why in zip(steps, damaged, strict=False):
             aside = durable.set_aside(paths.checkpoint(bad))
-            logger.warning("%s; going on from step %d instead, and %s keeps the damaged one", why, step, aside)
+            logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
         return state
-    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", "another run_dir=DIR starts anew")
+    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", _HELP)
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -196,9 +190,9 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 def load_state(path: Path) -> State:
     """Read a checkpoint's state.json; raises DamagedFileError if it does not hold a state."""
     try:
-        return State.from_dict(durable.read_json(path))
-    except (KeyError, TypeError) as error:
-        raise DamagedFileError(f"{path}: is not the state of a training: {error}") from None
+        return _STATE.validate_python(durable.read_json(path))
+    except ValidationError as error:
+        raise DamagedFileError(f"{path}: is not the state of a training: {error.errors()[0]['msg']}") from None
 
 
 def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> None:
@@ -225,29 +219,27 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
 
 
 def whole_steps(paths: RunLayout, steps: list[int]) -> list[int]:
-    """Those of `steps` whose weights are not damaged; of the others a warning tells.
+    """Those of `steps` whose weights are not damaged; a warning names the others.
 
     Raises:
         DamagedFileError: if all are damaged.
     """
     whole: list[int] = []
-    damaged = None
     for step in steps:
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
             whole.append(step)
         except DamagedFileError as error:
-            damaged = error
-            logger.warning("%s; the average is made without it", error)
-    if damaged and not whole:
-        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", "another run_dir=DIR starts anew")
+            if step == steps[-1] and not whole:
+                raise DamagedFileError(f"{error}; no checkpoint to average is whole", _HELP) from None
+            logger.warning("%s; skipping it in the average", error)
     return whole
 
 
 def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
-    Damaged checkpoints are left out with a warning; raises DamagedFileError if all are damaged.
+    Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
     total: dict[str, torch.Tensor] = {}
     first: dict[str, torch.Tensor] = {}
@@ -260,3 +252,76 @@ def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(whole)).float() for name, tensor in total.items()}
+
+
+class AsyncCheckpointer:
+    """Writes the checkpoints of one start of a run: one at a time, on a thread, so that training waits for no disk.
+
+    A failed write does not end training: it becomes a deferred error, and the checkpoint before it stays.
+
+    Attributes:
+        saved: the state that was written last, or is being written.
+        status: status.json, updated after each checkpoint.
+    """
+
+    def __init__(self, paths: RunLayout, training: TrainingConfig, deferred_errors: DeferredErrors, saved: State):
+        self._paths = paths
+        self._training = training
+        self._deferred_errors = deferred_errors
+        self.saved = saved
+        self.status = StatusFile(paths.status, deferred_errors)
+        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
+        self._writing: Future[None] | None = None
+
+    def is_due(self, now: State) -> bool:
+        """Whether there is anything to save; waits for the end of the last write.
+
+        Args:
+            now: False if this is the state saved last.
+
+        Raises:
+            MtxError: if the previous checkpoint was not finite.
+        """
+        self.settle(wait=True)
+        return bool(now.step) and now != self.saved
+
+    def save(self, copies: Snapshot, written: State) -> None:
+        """Start to write a checkpoint as `written`, and then remove the checkpoints no longer needed."""
+        self.saved = written
+        device = next(iter(copies.weights.values())).device
+        copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+        self._writing = self._thread.submit(self._write, copies, written, copied)
+
+    def _write(self, copies: Snapshot, state: State, copied: torch.cuda.Event | None) -> None:
+        """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""
+        with contextlib.ExitStack() as stack:
+            if copied is not None:
+                stream = torch.cuda.Stream(next(iter(copies.weights.values())).device)  # type: ignore[no-untyped-call]
+                stream.wait_event(copied)
+                stack.enter_context(torch.cuda.stream(stream))
+            save(self._paths, copies, state)
+            prune(self._paths, state, self._training.checkpoint_every, self._training.average_last)
+            self.status.write("running", "training", state.step)
+
+    def settle(self, wait: bool = False) -> None:
+        """Collect the outcome of the last write if it has ended."""
+        if self._writing is None or not (wait or self._writing.done()):
+            return
+        writing, self._writing = self._writing, None
+        try:
+            writing.result()
+        except (OSError, DamagedFileError) as error:
+            self._deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
+            self.saved = State()
+
+    def finish(self, state: State) -> None:
+        """Wait until `state` is written; raises MtxError if it could not be."""
+        self.settle(wait=True)
+        if state.step and state != self.saved:
+            steps = full_checkpoint_steps(self._paths)
+            help = f"rerun the same command to resume from step {steps[-1]}" if steps else "rerun the same command"
+            raise MtxError(f"step {state.step} could not be saved: {self._deferred_errors.messages[-1]}", help)
+
+    def close(self) -> None:
+        """End the thread after its last write."""
+        self._thread.shutdown()

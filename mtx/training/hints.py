@@ -1,6 +1,6 @@
 """Hints about unusual figures of a training, each with what to try. Flow: losses, validations -> hints.
 
-A hint is not an error: training goes on. Each kind of hint is given once per start of a run.
+A hint is not an error: training continues. Each kind of hint is given once per start of a run.
 """
 
 import statistics
@@ -18,13 +18,8 @@ _HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 @dataclass
 class Hints:
-    """Watches the figures of one start of a run; each method returns a hint or None.
+    """Watches the figures of one start of a run; each method returns a hint or None."""
 
-    Attributes:
-        patience: `training.patience`, which some hints name.
-    """
-
-    patience: int | None
     _given_kinds: set[str] = field(default_factory=set)
     _window: list[float] = field(default_factory=list)
     _means: list[tuple[int, float]] = field(default_factory=list)
@@ -49,14 +44,11 @@ class Hints:
         since = next(earlier for earlier, value in self._means if value < mean + _FLAT)
         if step - since >= max(_FLAT_STEPS, step / 3):
             text = f"the training nll is flat at {mean:.2f} since step {since:,}"
-            return self._once("flat", text, self._flat_advice(mean))
+            help = "it has learned what it can; more text or a larger model.preset would go further"
+            if mean > _HIGH:
+                help = "do the two sides belong together, line by line? Else try another training.learning_rate"
+            return self._once("flat", text, help)
         return None
-
-    def _flat_advice(self, mean: float) -> str:
-        if mean > _HIGH:
-            return "do the two sides belong together, line by line? Else try another training.learning_rate"
-        ends = "" if self.patience else "; training.patience=5 ends such a run by itself"
-        return f"it has learned what it can; more text or a larger model.preset would go further{ends}"
 
     def validation(self, nll: float, is_best: bool, hypotheses: list[str]) -> Advice | None:
         """After each validation; `is_best` tells whether its score is the best so far."""
@@ -71,12 +63,11 @@ class Hints:
         self._num_rising = 0 if is_best or nll < lowest + _RISE else self._num_rising + 1
         if self._num_rising < _RISING or trained_then is None or trained is None or trained >= trained_then:
             return None
-        ends = "" if self.patience else ", and training.patience=5 ends such a run by itself"
         return self._once(
             "overfits",
             f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls, so the model learns "
             "its text by heart",
-            f"a larger model.dropout, a smaller model.preset or more text helps{ends}",
+            "a larger model.dropout, a smaller model.preset or more text helps",
         )
 
     def _once(self, kind: str, text: str, help: str) -> Advice | None:

@@ -38,8 +38,9 @@ _FREE = (
     "decoding.beam_size",
     "decoding.length_penalty",
 )  # inherited only if no recipe, file or command line sets them
+_LINE = "command line"
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
-_ANEW = "another run_dir=DIR starts anew from it"
+_HELP = "use another run_dir=DIR to start from it"
 
 
 def inherit(resolved: Resolved) -> Resolved:
@@ -84,22 +85,22 @@ def describe(name: str) -> dict[str, Any]:
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": model.tokenizer.normalization,
-        "data.src": model.info["src"], "data.tgt": model.info["tgt"],
+        "data.src": model.info["src"],
+        "data.tgt": model.info["tgt"],
         "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
-        "decoding.beam_size": model.info["beam_size"], "decoding.length_penalty": model.info["length_penalty"],
-    }  # fmt: skip
-
-
-def _is_on_command_line(resolved: Resolved, key: str) -> bool:
-    return resolved.origins[key] == "command line"
+        "decoding.beam_size": model.info["beam_size"],
+        "decoding.length_penalty": model.info["length_penalty"],
+    }
 
 
 def _merged(resolved: Resolved, values: Mapping[str, Any]) -> Resolved:
     """The configuration with the values of a model, except where its own take precedence."""
-    own = {key for key in values if _is_on_command_line(resolved, key) or (key in _FREE and resolved.is_explicit(key))}
-    return settings.replace_values(
-        resolved, {key: value for key, value in values.items() if key not in own}, "init_from"
-    )
+    new = {
+        key: value
+        for key, value in values.items()
+        if resolved.origins[key] != _LINE and not (key in _FREE and resolved.is_explicit(key))
+    }
+    return settings.replace_values(resolved, new, "init_from")
 
 
 def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
@@ -109,7 +110,7 @@ def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -
     refused = [
         f"{key} is {configured[key]}, the model's is {values[key]}"
         for key in different
-        if _is_on_command_line(resolved, key)
+        if resolved.origins[key] == _LINE
     ]
     if refused:
         raise UsageError(
@@ -138,7 +139,7 @@ def load(config: Config) -> "LoadedModel | None":
     both = (one.stored().items() for one in (loaded.model.config, config.model))
     theirs, ours = ({name: value for name, value in items if name not in ignored} for items in both)
     if theirs != ours:
-        raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _ANEW)
+        raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _HELP)
     return loaded
 
 
@@ -149,9 +150,13 @@ def translator(config: Config, device: str) -> "TorchTranslator":
     assert config.training.init_from is not None
     decoding = config.decoding
     return TorchTranslator.load(
-        _model_directory(config.training.init_from), device=device, beam_size=decoding.beam_size,
-        length_penalty=decoding.length_penalty, batch_tokens=decoding.batch_tokens, split_sentences=False,
-    )  # fmt: skip
+        _model_directory(config.training.init_from),
+        device=device,
+        beam_size=decoding.beam_size,
+        length_penalty=decoding.length_penalty,
+        batch_tokens=decoding.batch_tokens,
+        split_sentences=False,
+    )
 
 
 def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
@@ -159,4 +164,4 @@ def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None
     same_ids = own.vocabulary() == prepared.vocabulary() and own.normalization == prepared.normalization
     if not same_ids or own.models.files != prepared.models.files:
         text = "its tokenizer is not the one that the data of this run has"
-        raise UsageError(f"training.init_from {config.training.init_from}: {text}", _ANEW)
+        raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)

@@ -24,14 +24,14 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from mtx.errors import STOPPING_SIGNALS, TerminatedError
 from mtx.files import streams
 from mtx.run.machine import num_cores
+from mtx.training.signals import SAVE, handling, is_ignored_hangup
 
 _HOST = "127.0.0.1"
-_PASSED_ON = (*STOPPING_SIGNALS, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
 _MAX_LINES = 20  # of what a failed rank wrote
 
 
 def launch(size: int, arguments: list[str]) -> int:
-    """Run `mtx ARGUMENTS` as so many ranks on this machine; returns the exit code."""
+    """Run `mtx ARGUMENTS` as `size` ranks on this machine; returns the exit code."""
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, num_cores() // size)))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo0" if sys.platform == "darwin" else "lo")
     os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = "SIGQUIT" if hasattr(signal, "SIGQUIT") else "SIGTERM"
@@ -40,10 +40,14 @@ def launch(size: int, arguments: list[str]) -> int:
         logs = DefaultLogsSpecs(directory, redirects=dict.fromkeys(range(1, size), Std.ALL))
         parameters = RendezvousParameters("c10d", f"{_HOST}:0", uuid.uuid4().hex, 1, 1, _HOST)
         spec = WorkerSpec(
-            role="mtx", local_world_size=size, rdzv_handler=get_rendezvous_handler(parameters),
-            entrypoint=sys.executable, args=("-m", "mtx", *(word.replace("$", "$$") for word in arguments)),
-            max_restarts=0, local_addr=_HOST,
-        )  # fmt: skip
+            role="mtx",
+            local_world_size=size,
+            rdzv_handler=get_rendezvous_handler(parameters),
+            entrypoint=sys.executable,
+            args=("-m", "mtx", *(word.replace("$", "$$") for word in arguments)),
+            max_restarts=0,
+            local_addr=_HOST,
+        )
         agent = LocalElasticAgent(spec, logs)
         with _passing_signals_on(agent):
             failures = agent.run().failures
@@ -66,17 +70,9 @@ def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
         if not ranks and number in STOPPING_SIGNALS:
             raise TerminatedError(number)
 
-    old = {number: signal.signal(number, pass_on) for number in _PASSED_ON if _is_heard(number)}
-    try:
+    numbers = [*STOPPING_SIGNALS, *([SAVE] if SAVE else [])]
+    with handling(pass_on, (number for number in numbers if not is_ignored_hangup(number))):
         yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-
-
-def _is_heard(number: int) -> bool:
-    """False for SIGHUP under `nohup`, which is to be ignored."""
-    return number == getattr(signal, "SIGUSR1", None) or signal.getsignal(number) != signal.SIG_IGN
 
 
 def _show(failure: ProcessFailure, directory: Path) -> None:
@@ -86,7 +82,9 @@ def _show(failure: ProcessFailure, directory: Path) -> None:
             streams.show(text.split("\n")[-_MAX_LINES:])
     if failure.exitcode < 0:
         name = signal.Signals(-failure.exitcode).name
-        streams.show([
-            f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
-            "help: perhaps memory ran out, if nothing above says why; the same command resumes the run",
-        ])  # fmt: skip
+        streams.show(
+            [
+                f"error: rank {failure.local_rank} (process {failure.pid}) was killed by {name}",
+                "help: possibly out of memory, if nothing above says why; rerun the same command to resume",
+            ]
+        )

@@ -36,9 +36,16 @@ class LoadedStep:
 
 
 def load_steps(
-    store: TokenStore, sampler: BatchSampler, position: SamplerState, num_steps: int, k: int, shape: Shape,
-    pin: bool = False, rank: int = 0, num_ranks: int = 1,
-) -> Generator[LoadedStep, None, None]:  # fmt: skip
+    store: TokenStore,
+    sampler: BatchSampler,
+    position: SamplerState,
+    num_steps: int,
+    k: int,
+    shape: Shape,
+    pin: bool = False,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Generator[LoadedStep, None, None]:
     """The next `num_steps` steps from `position` on, each as k (rarely more) micro-batches of one shape.
 
     All ranks have as many; where sentences need more than k, empty micro-batches fill up.

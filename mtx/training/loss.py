@@ -19,8 +19,7 @@ With f = a / 2, what of 2 d loss / d z and 2 d loss / d z' has all outputs is th
 and the products are made of these; f and the sign multiply their results and the hidden states, which are smaller.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -28,15 +27,14 @@ from torch import Tensor
 
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
-_CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT = 1 << 21  # blocks of many MB leave holes in the memory of a process
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
-_CHUNK_BYTES_WITHOUT_GRADIENT = 1 << 26  # in a validation, beside all that training keeps in memory
+# In a validation, next to all that training keeps in memory; larger blocks leave holes in the memory of a process.
+_ELEMENTS_WITHOUT_GRADIENT = 1 << 21
 _LEAST_FACTOR = 1e-6  # a weight of the divergence that makes no difference, and has an inverse
 _ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
 
 
-@dataclass(frozen=True)
-class LossSums:
+class LossSums(NamedTuple):
     """Sums over the positions with a target; `loss` is differentiable, `nll` is unsmoothed."""
 
     loss: Tensor
@@ -46,76 +44,77 @@ class LossSums:
 class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-        consistency: float, scale: float | Tensor, with_grad: bool,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        consistency: float,
+        scale: float | Tensor,
+    ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        exact = torch.promote_types(compute, torch.float32)
+        num_outputs, num_passes = len(weight), len(hidden)
+        scale = scale / num_passes
+        real = targets < num_outputs  # pad is the id after the last output
+        y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
         with torch.autocast(device, enabled=False):
-            return _forward(ctx, hidden, weight, bias, targets, smoothing, consistency, scale, with_grad, compute)
+            h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
+            signs, factor = _signs_and_factor(consistency, h.device)
+            uniform = smoothing / num_outputs / factor
+            d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
+            d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
+            d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
+            log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
+            divergence = torch.zeros((len(y), 1), dtype=exact, device=h.device)
+            rows = max(1, _rows_at_once(w) // num_passes)
+            run = _compiled_chunk if torch.compiler.is_compiling() else _chunk
+            for start in range(0, len(targets), rows):
+                part = slice(start, start + rows)
+                z_y[:, part], p_y, divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
+                    h[:, part], masked_h[:, part], w, bias, y[part], mask[part], num_outputs, smoothing, consistency
+                )
+                d_weight += d_weight_part
+                if d_bias is not None:
+                    d_bias += d_bias_part
+                log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
+            scale_of_products = scale * factor
+            d_hidden = (d_hidden - uniform * signs * weight.sum(0)) * (mask * signs * scale_of_products)
+            d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact))
+            d_weight.mul_(scale_of_products)
+            if d_bias is not None:
+                d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale_of_products
+            ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
+            mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
+            nll = -log_p_y[..., 0] * real
+            spread = (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
+            loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
+            loss = loss + consistency / 2 * (divergence * mask).sum()
+            return loss * scale, nll.sum() / num_passes
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
-        if is_eager_on_cpu and grad_loss == 1:  # saves a pass over the vocabulary's gradient
-            return d_hidden, d_weight, d_bias, None, None, None, None, None
-        d_bias = None if d_bias is None else d_bias * grad_loss
-        return d_hidden * grad_loss, d_weight * grad_loss, d_bias, None, None, None, None, None
-
-
-def _forward(
-    ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float,
-    consistency: float, scale: float | Tensor, with_grad: bool, compute: torch.dtype,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    num_outputs, d_model = weight.shape
-    exact = torch.promote_types(compute, torch.float32)
-    num_passes = len(hidden)
-    scale = scale / num_passes
-    real = targets < num_outputs  # pad is the id after the last output
-    y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
-    h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-    signs, factor = _signs_and_factor(consistency, h.device)
-    uniform = smoothing / num_outputs / factor
-    if with_grad:
-        d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
-        d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
-        d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
-    log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
-    divergence = torch.zeros((len(y), 1), dtype=exact, device=h.device)
-    rows, run = _rows_at_once(w, with_grad) // num_passes, _compiled_chunk if torch.compiler.is_compiling() else _chunk
-    for start in range(0, len(targets), max(1, rows)):
-        part = slice(start, start + max(1, rows))
-        if with_grad:
-            z_y[:, part], p_y, divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
-                h[:, part], w, bias, y[part], num_outputs, smoothing, consistency, masked_h[:, part], mask[part]
-            )
-            d_weight += d_weight_part
-            if d_bias is not None:
-                d_bias += d_bias_part
-        else:
-            z_y[:, part], p_y, divergence[part], *_ = run(
-                h[:, part], w, bias, y[part], num_outputs, smoothing, consistency
-            )
-        log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # the nll of a token is at most 87
-    if with_grad:
-        scale_of_products = scale * factor
-        d_hidden = (d_hidden - uniform * signs * weight.sum(0)) * (mask * signs * scale_of_products)
-        d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact))
-        d_weight.mul_(scale_of_products)
-        if d_bias is not None:
-            d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale_of_products
-        ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
-    mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
-    nll, spread = -log_p_y[..., 0] * real, (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
-    loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum() + consistency / 2 * (divergence * mask).sum()
-    return loss * scale, nll.sum() / num_passes
+        if not is_eager_on_cpu or grad_loss != 1:  # else it saves a pass over the vocabulary's gradient
+            d_hidden, d_weight = d_hidden * grad_loss, d_weight * grad_loss
+            d_bias = None if d_bias is None else d_bias * grad_loss
+        return d_hidden, d_weight, d_bias, None, None, None, None
 
 
 def _chunk(
-    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float, consistency: float,
-    masked_h: Tensor | None = None, mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    h: Tensor,
+    masked_h: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    mask: Tensor,
+    num_outputs: int,
+    smoothing: float,
+    consistency: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Some positions of all passes.
 
     Args:
@@ -123,8 +122,7 @@ def _chunk(
 
     Returns:
         z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the products of the gradients of h
-        (times the signs), of w and of the bias, all divided by the factor.
-        Gradients are empty without `masked_h`, and that of the bias without a bias.
+        (times the signs), of w and of the bias, all divided by the factor. That of the bias is empty without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
     logits = h.flatten(0, 1) @ w.T
@@ -136,12 +134,8 @@ def _chunk(
     shape = (*h.shape[:2], 1)
     z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
     signs, factor = _signs_and_factor(consistency, h.device)
-    divergence = torch.zeros(shape[1:], dtype=exact, device=h.device)
-    if consistency:
-        divergence = _divergence(logits, p, factor)
+    divergence = _divergence(logits, p, factor) if consistency else p.new_zeros(shape[1:], dtype=exact)
     z_y, p_y = z_y.view(shape), p_y.view(shape)
-    if masked_h is None or mask is None:
-        return z_y, p_y, divergence, h.new_empty(0), h.new_empty(0), h.new_empty(0)
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
     d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / factor * signs
     p.view(-1).index_copy_(0, at_y, d_y.flatten().to(h.dtype))
@@ -185,30 +179,47 @@ _compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_arg
 
 @_compiled_chunk.register_fake
 def _(
-    h: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, num_outputs: int, smoothing: float, consistency: float,
-    masked_h: Tensor | None = None, mask: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    h: Tensor,
+    masked_h: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    mask: Tensor,
+    num_outputs: int,
+    smoothing: float,
+    consistency: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     exact = torch.promote_types(h.dtype, torch.float32)
-    d_h, d_w = (h.new_empty(0) if masked_h is None else torch.empty_like(x) for x in (h, w))
-    d_bias = h.new_empty(0) if masked_h is None or bias is None else w.new_empty(len(w), dtype=exact)
+    d_bias = h.new_empty(0) if bias is None else w.new_empty(len(w), dtype=exact)
     z_y, p_y = (h.new_empty((*h.shape[:2], 1), dtype=exact) for _ in range(2))
-    return z_y, p_y, torch.empty_like(y, dtype=exact), d_h, d_w, d_bias
+    return z_y, p_y, torch.empty_like(y, dtype=exact), torch.empty_like(h), torch.empty_like(w), d_bias
 
 
-def _rows_at_once(weight: Tensor, with_grad: bool) -> int:
+def _rows_at_once(weight: Tensor) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
     if weight.device.type == "cpu":
-        elements = _CPU_CHUNK_ELEMENTS if with_grad else _CPU_CHUNK_ELEMENTS_WITHOUT_GRADIENT
-    else:
-        elements = (_CHUNK_BYTES if with_grad else _CHUNK_BYTES_WITHOUT_GRADIENT) // weight.itemsize
-    rows = max(1, elements // len(weight))
-    return min(_CPU_CHUNK, rows) if with_grad and weight.device.type == "cpu" else rows
+        return min(_CPU_CHUNK, max(1, _CPU_CHUNK_ELEMENTS // len(weight)))
+    return max(1, _CHUNK_BYTES // weight.itemsize // len(weight))
+
+
+def unsmoothed_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
+    """The nll of packed hidden states, summed, without a gradient; the arguments are those of `smoothed_loss`."""
+    rows = max(1, _ELEMENTS_WITHOUT_GRADIENT // len(weight))
+    total = hidden.new_zeros(())
+    for h, y in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+        total += F.cross_entropy(F.linear(h, weight, bias), y, ignore_index=len(weight), reduction="sum")
+    return total
 
 
 def smoothed_loss(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, scale: float | Tensor = 1.0,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    smoothing: float,
+    scale: float | Tensor = 1.0,
     consistency: float = 0.0,
-) -> LossSums:  # fmt: skip
+) -> LossSums:
     """Label-smoothed loss of packed hidden states, summed and multiplied by `scale`.
 
     Args:
@@ -218,9 +229,6 @@ def smoothed_loss(
         scale: 1 / target tokens of the whole step, so that micro-batches add up to the mean of the step.
         consistency: the weight of the divergence, for two passes.
     """
-    leaves = [tensor for tensor in (hidden, weight, bias) if tensor is not None]
-    # Within the function torch has switched gradients off, and it says of weights that they need one even in no_grad.
-    with_grad = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves)
     passes = hidden if hidden.dim() == 3 else hidden[None]
-    loss, nll = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, consistency, scale, with_grad)  # type: ignore[no-untyped-call]
-    return LossSums(loss, nll)
+    sums = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, consistency, scale)  # type: ignore[no-untyped-call]
+    return LossSums(*sums)

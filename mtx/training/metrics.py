@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 _RATE_STEPS = 10  # steps that a speed is averaged over: a GPU's figures come several steps at a time
 _SAMPLE_CHARS = 120
 _LINE_EVERY_S = 30.0  # seconds between two log lines without a terminal
-_TIMED_STEPS, _TIMED_S = 5, 3.0  # steps and seconds after which the duration of a run can be estimated
 
 
 class MetricsLogger:
@@ -50,20 +49,29 @@ class MetricsLogger:
     """
 
     def __init__(
-        self, metrics: Path, done: int, max_steps: int, deferred_errors: DeferredErrors, ends_at: float = math.inf,
-        utilisation_per_rate: float | None = None, hints: Hints | None = None, tensorboard: Path | None = None,
-    ):  # fmt: skip
-        self._metrics, self._done, self._max_steps, self._deferred_errors = metrics, done, max_steps, deferred_errors
-        self.ends_at, self._utilisation_per_rate = ends_at, utilisation_per_rate
-        self._hints, self._tensorboard_dir = hints or Hints(None), tensorboard
+        self,
+        metrics: Path,
+        done: int,
+        max_steps: int,
+        deferred_errors: DeferredErrors,
+        ends_at: float = math.inf,
+        utilisation_per_rate: float | None = None,
+        tensorboard: Path | None = None,
+    ):
+        self._metrics = metrics
+        self._done = done
+        self._max_steps = max_steps
+        self._deferred_errors = deferred_errors
+        self.ends_at = ends_at
+        self._utilisation_per_rate = utilisation_per_rate
+        self._hints = Hints()
+        self._tensorboard_dir = tensorboard
         self._tensorboard: Any = None  # the writer
         self._bar: Any = None
         self._started = time.monotonic()
         self._line_at = self._started + _LINE_EVERY_S / 3
         self._tokens = 0  # target tokens of this start
         self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
-        self._timed_from: tuple[float, int, int] | None = None  # time, step and `_tokens` after the first, slow step
-        self._has_logged_duration, self._has_logged_end = False, False
 
     def __enter__(self) -> "MetricsLogger":
         if os.path.lexists(self._metrics):
@@ -103,9 +111,16 @@ class MetricsLogger:
             self._file.write(text.encode())
 
     def step(
-        self, step: int, loss: float, nll: float, lr: float, grad_norm: float, num_tgt_tokens: int,
-        epochs: float = 0.0, max_steps: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        step: int,
+        loss: float,
+        nll: float,
+        lr: float,
+        grad_norm: float,
+        num_tgt_tokens: int,
+        epochs: float = 0.0,
+        max_steps: int | None = None,
+    ) -> None:
         """Report one update.
 
         Args:
@@ -113,48 +128,61 @@ class MetricsLogger:
             epochs: how many are done, with the part of the one that is not.
             max_steps: a new estimate of the step at which training ends.
         """
-        if max_steps is not None and max_steps != self._max_steps:
+        if max_steps is not None:
             self._max_steps = self._bar.total = max_steps
         self._bar.update(1)
         self._tokens += num_tgt_tokens
         now = time.monotonic()
-        self._log_duration(step, now)
         since, tokens = self._window[0]
         self._window.append((now, self._tokens))
         rate = (self._tokens - tokens) / (now - since)
-        left = self._left_s((now - self._started) / (step - self._done), step, now)
+        step_s = (now - self._started) / (step - self._done)  # validations included
+        left = max(0.0, min(step_s * (self._max_steps - step), self.ends_at - now))
+        share = {}
+        if self._utilisation_per_rate is not None:
+            share["utilisation"] = round(rate * self._utilisation_per_rate, 4)
         self.event(
-            "train", step=step, loss=round(loss, 5), nll=round(nll, 5), learning_rate=lr, grad_norm=round(grad_norm, 5),
-            tgt_tokens_per_s=round(rate, 1), left_s=round(left, 1), **self._utilisation(rate),
-            epochs=round(epochs, 6), **({} if max_steps is None else {"max_steps": max_steps}),
-        )  # fmt: skip
+            "train",
+            step=step,
+            loss=round(loss, 5),
+            nll=round(nll, 5),
+            learning_rate=lr,
+            grad_norm=round(grad_norm, 5),
+            tgt_tokens_per_s=round(rate, 1),
+            left_s=round(left, 1),
+            epochs=round(epochs, 6),
+            **share,
+            **({} if max_steps is None else {"max_steps": max_steps}),
+        )
+        of_peak = "".join(f", {value:.0%} of the GPU's peak" for value in share.values())
+        speed = f"{rate:,.0f} target tokens/s{of_peak}"
+        figures = f"loss {loss:.3f}, lr {lr:.2e}, {speed}, {format_duration(left)} left"
         if not self._bar.disable:
-            self._bar.set_postfix_str(f"loss {loss:.3f}, lr {lr:.2e}, {self._speed(rate)}", refresh=False)
+            self._bar.set_postfix_str(figures, refresh=False)
         elif now >= self._line_at:
-            logger.info(
-                "step %d of %d: loss %.3f, lr %.2e, %s, %s left",
-                step, self._max_steps, loss, lr, self._speed(rate), format_duration(left),
-            )  # fmt: skip
+            logger.info("step %d of %d: %s", step, self._max_steps, figures)
             self._line_at = now + _LINE_EVERY_S
         self._hint(step, self._hints.step(step, nll, lr))
 
     def validation(self, step: int, result: "Validation", is_best: bool, elapsed_s: float) -> None:
         """Report a validation: its figures, its first sample, and a hint if there is one."""
-        scores = [name for name in ("bleu", "chrf") if getattr(result, name) is not None]
+        scores = {name: score for name in ("bleu", "chrf") if (score := getattr(result, name)) is not None}
         self.event(
-            "validation", step=step, nll=result.nll, ppl=result.ppl, seconds=round(result.seconds, 2),
-            samples=[vars(sample) for sample in result.samples], decides=result.metric,
-            **{name: getattr(result, name) for name in scores},
-        )  # fmt: skip
-        logger.info(
-            "step %d of %d: validation nll %.3f, ppl %.2f%s%s, after %s", step, self._max_steps, result.nll, result.ppl,
-            "".join(f", {DECIDING_METRICS[name]} {getattr(result, name):.2f}" for name in scores),
-            " (best)" if is_best else "", format_duration(elapsed_s),
-        )  # fmt: skip
+            "validation",
+            step=step,
+            nll=result.nll,
+            ppl=result.ppl,
+            seconds=round(result.seconds, 2),
+            samples=[vars(sample) for sample in result.samples],
+            decides=result.metric,
+            **scores,
+        )
+        figures = "".join(f", {DECIDING_METRICS[name]} {score:.2f}" for name, score in scores.items())
+        text = f"validation nll {result.nll:.3f}, ppl {result.ppl:.2f}{figures}{' (best)' * is_best}"
+        logger.info("step %d of %d: %s, after %s", step, self._max_steps, text, format_duration(elapsed_s))
         for sample in result.samples[:1]:
             src, hyp = (text[:_SAMPLE_CHARS] for text in (sample.src, sample.hyp))
             logger.info("  %s\n    -> %s", src, hyp)
-        self._log_end(step, time.monotonic())
         self._hint(step, self._hints.validation(result.nll, is_best, result.hypotheses))
 
     def cooldown(self, plan: Cooldown) -> None:
@@ -172,43 +200,6 @@ class MetricsLogger:
         if hint is not None:
             self.event("hint", step=step, text=str(hint))
             logger.info("hint: %s", hint)
-
-    def _log_duration(self, step: int, now: float) -> None:
-        """Log the speed and the expected duration once, after a few timed steps."""
-        first_time, first_step, tokens = self._timed_from = self._timed_from or (now, step, self._tokens)
-        seconds, steps = now - first_time, step - first_step
-        if self._has_logged_duration or steps < _TIMED_STEPS or seconds < _TIMED_S:
-            return
-        self._has_logged_duration = True
-        speed, step_s = self._speed((self._tokens - tokens) / seconds), seconds / steps
-        left = format_duration(self._left_s(step_s, step, now))
-        if step_s * (self._max_steps - step) <= self.ends_at - now:
-            logger.info("%s: the steps will take about %s, validations not included", speed, left)
-        else:
-            most = step + int(max(0.0, self.ends_at - now) / step_s)
-            text = "%s: training.time_limit leaves about %s, enough for %s of the %s steps at most"
-            logger.info(text, speed, left, f"{most:,}", f"{self._max_steps:,}")
-
-    def _log_end(self, step: int, now: float) -> None:
-        """Log once when training will end, as soon as a validation has shown what validations take."""
-        if self._has_logged_end or not self._done < step < self._max_steps:
-            return
-        self._has_logged_end = True
-        left = self._left_s((now - self._started) / (step - self._done), step, now)
-        if left:
-            logger.info("with validations, training ends in about %s", format_duration(left))
-
-    def _left_s(self, step_s: float, step: int, now: float) -> float:
-        """Seconds of training that are left after `step`, if a step takes `step_s`."""
-        return max(0.0, min(step_s * (self._max_steps - step), self.ends_at - now))
-
-    def _utilisation(self, rate: float) -> dict[str, float]:
-        per_rate = self._utilisation_per_rate
-        return {} if per_rate is None else {"utilisation": round(rate * per_rate, 4)}
-
-    def _speed(self, rate: float) -> str:
-        share = "".join(f", {value:.0%} of the GPU's peak" for value in self._utilisation(rate).values())
-        return f"{rate:,.0f} target tokens/s{share}"
 
     def restart_window(self) -> None:
         """Start a new window of the speed figure, so that it leaves out the time of validating and saving."""

@@ -2,14 +2,13 @@
 
 On a CPU the operations run one by one: compiling them costs 25 seconds and gains less than a twentieth. On CUDA they
 are recorded once as a graph and replayed for every batch, which is possible because all batches have one shape; a long
-run compiles them first. `Update` is an optimizer update whose figures the host has not read yet.
+run compiles them first.
 """
 
 import functools
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,15 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import PackedBatch
-from mtx.data.sampler import BatchSampler, SamplerState
-from mtx.data.token_store import TokenStore
 from mtx.decoding.batches import to_device, twice
-from mtx.errors import MtxError
-from mtx.files import durable
-from mtx.model.cuda_graphs import CudaGraph, HostCopy
-from mtx.model.decoder_only import DecoderModel
+from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
-from mtx.run.layout import RunLayout
 from mtx.training.loss import smoothed_loss
 
 logger = logging.getLogger(__name__)
 
-_ALIGNMENT = 16  # numbers; kernels that read 64 bytes at once need each gradient to begin at such a place
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
 
 
@@ -43,30 +35,30 @@ class MicroStep:
         consistency: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
-        recorded: whether a graph is recorded, which happens only on CUDA with the `varlen` kernel.
-        is_flat: keep all gradients in one tensor, which ranks can sum at once.
-        source_loss: whether the loss of the source's tokens counts too, of a decoder alone; `sums` has it in the loss.
         root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.
-        flat: all gradients, and `sums` at its end, if `is_flat`; the gradients of the model are views of it.
     """
 
     def __init__(
-        self, model: TranslationModel, label_smoothing: float, precision: str, compiled: bool = False,
-        recorded: bool = True, is_flat: bool = False, root: Any = None, consistency: float = 0.0,
-        source_loss: bool = False,
-    ):  # fmt: skip
+        self,
+        model: TranslationModel,
+        label_smoothing: float,
+        precision: str,
+        compiled: bool = False,
+        root: Any = None,
+        consistency: float = 0.0,
+    ):
         self.model = model
         self.device = model.embedding.device
-        self._smoothing, self._consistency, self._bf16 = label_smoothing, consistency, precision == "bf16"
-        self._source_loss = source_loss
-        self.flat = flat_gradients(model) if is_flat else None
-        self.sums = torch.zeros(2, device=self.device) if self.flat is None else self.flat[-2:]
+        self._smoothing = label_smoothing
+        self._consistency = consistency
+        self._bf16 = precision == "bf16"
+        self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
-        self._is_static = recorded and is_varlen and root is None
+        self._is_static = is_varlen and root is None  # a graph is recorded
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
@@ -78,9 +70,6 @@ class MicroStep:
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
-        if self.flat is not None:
-            self.flat.zero_()
-            return
         self.sums.zero_()
         gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
         if self._is_static and gradients:  # a graph adds to its own memory
@@ -140,30 +129,20 @@ class MicroStep:
 
         Two passes leave out the dummies, but not with `varlen`.
         """
-        model, targets = self.model, [batch.tgt_out_ids]
-        if self._source_loss:
-            assert isinstance(model, DecoderModel)
-            targets.append(model.next_source_ids(batch))
         if not self._consistency:
-            return list(zip(self._hidden(batch), targets, strict=True))
-        if model.kernel == "varlen":  # a recorded step does not know how many tokens are real
-            passes = zip(self._hidden(batch), self._hidden(batch), strict=True)
-            return [(torch.stack(both), ids) for both, ids in zip(passes, targets, strict=True)]
+            return self._predictions(batch)
+        if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
+            passes = zip(self._predictions(batch), self._predictions(batch), strict=True)
+            return [(torch.stack([one, two]), ids) for (one, ids), (two, _) in passes]
         sizes = batch.num_tgt_tokens, batch.num_src_tokens
-        both = zip(self._hidden(twice(batch)), targets, sizes, strict=False)  # one batch of twice the size is faster
-        return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for hidden, ids, size in both]
+        both = zip(self._predictions(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
+        return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for (hidden, ids), size in both]
 
-    def _hidden(self, batch: PackedBatch) -> Sequence[Tensor]:
-        """The hidden states of the target, and with the loss of the source those of the source."""
-        model = self.model
+    def _predictions(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
         if self._compiled:
-            assert isinstance(model, Transformer)
-            return [hidden_states(model, batch)]
-        memory = model.encode(batch)
-        if self._source_loss:
-            assert isinstance(model, DecoderModel)
-            return model.decode_both(batch, memory)[::-1]
-        return [model.decode(batch, memory)]
+            assert isinstance(self.model, Transformer)
+            return [(hidden_states(self.model, batch), batch.tgt_out_ids)]
+        return self.model.predictions(batch)
 
     def _record(self, batch: PackedBatch) -> None:
         """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""
@@ -188,56 +167,7 @@ class MicroStep:
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
 
 
-def flat_gradients(model: torch.nn.Module) -> Tensor:
-    """One tensor of zeros, of which the gradient of each parameter becomes a view; its last two numbers are free."""
-    parameters = list(model.parameters())
-    sizes = [-(-parameter.numel() // _ALIGNMENT) * _ALIGNMENT for parameter in parameters]
-    flat = torch.zeros(sum(sizes) + 2, device=parameters[0].device)
-    for parameter, part in zip(parameters, torch.split(flat[:-2], sizes), strict=True):
-        parameter.grad = part[: parameter.numel()].view_as(parameter)
-    return flat
-
-
 def seed_all(seed: int, step: int, micro_step: int) -> None:
     """Seed torch's generators from the position of a micro-step in the run."""
     state = np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]
     torch.manual_seed(int(state >> np.uint64(1)))
-
-
-@dataclass(frozen=True)
-class Update:
-    """An update whose figures (see `Trainer.update`) the host has not read yet.
-
-    Attributes:
-        position: where its data begins.
-        epochs: how many are done after it.
-    """
-
-    step: int
-    position: SamplerState
-    learning_rate: float
-    num_tgt_tokens: int
-    figures: HostCopy
-    epochs: float
-
-
-def non_finite_error(
-    update: Update, loss: float, norm: float, sampler: BatchSampler, train: TokenStore, paths: RunLayout
-) -> MtxError:
-    """The error of an update whose loss or gradient norm is not finite; writes its pairs to refused.tsv."""
-    position = update.position
-    pairs = sampler.step(position).pairs
-    lines = train.lines()[pairs]
-    rows = zip(lines, *train.texts(pairs), strict=True)
-    try:
-        durable.write_text(paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
-        listed = f", see {paths.refused}"
-    except OSError:  # the error itself matters more
-        listed = ""
-    first = ", ".join(map(str, lines[:10]))
-    return MtxError(
-        f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
-        f"pairs from place {position.index} of epoch {position.epoch} on, "
-        f"lines {first}, … of the training text{listed}",
-        "the last checkpoint stands; a lower training.learning_rate or training.clip_norm=1.0 needs a new run_dir",
-    )

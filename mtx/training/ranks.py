@@ -11,13 +11,11 @@ import logging
 import os
 import re
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -37,6 +35,7 @@ from mtx.errors import (
 from mtx.files.durations import format_duration
 from mtx.model.device import find_device
 from mtx.run.world import World
+from mtx.training.signals import handling
 
 Value = TypeVar("Value")
 
@@ -46,33 +45,6 @@ _PATIENCE = timedelta(days=1)
 _ROLL_CALL = timedelta(seconds=10)
 _GIVE_WAY_S = 1.0  # so that torchrun sees the rank that has died before those that lost their connection to it
 _HELP = "the same command resumes from the last checkpoint"
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """An error of one rank, as all ranks get it."""
-
-    message: str
-    help: str | None
-    exit_code: int
-
-    def as_error(self) -> MtxError:
-        error = MtxError(self.message, self.help)
-        error.exit_code = self.exit_code
-        return error
-
-
-class MaxReduction:
-    """The largest value of each of some numbers on any rank, which is on its way."""
-
-    def __init__(self, numbers: Sequence[float], group: dist.ProcessGroup):
-        self._values = torch.tensor(numbers, dtype=torch.float64)
-        self._work: Any = dist.all_reduce(self._values, dist.ReduceOp.MAX, group=group, async_op=True)
-
-    def values(self) -> list[float]:
-        """Wait for the values of all ranks."""
-        self._work.wait()
-        return list(self._values.tolist())
 
 
 class Ranks:
@@ -98,9 +70,12 @@ class Ranks:
         limit = timedelta(seconds=TIMEOUT_S)
         has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if has_nccl else "gloo", store=store, rank=self.rank, world_size=self.size,
+            "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
+            store=store,
+            rank=self.rank,
+            world_size=self.size,
             timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
-        )  # fmt: skip
+        )
         self._host, self._patient, self._roll_call = (
             dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE, _ROLL_CALL)
         )
@@ -118,14 +93,7 @@ class Ranks:
         Raises:
             ReportedError: on the other ranks, if it fails on rank 0.
         """
-        if self.size == 1:
-            return work()
-        value, error = _attempt(work) if self.is_rank_zero else (None, None)
-        with _signals_held():
-            value, failure = self.broadcast_object((value, self._failure(error)))
-            if failure is not None:
-                self._raise(failure, error)
-        return value  # type: ignore[no-any-return]
+        return cast(Value, self.gather(work if self.is_rank_zero else lambda: None)[0])
 
     def gather(self, work: Callable[[], Value]) -> list[Value]:
         """What `work` returns on each rank, in their order, on all of them.
@@ -135,23 +103,23 @@ class Ranks:
         """
         if self.size == 1:
             return [work()]
-        value, error = _attempt(work)
+        value: Value | None = None
+        own: BaseException | None = None
+        try:
+            value = work()
+        except BaseException as error:
+            own = error
         with _signals_held():
-            outcomes = self.all_gather_object((value, self._failure(error)))
-            for _, failure in outcomes:
-                if failure is not None:
-                    self._raise(failure, error)
+            outcomes = self.all_gather_object((value, own and self._described(own)))
+            failure = next((failure for _, failure in outcomes if failure is not None), None)
+            if failure is not None:
+                self._end_together = True
+                if not self.is_rank_zero:
+                    raise ReportedError(failure.exit_code) from own
+                raise own or failure
         return [found for found, _ in outcomes]
 
-    def broadcast_object(self, value: Any) -> Any:
-        """The value of rank 0."""
-        values = [value]
-        if self.size > 1:
-            with _signals_held():
-                dist.broadcast_object_list(values, 0, self._patient)
-        return values[0]
-
-    def all_gather_object(self, value: Value) -> list[Value]:
+    def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order."""
         values = [value] * self.size
         if self.size > 1:
@@ -159,39 +127,47 @@ class Ranks:
                 dist.all_gather_object(values, value, self._patient)
         return values
 
-    def wait_for_all(self) -> None:
-        """Wait until all ranks are here, however long one of them takes."""
-        self.all_gather_object(None)
+    def all_reduce_max(self, numbers: Sequence[float]) -> Callable[[], list[float]]:
+        """Begin to find the largest value of each of these numbers on any rank; what is returned waits for them."""
+        values = torch.tensor(numbers, dtype=torch.float64)
+        work: Any = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host, async_op=True)
 
-    def all_reduce_max(self, numbers: Sequence[float]) -> MaxReduction:
-        """Begin to find the largest value of each of these numbers on any rank; no rank waits here."""
-        return MaxReduction(numbers, self._host)
+        def largest() -> list[float]:
+            work.wait()
+            return list(values.tolist())
 
-    def all_reduce(self, tensor: Tensor) -> None:
-        """Replace a tensor by its sum over all ranks; the same bits on each, and each time."""
+        return largest
+
+    def all_reduce(self, *tensors: Tensor) -> None:
+        """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
         if self.size > 1:
-            dist.all_reduce(tensor)
+            flat = torch.cat([tensor.flatten() for tensor in tensors])
+            dist.all_reduce(flat)
+            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+                tensor.copy_(part.view_as(tensor))
+
+    def reduce_gradients(self, parameters: Sequence[Tensor], sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Add up the gradients of all ranks, and `sums`; returns the sums and the norm of the whole gradient."""
+        if self.size > 1:  # a rank may have no sentence that uses a parameter
+            for parameter in parameters:
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        self.all_reduce(*gradients, sums)
+        return sums, torch.nn.utils.get_total_norm(gradients)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have on rank 0."""
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor, 0)
 
-    def _failure(self, error: BaseException | None) -> _Failure | None:
-        """What all ranks get of an error of this one."""
-        if error is None:
-            return None
-        if isinstance(error, MtxError):
-            return _Failure(f"{self.world.name}: {error}", error.help, error.exit_code)
-        text = f"{self.world.name}{self._where()}: {type(error).__name__}: {error}"
-        return _Failure(text[:500], None, exit_code(error))
-
-    def _raise(self, failure: _Failure, own: BaseException | None) -> None:
-        """End all ranks with the failure of one of them, which rank 0 reports."""
-        self._end_together = True
-        if not self.is_rank_zero:
-            raise ReportedError(failure.exit_code) from own
-        raise failure.as_error() if own is None else own
+    def _described(self, error: BaseException) -> MtxError:
+        """An error of this rank as all ranks may report it: named, and without what cannot be sent."""
+        text, help = f"{self.world.name}: {error}", error.help if isinstance(error, MtxError) else None
+        if not isinstance(error, MtxError):
+            text = f"{self.world.name}{self._where()}: {type(error).__name__}: {error}"[:500]
+        described = MtxError(text, help)
+        described.exit_code = exit_code(error)
+        return described
 
     def _leave(self, error: BaseException) -> BaseException:
         """Before this rank ends with an error: what to end with. If all ranks know of it, they leave together."""
@@ -201,17 +177,14 @@ class Ranks:
             error = self._lost(error)
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
-                self.wait_for_all()
+                self.all_gather_object(None)
         if isinstance(error, ReportedError):
             return error
         if not self.is_rank_zero and isinstance(error, StoppedError | KeyboardInterrupt):
             return ReportedError(exit_code(error))
         if "TORCHELASTIC_ERROR_FILE" in os.environ:
             get_error_handler().record_exception(error)
-        failure = self._failure(error)
-        if self.is_rank_zero or failure is None or os.environ.get("MTX_DEBUG"):
-            return error
-        return failure.as_error()
+        return error if self.is_rank_zero or os.environ.get("MTX_DEBUG") else self._described(error)
 
     def _lost(self, error: RuntimeError) -> MtxError:
         """The error of a connection that is lost, which names those that hang.
@@ -252,21 +225,10 @@ def _signals_held() -> Iterator[None]:
         yield
         return
     noted = list[int]()
-    handlers = {each: signal.signal(each, lambda number, _: noted.append(number)) for each in STOPPING_SIGNALS}
-    try:
+    with handling(lambda number, _: noted.append(number), STOPPING_SIGNALS):
         yield
-    finally:
-        for each, handler in handlers.items():
-            signal.signal(each, handler)
     for number in noted:
         signal.raise_signal(number)
-
-
-def _attempt(work: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    try:
-        return work(), None
-    except BaseException as error:
-        return None, error
 
 
 @contextlib.contextmanager
@@ -298,20 +260,9 @@ def rank_device(name: str, world: World) -> torch.device:
     """The device of this rank: `find_device`, and with several ranks a CUDA device for each of this machine.
 
     Raises:
-        UsageError: this machine has no such device, or too few.
+        UsageError: this machine has no such device.
     """
-    if world.size == 1:
-        return find_device(name)
-    if ":" in name:
+    if world.size > 1 and ":" in name:
         raise UsageError(f"device={name} names one device, and {world.size} processes train this run", "device=cuda")
     device = find_device(name)
-    if device.type == "mps":
-        raise UsageError(f"device={name}: an MPS device cannot train with others", "device=cpu, or one process")
-    if device.type != "cuda":
-        return device
-    if world.local_size > torch.cuda.device_count():
-        raise UsageError(
-            f"{world.local_size} processes on {socket.gethostname()} need a CUDA device each, and there are "
-            f"{torch.cuda.device_count()}", "as many processes as devices, or device=cpu"
-        )  # fmt: skip
-    return torch.device("cuda", world.local_rank)
+    return torch.device("cuda", world.local_rank) if world.size > 1 and device.type == "cuda" else device

@@ -7,7 +7,6 @@ a step learns from, so the steps of a run may be divided in any way.
 import contextlib
 import json
 import logging
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,17 +32,17 @@ from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_ou
 from mtx.files import durable
 from mtx.files.sizes import readable
 from mtx.model import architectures
-from mtx.model.architecture import parameters
-from mtx.model.architectures import training_flops
+from mtx.model.architecture import num_parameters
 from mtx.model.attention import Kernel
+from mtx.model.decoder_only import DecoderModel
 from mtx.model.device import (
     attention_kernel,
     fast_precision,
     free_unused_memory,
     num_threads,
-    repays_compiling,
     use_device,
-)  # fmt: skip
+)
+from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.run import machine
 from mtx.run.layout import RunLayout
@@ -62,16 +61,14 @@ _CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use s
 # that begins one token too late put the gradient 0.08 off.
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+# Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
+_REPAYS_FLOPS = 5e16
 _NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """How a run uses its device: the content of chosen.json.
-
-    Attributes:
-        graph: whether a step is recorded once and replayed.
-    """
+    """How a run uses its device: the content of chosen.json. With the `varlen` kernel its step is recorded once."""
 
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
     precision: Literal["fp32", "bf16"]
@@ -79,7 +76,6 @@ class RuntimeChoices:
     kernel: Kernel
     threads: Annotated[int, Field(ge=_NOT_CHOSEN, le=4096)]
     compile: bool
-    graph: bool = False
 
 
 def choose_runtime(
@@ -94,29 +90,37 @@ def choose_runtime(
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
-    ranks = ranks or Ranks()
+    ranks, training = ranks or Ranks(), config.training
+    num_ids, local_size = data.tokenizer.num_ids, ranks.world.local_size
     recorded = read_runtime(paths.chosen) if ranks.run_on_rank_zero(paths.chosen.exists) else None
-    if recorded and config.device == "auto" and torch.device(recorded.device).type != device.type:
+    is_elsewhere = recorded is not None and torch.device(recorded.device).type != device.type
+    if recorded and is_elsewhere and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
-            f"device={device.type} goes on without it, not bit for bit",
+            f"device={device.type} continues without it, not bit for bit",
         )
-    num_ids, runtime = data.tokenizer.num_ids, recorded
+    runtime = recorded
     if runtime is None:
-        precision = ranks.run_on_rank_zero(lambda: _precision(config, device))
+        precision = (
+            ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
+        )
         compiled = device.type == "cuda" and _repays_compiling(config, data)
-        threads = num_threads() if ranks.world.local_size == 1 else _NOT_CHOSEN
+        threads = num_threads() if local_size == 1 else _NOT_CHOSEN
         runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
     use_device(device)
-    is_first = recorded is None or torch.device(recorded.device).type != device.type
-    wished = _for_device(replace(runtime, kernel="varlen") if is_first else runtime, config, device)
-    is_unchecked = is_first or (wished.compile and not runtime.compile)
-    runtime = wished
+    is_first, kernel = recorded is None or is_elsewhere, runtime.kernel
+    if (is_first or kernel == "varlen") and config.model.architecture == "transformer":
+        head_size = config.model.d_model // config.model.num_heads
+        kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
+    compiled = kernel == "varlen" and (runtime.compile if training.compile == "auto" else training.compile)
+    is_unchecked = is_first or (compiled and not runtime.compile)
+    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiled)
     if is_unchecked and device.type == "cuda":
+        wished = runtime
         checked = ranks.run_on_rank_zero(lambda: check_fast_step(wished, config, data))
         runtime = replace(checked, device=str(device))
     if recorded is None:
-        size = config.training.micro_batch_tokens
+        size = training.micro_batch_tokens
         if size == "auto":
             num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
             sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
@@ -124,29 +128,8 @@ def choose_runtime(
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
         if ranks.is_rank_zero:
             write_runtime(paths.chosen, runtime)
-    return _with_threads(runtime, ranks)
-
-
-def _precision(config: Config, device: torch.device) -> Literal["fp32", "bf16"]:
-    return fast_precision(device) if config.precision == "auto" else config.precision
-
-
-def _with_threads(runtime: RuntimeChoices, ranks: Ranks) -> RuntimeChoices:
-    """The choices with the threads of this rank: those of the run if it has its machine to itself."""
-    local_size = ranks.world.local_size
     is_chosen = local_size == 1 and runtime.threads != _NOT_CHOSEN
     return runtime if is_chosen else replace(runtime, threads=num_threads(local_size))
-
-
-def _for_device(runtime: RuntimeChoices, config: Config, device: torch.device) -> RuntimeChoices:
-    """The choices for this device: the varlen kernel, if it was chosen and the device has it, and what needs it."""
-    model, training = config.model, config.training
-    kernel: Kernel = "padded"
-    if runtime.kernel == "varlen" and model.architecture == "transformer":
-        head_size = model.d_model // model.num_heads
-        kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
-    is_varlen, compiled = kernel == "varlen", runtime.compile if training.compile == "auto" else training.compile
-    return replace(runtime, device=str(device), kernel=kernel, compile=is_varlen and compiled, graph=is_varlen)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -156,14 +139,13 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     by the norm of their difference, relative to that of the plain one. `mtx doctor` compares more. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
     """
-    eager = replace(runtime, kernel="padded", compile=False, graph=False)
+    eager = replace(runtime, kernel="padded", compile=False)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
     text = training_text(config, data)
     sampler = new_sampler(config, text, data.tokenizer, data.terms)
-    limits, chosen = [config.training.batch_tokens, _CPU_MICRO_BATCH], config.training.micro_batch_tokens
-    size = max(min([*limits, chosen] if isinstance(chosen, int) else limits), config.data.max_tokens)
+    size = max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
     num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
     with contextlib.closing(load_steps(text, sampler, SamplerState(), 1, num_micro_steps, shape)) as steps:
         batch = next(steps).micro_batches[0]
@@ -178,7 +160,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     norm, faults = torch.nn.utils.get_total_norm, list[str]()
     try:
         expected = take(plain)
-        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager]):
+        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager, plain]):
             try:
                 found = take(choices)
                 apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
@@ -191,28 +173,30 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
                     raise
                 faults.append(f"{type(error).__name__}: {first_line(error)}")
             free_unused_memory(torch.device(runtime.device))
-        else:
-            choices = plain
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         logger.warning("memory does not suffice to compare the fast step with the plain one; mtx doctor does it")
         return runtime
     if faults:
-        path = "without compiling it" if choices.graph else f"one operation after the other, in {choices.precision}"
+        path = (
+            "without compiling it"
+            if choices.kernel == "varlen"
+            else f"one operation after the other, in {choices.precision}"
+        )
         logger.warning(
-            "the fast step has a fault here (%s); this run takes its steps %s\n  help: mtx doctor compares the steps; "
-            "another run_dir=DIR tries again", "; ".join(faults), path,
-        )  # fmt: skip
+            f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {path}\n"
+            "  help: mtx doctor compares the steps; use another run_dir=DIR to try again"
+        )
     return choices
 
 
 def _repays_compiling(config: Config, data: PreparedData) -> bool:
     """Whether the run is long enough that compiling its step saves time."""
-    training, (num_ids, ratio) = config.training, (data.tokenizer.num_ids, data.report["src_tgt_ratio"])
+    training, ratio = config.training, data.report["src_tgt_ratio"]
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
     num_tokens = training.num_passes * last * training.batch_tokens
-    return repays_compiling(num_tokens * training_flops(config.model, num_ids, ratio))
+    return num_tokens * training_flops(config.model, data.tokenizer.num_ids, ratio) > _REPAYS_FLOPS
 
 
 def record_micro_batch(path: Path, size: int) -> None:
@@ -236,7 +220,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     available = machine.available_bytes()
     if device.type != "cpu" or available is None:
         return
-    num_weights = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))
+    num_weights = num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if needed > available:
         wants, has = readable(needed, available)
@@ -253,7 +237,7 @@ def read_runtime(path: Path) -> RuntimeChoices:
     except ValidationError as error:
         problem = error.errors()[0]
         raise DamagedFileError(
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "another run_dir=DIR starts anew"
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "use another run_dir=DIR to start again"
         ) from None
 
 
@@ -261,19 +245,23 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Translat
     """A model on the device of `runtime`; its random weights are drawn on the CPU."""
     model = architectures.new_model(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
+    if isinstance(model, DecoderModel):
+        model.source_loss = config.training.source_loss
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
 
 
-def new_micro_step(
-    config: Config, runtime: RuntimeChoices, model: TranslationModel, is_flat: bool = False, root: Any = None
-) -> MicroStep:
-    """The micro-step of a run with this model; for the other arguments see `MicroStep`."""
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: Any = None) -> MicroStep:
+    """The micro-step of a run with this model; for `root` see `MicroStep`."""
     training = config.training
     return MicroStep(
-        model, training.label_smoothing, runtime.precision, runtime.compile and root is None, runtime.graph,
-        is_flat=is_flat, root=root, consistency=training.consistency, source_loss=training.source_loss,
-    )  # fmt: skip
+        model,
+        training.label_smoothing,
+        runtime.precision,
+        runtime.compile and root is None,
+        root=root,
+        consistency=training.consistency,
+    )
 
 
 def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
@@ -335,7 +323,7 @@ def largest_micro_batch(
     """
     tokens, longest = config.training.batch_tokens, config.data.max_tokens
     if torch.device(runtime.device).type != "cuda":
-        return max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
+        return max(min(tokens, _CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
     while not _fits(config, replace(runtime, micro_batch_tokens=size), num_ids, sampler, num_shards):
         if size == longest:
@@ -365,7 +353,7 @@ def _fits(config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchS
 def _run_micro_step(
     config: Config, runtime: RuntimeChoices, num_ids: int, sampler: BatchSampler, num_shards: int
 ) -> None:
-    """Take a step and part of a validation, beside all that is in memory while a checkpoint is written."""
+    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written."""
     _, shape = step_shape(config, runtime, sampler)
     model, device = new_model(config, runtime, num_ids).train(), torch.device(runtime.device)
     # Adam's two moments, and a checkpoint's copies of these and of the weights.

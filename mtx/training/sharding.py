@@ -1,12 +1,11 @@
 """Divides the weights, their gradients and Adam's state among ranks, where they do not fit one device (`fully_shard`).
 
 A layer's weights are put together on each device for its forward and its backward pass only. Checkpoints are those of
-one device: rank 0 gathers them, one tensor at a time, and gives each rank its part when a run goes on.
+one device: rank 0 gathers them, one tensor at a time, and gives each rank its part when a run resumes.
 Flow: a whole model -> `Sharding` -> the trainer, which updates `local` and asks for a `snapshot`.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mtx.config.schema import Config
-from mtx.model.architecture import parameters
+from mtx.model.architecture import num_parameters
 from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.training.checkpoint import MOMENTS, Snapshot
@@ -29,12 +28,13 @@ _MAX_SHARE = 0.5  # of a device's memory for these; the rest is for activations,
 def is_sharded(config: Config, device: torch.device, num_ids: int, ranks: Ranks) -> bool:
     """Whether to divide the model: as `training.shard` says, or by auto where it takes too much of a GPU's memory."""
     wanted, total = config.training.shard, total_bytes(device)
-    if config.model.architecture != "transformer":
+    if config.model.architecture != "transformer" or ranks.size == 1:
         return False
-    if wanted != "auto" or device.type != "cuda" or total is None:
-        return ranks.size > 1 and wanted is True
-    size = sum(math.prod(parameter.shape) for parameter in parameters(config.model, num_ids))
-    return ranks.size > 1 and any(ranks.all_gather_object(_BYTES * size > _MAX_SHARE * total))
+    if wanted != "auto":
+        return wanted
+    size = _BYTES * num_parameters(config.model, num_ids)
+    is_large = device.type == "cuda" and total is not None and size > _MAX_SHARE * total
+    return any(ranks.all_gather_object(is_large))
 
 
 class _Root(nn.Module):
@@ -57,7 +57,9 @@ class Sharding:
     """
 
     def __init__(self, model: Transformer, device: torch.device, ranks: Ranks):
-        self._model, self._device, self._ranks = model, device, ranks
+        self._model = model
+        self._device = device
+        self._ranks = ranks
         self._mesh = init_device_mesh(device.type, (ranks.size,))
         self.root: Any = _Root(model)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
@@ -78,33 +80,28 @@ class Sharding:
         """Say whether the next micro-batch is the last of its step, after which ranks add up their gradients."""
         self.root.set_requires_gradient_sync(is_last)
 
-    def take_gradients(self) -> None:
-        """Give the tensors of `local` their gradients of this step."""
-        for name, parameter in self._parameters():
-            gradient = parameter.grad
-            self.local[name].grad = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-
-    def sum(self, sums: Tensor, norm: Tensor) -> tuple[Tensor, Tensor]:
-        """The sums of a step over all ranks, and the norm of the whole gradient from that of each rank's part."""
+    def reduce_gradients(self, parameters: Sequence[Tensor], sums: Tensor) -> tuple[Tensor, Tensor]:
+        """Give `parameters`, those of `local`, their gradients; returns the sums and the norm of the whole gradient."""
+        for (_, whole), parameter in zip(self._parameters(), parameters, strict=True):
+            parameter.grad = whole.grad.to_local() if isinstance(whole.grad, DTensor) else whole.grad
+        norm = torch.nn.utils.get_total_norm([each.grad for each in parameters if each.grad is not None])
         numbers = torch.cat([sums, norm.float().view(1).square()])
         self._ranks.all_reduce(numbers)
         return numbers[:-1], numbers[-1].sqrt()
 
-    def scatter(self, weights: dict[str, Tensor], moments: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+    def scatter(self, whole: Snapshot, optimizer: torch.optim.Optimizer) -> None:
         """Give each rank its part of a checkpoint that rank 0 has read. All ranks call this together.
 
         Args:
-            weights, moments: the whole tensors by name, on rank 0; the moments are empty before the first step.
+            whole: all tensors on rank 0, else nothing.
             optimizer: that of `local`.
         """
-        has_moments = self._ranks.broadcast_object(bool(moments))
         for name, parameter in self._parameters():
-            self.local[name].copy_(self._part(weights.get(name), parameter))
-            if has_moments:
-                count = moments.get(f"{name}.step", torch.zeros(())).to(self._device)
-                self._ranks.broadcast([count])
-                parts = (self._part(moments.get(f"{name}.{key}"), parameter) for key in MOMENTS[1:])
-                optimizer.state[self.local[name]] = dict(zip(MOMENTS, (count, *parts), strict=True))
+            self.local[name].copy_(self._part(whole.weights.get(name), parameter))
+            count = whole.moments.get(f"{name}.step", torch.zeros(())).to(self._device)
+            self._ranks.broadcast([count])
+            parts = (self._part(whole.moments.get(f"{name}.{key}"), parameter) for key in MOMENTS[1:])
+            optimizer.state[self.local[name]] = dict(zip(MOMENTS, (count, *parts), strict=True))
 
     def _part(self, whole: Tensor | None, parameter: DTensor) -> Tensor:
         """This rank's part of a tensor that rank 0 has."""

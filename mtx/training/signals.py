@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, if the system has it, saves and goes on.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, where the system has it, only saves.
 """
 
 import contextlib
@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 from mtx.errors import STOPPING_SIGNALS
@@ -16,7 +16,7 @@ from mtx.errors import STOPPING_SIGNALS
 logger = logging.getLogger(__name__)
 
 _DOUBLED_S = 3.0  # between a signal and its double from a launcher
-_SAVE = getattr(signal, "SIGUSR1", None)
+SAVE = getattr(signal, "SIGUSR1", None)
 
 
 class InterruptedTrainingError(KeyboardInterrupt):
@@ -41,16 +41,10 @@ class Signals:
         requested, self._save_requested = self._save_requested, False
         return requested
 
-    @contextlib.contextmanager
-    def listening(self) -> Iterator["Signals"]:
-        stopping = [number for number in STOPPING_SIGNALS if not _is_ignored_hangup(number)]
-        numbers = [*stopping, *([_SAVE] if _SAVE else [])]
-        old = {number: signal.signal(number, self._handle) for number in numbers}
-        try:
-            yield self
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+    def listening(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which signals come here."""
+        stopping = [number for number in STOPPING_SIGNALS if not is_ignored_hangup(number)]
+        return handling(self._handle, [*stopping, *([SAVE] if SAVE else [])])
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -64,7 +58,7 @@ class Signals:
             self._may_raise = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == _SAVE:
+        if number == SAVE:
             self._save_requested = True
             logger.info("signal %d: saving after this step", number)
             return
@@ -81,12 +75,23 @@ class Signals:
             raise InterruptedTrainingError
 
 
-def _is_ignored_hangup(number: int) -> bool:
+@contextlib.contextmanager
+def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+    """In the block, `handler` handles these signals."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def is_ignored_hangup(number: int) -> bool:
     """Whether a signal is SIGHUP and ignored, because `nohup` started this process."""
     return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 
 def ignore_save() -> None:
     """Ignore SIGUSR1 outside of training, where it would otherwise end the process."""
-    if _SAVE and signal.getsignal(_SAVE) == signal.SIG_DFL:
-        signal.signal(_SAVE, signal.SIG_IGN)
+    if SAVE and signal.getsignal(SAVE) == signal.SIG_DFL:
+        signal.signal(SAVE, signal.SIG_IGN)

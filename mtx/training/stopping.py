@@ -53,8 +53,7 @@ class StoppingCriteria:
             return "max_steps"
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
-        limit = training.time_limit
-        if limit is not None and state.step and self._decisive_s() > limit - self.reserve_s(limit, state.validation_s):
+        if state.step and self._decisive_s() > self._usable_s(state):
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None
@@ -73,18 +72,20 @@ class StoppingCriteria:
         Args:
             planned: the step at which training ends by max_steps or max_epochs, and which of the two ends it.
         """
-        training, step, (end, reason) = self._training, state.step, planned
+        training = self._training
+        step = state.step
+        (end, reason) = planned
         if not training.cooldown or state.cooldown is not None or not step:
             return state.cooldown
-        share, elapsed_s = training.cooldown, self._decisive_s()
+        share = training.cooldown
+        elapsed_s = self._decisive_s()
+        usable_s = self._usable_s(state)
         self._timed_from = self._timed_from or (elapsed_s, step)
         ends = []
         if step >= end - round(share * end):
             ends.append((end, reason))
-        if (limit := training.time_limit) is not None:
-            usable_s = limit - self.reserve_s(limit, state.validation_s)
-            if elapsed_s >= (1 - share) * usable_s:
-                ends.append((step + self._steps_in(usable_s - elapsed_s, step, elapsed_s), "time_limit"))
+        if elapsed_s >= (1 - share) * usable_s:
+            ends.append((step + self._steps_in(usable_s - elapsed_s, step, elapsed_s), "time_limit"))
         if training.patience is not None and state.bad_validations >= training.patience:
             ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
         if not ends:
@@ -94,11 +95,12 @@ class StoppingCriteria:
 
     def end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed."""
-        limit, step, elapsed_s = self._training.time_limit, state.step, self._decisive_s()
-        if limit is None or not step:
+        usable_s = self._usable_s(state)
+        step = state.step
+        elapsed_s = self._decisive_s()
+        if usable_s == math.inf or not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
-        usable_s = limit - self.reserve_s(limit, state.validation_s)
         if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
             return None
         return step + self._steps_in(usable_s - elapsed_s, step, elapsed_s)
@@ -111,8 +113,12 @@ class StoppingCriteria:
 
     def ends_at(self, state: State) -> float:
         """When the time limit ends training, on the monotonic clock; infinity without a limit."""
+        return self._began + self._usable_s(state)
+
+    def _usable_s(self, state: State) -> float:
+        """The seconds of the time limit in which steps can be taken; infinity without a limit."""
         limit = self._training.time_limit
-        return math.inf if limit is None else self._began + limit - self.reserve_s(limit, state.validation_s)
+        return math.inf if limit is None else limit - self.reserve_s(limit, state.validation_s)
 
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""

@@ -24,7 +24,7 @@ from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation import metrics
 from mtx.model.translation_model import TranslationModel
 from mtx.run.events import quality
-from mtx.training.loss import smoothed_loss
+from mtx.training.loss import unsmoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
 _NUM_SAMPLES = 5
@@ -154,10 +154,8 @@ def summed_nll(
     total, num_tokens = 0.0, 0
     ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
     for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1)[number::size]:
-        src, tgt = (
-            [side.tokens[side.starts[r] :][: side.lengths[r]].tolist() for r in rows] for side in (valid.src, valid.tgt)
-        )
-        batch = to_device(pack_sentences(src, tgt, pad_id), model.output_weight.device)
+        packed = pack_sentences(valid.src.sentences(rows), valid.tgt.sentences(rows), pad_id)
+        batch = to_device(packed, model.output_weight.device)
         total += float(batch_nll(model, batch))
         num_tokens += batch.num_tgt_tokens
     return total, num_tokens
@@ -167,4 +165,4 @@ def summed_nll(
 def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
     """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
     hidden = model.decode(batch, model.encode(batch))
-    return smoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids, 0.0).nll
+    return unsmoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids)

@@ -15,8 +15,8 @@ from bench_worker import System, Work, drawn_data, measure, plain_update, warm_u
 from turns import errors_reported, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model.architectures import training_flops
 from mtx.model.device import fast_precision, find_device, peak_flops, use_device
+from mtx.model.transformer import training_flops
 
 NUM_EAGER = 8  # batches
 SHARE = 0.35  # of the memory of a GPU with less than 100 GB, since the steps of mtx lie there too

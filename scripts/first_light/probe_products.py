@@ -99,7 +99,7 @@ class Products:
             hidden.grad = weight.grad = None
 
         ms = self.ms(step, 5)
-        return self._rate(ms, 3 * self.tokens, width, self.ids) | {"rows": loss._rows_at_once(weight.bfloat16(), True)}
+        return self._rate(ms, 3 * self.tokens, width, self.ids) | {"rows": loss._rows_at_once(weight.bfloat16())}
 
     def linear_cross_entropy(self, width: int) -> dict[str, Any]:
         """torch's own fused loss, which torch 2.11 does not have."""

@@ -1,4 +1,4 @@
-"""The training step of mtx by its own trainer: eager, as a recorded graph, and compiled and recorded; with a profile.
+"""The training step of mtx by its own trainer: eager with the padded kernel, recorded, and compiled; with a profile.
 
 python probe_step.py --preset base --variants eager,graph,compiled --profile FILE
 """
@@ -15,8 +15,8 @@ from bench_worker import MEASURED_RATE, System, drawn_data, measure, mtx_system,
 from turns import errors_reported, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model.architectures import training_flops
 from mtx.model.device import attention_kernel, fast_precision, find_device, peak_flops, use_device
+from mtx.model.transformer import training_flops
 from mtx.training.runtime import RuntimeChoices
 
 NUM_PROFILED = 4  # steps
@@ -52,11 +52,10 @@ def main(arguments: list[str]) -> None:
     for variant in options.variants.split(","):
         with errors_reported("step", preset=options.preset, variant=variant):
             started = time.perf_counter()
-            chosen = RuntimeChoices(
-                device=str(device), precision=precision, micro_batch_tokens=options.tokens,
-                kernel=attention_kernel(device, precision, config.model.d_model // config.model.num_heads),
-                threads=torch.get_num_threads(), compile=variant == "compiled", graph=variant != "eager",
-            )  # fmt: skip
+            head_size = config.model.d_model // config.model.num_heads
+            kernel = "padded" if variant == "eager" else attention_kernel(device, precision, head_size)
+            threads, compiled = torch.get_num_threads(), variant == "compiled"
+            chosen = RuntimeChoices(str(device), precision, options.tokens, kernel, threads, compiled)
             system = mtx_system(config, data, device, chosen)
             seconds = warm_up(system, device, started, 4)
             loss = float(system.update(next(system.source), MEASURED_RATE))  # of the sixth step

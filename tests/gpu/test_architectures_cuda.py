@@ -38,8 +38,9 @@ def test_a_step_has_the_gradients_of_the_cpu(
     batch, gradients = random_batch([9, 30, 17, 2, 25], [12, 28, 9, 3, 31], NUM_IDS, tail=20), []
     for device in ("cuda", "cpu"):
         model = tiny_model(NUM_IDS, dtype=torch.float32, d_model=64, **changes).to(device).train()
+        model.source_loss = source_loss
         model.prepare_positions(64)  # on this device
-        step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32", source_loss=source_loss)
+        step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32")
         step.start_step()
         step(batch, 1 / 25_000)  # as in a large step: gradients that fp16 would not hold
         gradients.append({name: p.grad.float().cpu() for name, p in model.named_parameters() if p.grad is not None})

@@ -77,7 +77,7 @@ def test_a_killed_run_gives_the_same(adaptation: list[str], tmp_path: Path) -> N
     before = tree(killed / "before")
     shutil.rmtree(tmp_path / "source")
     result = mtx("train", killed)
-    assert result.returncode == 0 and b"going on from step " in result.stderr, result.stderr.decode()
+    assert result.returncode == 0 and b"resuming from step " in result.stderr, result.stderr.decode()
     assert tree(killed / "before") == before == tree(whole / "before")
     assert stored(killed)["run"]["gains"] == stored(whole)["run"]["gains"] != []
 

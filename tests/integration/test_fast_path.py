@@ -35,9 +35,9 @@ GPU_SETTINGS = [
     "training.validate_every=3",
 ]
 CUDA = torch.device("cuda")
-COMPILED = RuntimeChoices("cpu", "bf16", 256, "varlen", 1, True, True)
+COMPILED = RuntimeChoices("cpu", "bf16", 256, "varlen", 1, True)
 RECORDED = replace(COMPILED, compile=False)
-EAGER = replace(RECORDED, kernel="padded", graph=False)
+EAGER = replace(RECORDED, kernel="padded")
 PLAIN = replace(EAGER, precision="fp32")
 
 
@@ -174,7 +174,7 @@ def choose(tmp_path: Path, own: tuple[Config, PreparedData], monkeypatch: pytest
 
 
 def test_what_the_first_start_found_holds_for_later_ones(choose: Choosing) -> None:
-    choose.sound = lambda wished: replace(wished, kernel="padded", graph=False, compile=False, precision="fp32")
+    choose.sound = lambda wished: replace(wished, kernel="padded", compile=False, precision="fp32")
     first = choose(compile=True)
     assert (first.device, first.kernel, first.precision, first.micro_batch_tokens) == ("cuda", "padded", "fp32", 256)
     assert choose(compile=True) == choose() == first == read_runtime(choose.paths.chosen) and choose.num_checks == 1
@@ -192,9 +192,9 @@ def test_the_kernel_of_today_decides_what_is_compiled_and_recorded(choose: Choos
     first = choose(compile=True)
     before = choose.paths.chosen.read_text()
     choose.kernel = "padded"  # another GPU, without the kernel
-    assert choose(compile=True) == replace(first, kernel="padded", graph=False, compile=False)
+    assert choose(compile=True) == replace(first, kernel="padded", compile=False)
     on_cpu = choose(device=torch.device("cpu"), name="cpu")
-    assert (on_cpu.device, on_cpu.kernel, on_cpu.graph, on_cpu.compile) == ("cpu", "padded", False, False)
+    assert (on_cpu.device, on_cpu.kernel, on_cpu.compile) == ("cpu", "padded", False)
     assert choose.paths.chosen.read_text() == before and choose.num_checks == 1
     choose.kernel = "varlen"
     assert choose() == first, "where the GPU is again, the run continues as before"
@@ -211,5 +211,5 @@ def test_a_compiled_run_continues_on_the_cpu(prepared: Path, tmp_path: Path) -> 
     config = settings.load(RunLayout(prepared).config).model_copy(update={"run_dir": str(tmp_path / "run")})
     result = pipeline.train(config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 2})}))
     chosen = read_runtime(result.paths.chosen)
-    write_runtime(result.paths.chosen, replace(chosen, device="cuda", kernel="varlen", compile=True, graph=True))
+    write_runtime(result.paths.chosen, replace(chosen, device="cuda", kernel="varlen", compile=True))
     assert pipeline.train(config.model_copy(update={"device": "cpu"})).scores

@@ -33,9 +33,7 @@ def test_a_run_that_overflows_names_the_step_and_its_lines(
 def trainer(trained: Path, tmp_path: Path) -> Trainer:
     chosen = RuntimeChoices("cpu", "fp32", 4096, "padded", 1, False)
     config = configuration.load(RunLayout(trained).config)
-    trainer = Trainer(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
-    trainer.begin()
-    return trainer
+    return Trainer(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
 
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:

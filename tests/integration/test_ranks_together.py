@@ -76,7 +76,7 @@ def send(number: signal.Signals, _: Any) -> None:
 
 
 def spoil(micro_step: Any) -> None:
-    micro_step.flat[3] = float("nan")
+    micro_step.model.embedding.grad[0, 3] = float("nan")
 
 
 def has_saved(run: Path) -> bool:

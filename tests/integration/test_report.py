@@ -148,13 +148,6 @@ def test_a_run_whose_training_goes_on_shows_its_scores_as_outdated(run_copy: Pat
     assert "training was not done yet" not in text, "a hint of the earlier end"
 
 
-def test_a_finished_run_without_a_report_gets_one(run_copy: Path) -> None:
-    before = (run_copy / "report.html").read_text()
-    (run_copy / "report.html").unlink()
-    assert mtx("train", run_copy, draws=True).returncode == 0
-    assert _without_times_and_names((run_copy / "report.html").read_text()) == _without_times_and_names(before)
-
-
 def test_with_a_damaged_model_only_the_attention_is_missing(run_copy: Path) -> None:
     (run_copy / "model" / "manifest.json").unlink()
     result = mtx("report", run_copy)

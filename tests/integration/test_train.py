@@ -50,7 +50,8 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
     assert set(scores["heldout"]) == {"bleu", "chrf", "ter"}
     assert all(set(metric) == {"score", "signature"} for metric in scores["heldout"].values())
     assert set(scores["run"]) == {
-        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights",
+        "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights", "steps",
+        "elapsed",
     }  # fmt: skip
     assert scores["run"]["precision"] == "fp32"
     weights = json.loads((trained / "model" / "config.json").read_text())["weights"]
@@ -85,7 +86,7 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
     assert after == before
 
     longer = mtx("train", run_copy, "training.max_steps=44")
-    assert longer.returncode == 0 and b"going on from step 40" in longer.stderr
+    assert longer.returncode == 0 and b"resuming from step 40" in longer.stderr
     assert SCORE_LINE.fullmatch(longer.stdout.decode())
     assert events(run_copy)[-1]["step"] == 44
 

@@ -30,7 +30,10 @@ class Mutant:
 CRASHES = "tests/reliability/test_crashes.py"
 KILLS = "tests/reliability/test_kills.py"
 CHECKPOINT = "tests/unit/training/test_checkpoint.py"
-POLL = "            if ranks.size == 1 and self._signals.stop is not None:\n                return False\n"
+POLL = (
+    "            if ranks.size == 1 and self._signals.stop is not None:\n"
+    "                raise InterruptedTrainingError\n"
+)
 SEED = "            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)\n"
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
@@ -61,8 +64,8 @@ MUTANTS = [
     ),
     Mutant("random numbers are not seeded anew", "training/trainer.py", SEED, "", KILLS),
     Mutant(
-        "a resume begins the epoch anew", "training/checkpoint.py",
-        'SamplerState(**fields["position"])', 'SamplerState(fields["position"]["epoch"], 0)', KILLS,
+        "a resume begins the epoch anew", "training/trainer.py",
+        "self.sampler, position, num_steps", "self.sampler, SamplerState(position.epoch, 0), num_steps", KILLS,
     ),
     Mutant(
         "lines end at U+2028 too", "files/text_files.py",
@@ -87,7 +90,7 @@ MUTANTS = [
     ),
     Mutant("signals are not looked at", "training/trainer.py", POLL, "", "tests/reliability/test_signals.py"),
     Mutant(
-        "a failed save is not told", "training/async_checkpoint.py",
+        "a failed save is not told", "training/checkpoint.py",
         "            self._deferred_errors.add(", "            print(", "tests/reliability/test_disk.py",
     ),
     Mutant(

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.files import durable, text_files
 from mtx.files.encodings import wide_encoding
 from mtx.files.file_kinds import kind_of
-from mtx.training.checkpoint import State
+from mtx.training.checkpoint import _STATE, State
 from mtx.training.loader import load_steps
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
@@ -290,7 +291,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
                     given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in planned.pairs)
                     assert sorted(p for batch in step.micro_batches for p in unpack(batch)) == given, number
                     taken.append(planned.pairs.tolist())
-                    position = State.from_dict(State(position=step.after).as_dict()).position
+                    position = _STATE.validate_python(asdict(State(position=step.after))).position
                     assert position == planned.after
         assert taken == whole
         check_epochs([pair for step in taken for pair in step], position, weights, len(sizes), seed)

@@ -1,10 +1,10 @@
 """What is written is what is read, on generated examples: tensors, means, the state of a training, configurations."""
 
 import difflib
-import json
 import math
 import os
 import string
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ def test_checkpoints_of_different_models_have_no_mean(tmp_path: Path, other: dic
 COUNTS = st.integers(0, 2**60)
 SECONDS = st.floats(0, allow_infinity=False)
 STATES = st.builds(
-    State, COUNTS, st.builds(SamplerState, COUNTS, COUNTS), st.just(-math.inf) | st.floats(0, 100), COUNTS, COUNTS,
+    State, COUNTS, st.builds(SamplerState, COUNTS, COUNTS), st.none() | st.floats(0, 100), COUNTS, COUNTS,
     COUNTS,
     SECONDS, SECONDS, st.none() | st.text(string.hexdigits, max_size=64),
 )  # fmt: skip
@@ -144,9 +144,8 @@ STATES = st.builds(
 
 def test_a_state_comes_back(tmp_path: Path, tally: Tally) -> None:
     def check(state: State) -> None:
-        durable.write_json(tmp_path / STATE, state.as_dict())
-        assert State.from_dict(durable.read_json(tmp_path / STATE)) == state
-        assert "Infinity" not in json.dumps(state.as_dict())
+        durable.write_json(tmp_path / STATE, asdict(state))
+        assert checkpoint.load_state(tmp_path / STATE) == state
 
     hold(tally, "states written and read", check, STATES)
 

@@ -96,9 +96,7 @@ def test_a_gpu_that_torch_has_no_kernels_for(gpu: Any, caplog: pytest.LogCapture
         ((13, 0), (*WHEEL, "compute_120"), True),  # the driver compiles for later ones
         ((11, 0), (*WHEEL, "compute_120"), False),
         ((9, 0), ("sm_90a",), True),
-        ((9, 2), ("sm_90a",), False),
         ((10, 3), ("sm_100f",), True),
-        ((12, 0), ("compute_90a",), False),
         ((9, 4), ("gfx942",), True),  # another maker's build
         ((9, 0), (), True),
     ],
@@ -111,7 +109,7 @@ def test_which_gpus_a_build_of_torch_has_kernels_for(
 
 
 def test_looking_for_a_gpu_does_not_open_it(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One in exclusive mode could not be tried out by another process then."""
+    """A launcher, and each rank, would take memory of the first one."""
     gpu((9, 0), *WHEEL)
     for name in ("memory_reserved", "set_device", "mem_get_info"):
         monkeypatch.setattr(torch.cuda, name, None)

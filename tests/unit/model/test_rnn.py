@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from mtx.model import rnn
-from mtx.model.architectures import training_flops
 from mtx.model.rnn import Score
 from mtx.model.rnn_inference import _Cell
 from tests.models import OTHERS, random_batch, tiny_config, tiny_model
@@ -89,17 +88,3 @@ def test_initial_weights() -> None:
     gates = recurrence.weight_hh_l0.split(64)
     assert all(torch.allclose(gate @ gate.T, torch.eye(64), atol=1e-5) for gate in gates)
     assert recurrence.bias_ih_l0.tolist() == [0.0] * 64 + [1.0] * 64 + [0.0] * 128
-
-
-@pytest.mark.parametrize("changes", RECURRENT)
-def test_training_flops_count_each_weight_once_a_token(changes: dict[str, Any]) -> None:
-    """6 for each weight and token: with one source token per target token, those of all matrices but the embedding."""
-    config = tiny_config(**changes)
-    model = tiny_model(NUM_IDS, **changes)
-    counted = [
-        p.numel() for n, p in model.named_parameters()
-        if p.dim() == 2 and not n.endswith("embedding") and not n.startswith(("first_states", "score", "projection"))
-    ]  # fmt: skip
-    scores = sum(p.numel() for n, p in model.named_parameters() if n.startswith("score") and p.dim() == 2)
-    least = 6 * (sum(counted) + NUM_IDS * config.d_model)
-    assert least <= training_flops(config, NUM_IDS, 1.0) <= least + 6 * max(scores, 2 * config.d_model**2)

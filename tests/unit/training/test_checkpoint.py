@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,7 @@ from mtx.run.contents import checkpoint_steps, full_checkpoint_steps
 from mtx.run.deferred_errors import DeferredErrors
 from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
-from mtx.training.async_checkpoint import AsyncCheckpointer
-from mtx.training.checkpoint import State
+from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model
 
@@ -86,9 +86,8 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunLayout) -> Non
 
 @pytest.mark.parametrize("state", [State(), STATE_30, State(best_bleu=0.0, best_step=5)])
 def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
-    durable.write_json(tmp_path / STATE, state.as_dict())
-    assert State.from_dict(durable.read_json(tmp_path / STATE)) == state
-    assert (state.best_bleu == -math.inf) == (state.best_step == 0)
+    durable.write_json(tmp_path / STATE, asdict(state))
+    assert checkpoint.load_state(tmp_path / STATE) == state
 
 
 def test_a_checkpoint_of_the_same_step_is_replaced(paths: RunLayout) -> None:
@@ -199,7 +198,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_an_older_one_taken(
     assert str(path) in str(error.value)
     same_weights(model, fresh(2)[0])
     assert checkpoint.load_newest(paths, model, optimizer) == State(10)
-    assert f"{path}: " in caplog.text and "going on from step 10 instead" in caplog.text
+    assert f"{path}: " in caplog.text and "resuming from step 10 instead" in caplog.text
     assert checkpoint_steps(paths) == [10]
     assert (paths.checkpoints / "damaged-step-00000020" / MANIFEST).exists(), "it is kept, under another name"
 

@@ -20,6 +20,7 @@ from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.decoding.batches import to_tensors
 from mtx.model.attention_kernels import BlockLayout
+from mtx.model.decoder_only import DecoderModel
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
 from tests.models import dense, random_batch, random_ids, side, tiny_model
@@ -83,19 +84,19 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
 def test_the_loss_of_the_source_is_added_to_that_of_the_target(consistency: float) -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
     batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
-    hidden = dict(zip(("src", "tgt"), model.decode_both(batch, model.encode(batch)), strict=True))
-    ids = {"src": model.next_source_ids(batch), "tgt": batch.tgt_out_ids}
+    assert isinstance(model, DecoderModel)
+    model.source_loss = True
+    predictions = model.predictions(batch)
     loss = sum(
-        F.cross_entropy(
-            hidden[side] @ model.output_weight.T, ids[side], ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1
-        )
-        for side in ids
+        F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1)
+        for hidden, ids in predictions
     )
     expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
-    micro_step = MicroStep(model, 0.1, "fp32", source_loss=True, consistency=consistency)
+    micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
     micro_step.start_step()
     micro_step(batch, 0.05)
-    nll = F.cross_entropy(hidden["tgt"] @ model.output_weight.T, ids["tgt"], ignore_index=NUM_IDS, reduction="sum")
+    hidden, ids = predictions[0]
+    nll = F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum")
     torch.testing.assert_close(micro_step.sums, torch.stack([0.05 * loss, nll]).detach(), rtol=1e-4, atol=1e-5)
     for parameter, gradient in zip(model.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
@@ -149,28 +150,6 @@ def test_two_passes_have_masks_of_their_own() -> None:
         micro_step(batch, 1.0)
         losses.append(float(micro_step.sums[0]))
     assert losses[1] > 1.01 * losses[0], "two equal passes would have no divergence"
-
-
-def test_gradients_in_one_tensor_are_those_of_the_parameters() -> None:
-    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
-    flat, plain = (
-        MicroStep(model, 0.1, "fp32", is_flat=True),
-        MicroStep(tiny_model(NUM_IDS, dtype=torch.float32), 0.1, "fp32"),
-    )
-    plain.model.train()
-    assert flat.flat is not None
-    batch = random_batch(*LENGTHS[0], NUM_IDS)
-    for micro_step in (flat, plain):
-        for _ in range(2):  # a new step starts from nothing
-            micro_step.start_step()
-            micro_step(batch, 0.05)
-    for a, b in zip(model.parameters(), plain.model.parameters(), strict=True):
-        assert a.grad is not None and b.grad is not None
-        assert torch.equal(a.grad, b.grad) and a.grad.data_ptr() % 64 == flat.flat.data_ptr() % 64
-        assert a.grad.untyped_storage().data_ptr() == flat.flat.untyped_storage().data_ptr()
-    assert torch.equal(flat.flat[-2:], plain.sums)
-    total = sum(float(p.grad.double().sum()) for p in model.parameters() if p.grad is not None)
-    assert float(flat.flat[:-2].double().sum()) == pytest.approx(total)
 
 
 def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: int) -> tuple[int, dict[str, Tensor]]:
