@@ -22,6 +22,7 @@ from mtx.data.xliff import XliffReader
 from mtx.errors import UsageError
 from mtx.files.text_files import bilingual_form, read_lines
 
+_VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 BILINGUAL: dict[str, Reader] = {"tmx": TmxReader, "xliff": XliffReader, "po": read_po}
@@ -100,11 +101,15 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
-        sides = [Path(f"{candidates[0]}.{language}") for language in data.languages]
-        src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
-        if src and tgt:
-            return Corpus(name, 1.0, None, partial(read_text, src, tgt), (src, tgt))
-        missing = " and no ".join(f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file)
+        names = _VALID_NAMES if key == "valid" and name in _VALID_NAMES else ()
+        absent = []
+        for stem in (name, *names):
+            sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
+            src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
+            if src and tgt:
+                return Corpus(name, 1.0, None, partial(read_text, src, tgt), (src, tgt))
+            absent.append([f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file])
+        missing = " and no ".join(absent[0])
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
     path = next(filter(_is_file, candidates), None)
     if path is None:

@@ -43,7 +43,7 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     """
     file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
     if mode is not None:
-        with contextlib.suppress(PermissionError):  # of a file system without permissions
+        with contextlib.suppress(PermissionError, AttributeError):  # a file system or a system without permissions
             os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
     return io.BufferedWriter(file)
 
@@ -64,8 +64,10 @@ def sync(path: Path, file: IO[bytes] | None = None) -> None:
     Args:
         file: `path`, where it is open for writing, with nothing left in its buffer.
     """
+    if os.name == "nt" and path.is_dir():  # Windows cannot open a directory
+        return
     with name_in_errors(path):
-        fd = os.open(path, os.O_RDONLY) if file is None else file.fileno()
+        fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY) if file is None else file.fileno()
         try:
             os.fsync(fd)
         finally:

@@ -5,7 +5,6 @@ opens a run and owns it.
 """
 
 import contextlib
-import fcntl
 import itertools
 import math
 import re
@@ -76,11 +75,13 @@ def owner_of(lock: Path) -> str | None:
 def is_locked(lock: Path) -> bool:
     """Whether any process, this one included, holds the lock of a run."""
     try:
+        import fcntl
+
         with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # there is no lock
+    except (ImportError, OSError):  # this is Windows, or there is no lock
         pass
     return False
 

@@ -137,8 +137,9 @@ def _remove_traces(paths: RunLayout, made: list[Path], created: list[Path]) -> N
     """
     for path in made:
         path.unlink(missing_ok=True)
-    if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
-        paths.lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # Windows does not remove an open file
+        if paths.lock in created or set(paths.root.iterdir()) <= {paths.lock}:
+            paths.lock.unlink()
     with contextlib.suppress(OSError):  # somebody else put something there
         for path in created:
             if path != paths.lock:

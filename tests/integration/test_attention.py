@@ -49,19 +49,6 @@ def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_large_page_is_told(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    from mtx import cli
-
-    page = str(tmp_path / "a.html")
-    assert cli.run(["attention", str(trained), "one", "-o", page, "--device", "cpu"]) == 0
-    assert not [record for record in caplog.records if record.levelname == "WARNING"]
-    monkeypatch.setattr("mtx.commands.attention._LARGE", 1000)
-    assert cli.run(["attention", str(trained), "one", "-o", page, "--device", "cpu"]) == 0
-    assert [record.levelname for record in caplog.records if "MB" in record.getMessage()] == ["WARNING"]
-
-
 @pytest.mark.extended
 def test_a_model_that_copies_attends_to_what_it_copies(tmp_path: Path) -> None:
     """Letters become capitals, and each is a piece: where a piece is written, its source is looked at."""

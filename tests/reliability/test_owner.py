@@ -36,9 +36,9 @@ def at_once(barrier: Path) -> None:
 
 def held_back(barrier: Path, seconds: float) -> None:
     """`at_once`, and so much later; a busy machine may keep the other from its work and the lock for long."""
-    from mtx.run import lock
+    from mtx.run import directory
 
-    lock._LOCK_TIMEOUT_S = PATIENCE_S
+    directory._LOCK_TIMEOUT_S = PATIENCE_S
     at_once(barrier)
     time.sleep(seconds)
 

@@ -173,7 +173,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "data.columns": st.lists(TEXT, min_size=2, max_size=2, unique=True), "data.licence": TEXT, "model.licence": TEXT,
     "data.max_tokens": st.integers(8, 4096),
     "data.max_length_ratio": st.floats(1, exclude_min=True, allow_infinity=False),
-    "tokenizer.model": st.lists(TEXT, max_size=3),
+    "tokenizer.model": st.lists(TEXT, max_size=2),
     "tokenizer.vocab_size": st.just("auto") | st.integers(270, MAX_PIECES),
     "tokenizer.normalization": st.sampled_from(["nfc", "nmt_nfkc", "none"]),
     "model.preset": st.sampled_from(["tiny", "small", "base", "big"]),
@@ -211,8 +211,11 @@ CONFIGS = st.fixed_dictionaries({}, optional=VALUES)
 def nested(keys: dict[str, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key, value in keys.items():
-        section, _, last = key.rpartition(".")
-        (tree.setdefault(section, {}) if section else tree)[last] = value
+        *sections, last = key.split(".")
+        inner = tree
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[last] = value
     return tree
 
 

@@ -15,13 +15,12 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from typer.models import OptionInfo
+from typer.main import get_command
 
 from mtx import cli
 from mtx.config.schema import TrainText, fields
@@ -132,28 +131,21 @@ class Option:
     takes_file: bool
 
 
-def _option(name: str, hint: Any) -> Option | None:
-    """The option that a parameter of a command's function is; None for an argument."""
-    about: Any = next((item for item in hint.__metadata__ if isinstance(item, OptionInfo)), None)
-    if about is None:
-        return None
-    kinds = [kind for kind in (hint.__origin__, *get_args(hint.__origin__)) if isinstance(kind, type)]
-    words = [str(word.value) for kind in kinds if issubclass(kind, Enum) for word in kind]
-    limits = [limit + step for limit in (about.min, about.max) if limit is not None for step in (-1, 0, 1)]
-    written = [word for word in (about.default, *(about.param_decls or ())) if isinstance(word, str)]  # in Annotated
-    names = [word for word in written if word.startswith("-")] or [f"--{name.replace('_', '-')}"]
-    values = Values([*map(str, limits), *words], _numbers(hint.__origin__))
-    return Option(tuple(names), bool in kinds, values, Path in kinds)
+def _option(parameter: Any) -> Option:
+    """The option that a parameter of a command is."""
+    kind = parameter.type_descriptor.annotation
+    limits = [limit + step for limit in (parameter.min, parameter.max) if limit is not None for step in (-1, 0, 1)]
+    names = (*parameter.opts, *parameter.secondary_opts)
+    return Option(names, parameter.is_flag, Values([*map(str, limits), *_choices(kind)], _numbers(kind)), kind is Path)
 
 
 def _options() -> dict[str, list[Option]]:
     """The options of each command."""
-    found = {}
-    for command in cli.app.registered_commands:
-        assert command.callback is not None
-        hints = get_type_hints(command.callback, include_extras=True)
-        options = [_option(name, hint) for name, hint in hints.items() if hasattr(hint, "__metadata__")]
-        found[command.name or command.callback.__name__] = [option for option in options if option is not None]
+    group: Any = get_command(cli.app)
+    found = {
+        name: [_option(each) for each in command.params if each.param_type_name == "option"]
+        for name, command in group.commands.items()
+    }
     assert set(found) == {*_COMMANDS, *_OTHERS}, "a new command is tried here too"
     return {name: options for name, options in found.items() if options and name in _COMMANDS}
 
