@@ -11,6 +11,7 @@ from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.files.shell import mtx_command
 from mtx.files.streams import print_json, print_lines
+from mtx.run.layout import RunLayout
 from mtx.run.world import World, this_world
 
 if TYPE_CHECKING:
@@ -141,6 +142,11 @@ def config(
         print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
         return
     keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
+    path = Path(name)
+    is_here = path.is_file() or RunLayout(path).config.is_file()
+    if is_here and (keys or name in configuration.recipe_names()):
+        help = f"{mtx_command('config', path)} shows the file or run"
+        raise UsageError(f"{name}: is a name of mtx, and a file or a run here", help)
     if keys and settings:
         raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
     for key in keys:
