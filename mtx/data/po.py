@@ -107,7 +107,9 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
                 parts = {}
                 size = 0
             if not parts:
-                message.line, message.flags_line, message.is_fuzzy = number, flags_line, is_fuzzy
+                message.line = number
+                message.flags_line = flags_line
+                message.is_fuzzy = is_fuzzy
                 flags_line, is_fuzzy = None, False
             parts[keyword] = _STRING.findall(match[2])
             message.lines[keyword] = number, number

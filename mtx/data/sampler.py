@@ -217,7 +217,9 @@ class BatchSampler:
                 pairs = self._upcoming(position, num_pairs)
                 src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
             else:
-                pairs, src, tgt = encoded.pairs, encoded.src.lengths, encoded.tgt.lengths
+                pairs = encoded.pairs
+                src = encoded.src.lengths
+                tgt = encoded.tgt.lengths
             src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
             size = min(
                 int(tgt_ends.searchsorted(self._tgt_budget, side="right")),

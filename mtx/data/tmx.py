@@ -43,7 +43,9 @@ class TmxReader(XmlReader[Unit]):
             self.language = attributes.get("xml:lang") or attributes.get("lang") or ""
             self.date = _date(attributes) or self.unit_date
         elif name == "tu":
-            self.tu_depth, self.unit_line, self.unit_date = self.depth, self.line(), _date(attributes)
+            self.tu_depth = self.depth
+            self.unit_line = self.line()
+            self.unit_date = _date(attributes)
             self.variants, self.size = [], 0
         elif name == "tmx" and self.depth == 1:
             self.is_known = True

@@ -194,7 +194,9 @@ class TokenStore:
 
     def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
         """A store of the pairs with these numbers; the ids are not copied."""
-        table, src, tgt = self._table.take(pairs), self.src.take(pairs), self.tgt.take(pairs)
+        table = self._table.take(pairs)
+        src = self.src.take(pairs)
+        tgt = self.tgt.take(pairs)
         return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def with_copies(self, weight: float) -> "TokenStore":

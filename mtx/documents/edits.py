@@ -51,7 +51,9 @@ def segments(edits: Iterable[Edit]) -> list[Marked]:
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
     """The text with all edits, which are in its order and do not overlap; takes as many translations as they need."""
-    parts, end, rest = list[str](), 0, iter(translations)
+    parts = list[str]()
+    end = 0
+    rest = iter(translations)
     for edit in edits:
         assert edit.start >= end
         new = with_edges(edit.segment, next(rest)) if edit.segment else []

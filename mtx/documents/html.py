@@ -105,7 +105,9 @@ def _escape(text: str) -> str:
 
 def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
     """From where to where each run of text and inline tags goes, and itself."""
-    run, run_start, at = Marked(), 0, 0
+    run = Marked()
+    run_start = 0
+    at = 0
     parts = _parts(text)
     for part in parts:
         if part.start < at:

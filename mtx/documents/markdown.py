@@ -40,7 +40,9 @@ def read(text: str) -> Iterator[Edit]:
     at = front.end() if front else 0
     lines = re.sub(r"\r(?!\n)", " ", text[at:]).split("\n")
     starts = [at, *accumulate((len(line) + 1 for line in lines), initial=at)][1:]
-    tokens, row, column = parse("\n".join(lines)), -1, 0
+    tokens = parse("\n".join(lines))
+    row = -1
+    column = 0
     for opening, token in pairwise(tokens):
         if token.type != "inline" or not token.map or token.content.lstrip().startswith("$$"):
             continue
@@ -56,7 +58,9 @@ def read(text: str) -> Iterator[Edit]:
         (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
         last = first + len(parts) - 1
         prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # what stands before each line but the first
-        start, end, segment = starts[first] + begin, starts[last] + stop, _marked(token, prefix)
+        start = starts[first] + begin
+        end = starts[last] + stop
+        segment = _marked(token, prefix)
         if _LETTER.search(bare(segment)[0]):
             yield Edit(start, end, segment, partial(_written, parse, text[start:end], prefix, is_cell))
 
@@ -72,7 +76,9 @@ def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] |
 
 def _marked(token: Token, prefix: str = "") -> Marked:
     """The text and tags of what is inside a block."""
-    content, parts, at = token.content, Marked(), 0
+    content = token.content
+    parts = Marked()
+    at = 0
     for child in token.children or []:
         if "span" not in child.meta:
             continue

@@ -100,7 +100,9 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
     tags = (part for part in marked if isinstance(part, Tag))
     signs = (_SIGN.sub(" ", part) if isinstance(part, str) else _sign(part) for part in marked)
     whole = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
-    text, placed, end = "", list[Placed](), 1
+    text = ""
+    placed = list[Placed]()
+    end = 1
     for run in _RUN.finditer(whole, 1):
         text += whole[end : run.start()]
         start, end = run.span()

@@ -95,7 +95,9 @@ def _spaced(tags: Sequence[Placed], before: str, following: str) -> Marked:
     Args:
         before, following: the translation up to here, and its next character, which is no space.
     """
-    first, last, preceding = tags[0], tags[-1], before.rstrip()[-1:]
+    first = tags[0]
+    last = tags[-1]
+    preceding = before.rstrip()[-1:]
     spaces = [
         first.before.isspace() or (preceding.isalnum() and _stands_apart(first, first.before)),
         *(
@@ -136,7 +138,10 @@ def _nested(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
         elif tag.kind == "close" and open_tags[tag.pair]:
             lasts[open_tags[tag.pair].pop()] = number
     firsts = {last: first for first, last in lasts.items()}
-    order, pairs, open_pairs, ended = list[Placed](), dict[int, int](), list[tuple[int, int]](), set[int]()
+    order = list[Placed]()
+    pairs = dict[int, int]()
+    open_pairs = list[tuple[int, int]]()
+    ended = set[int]()
     for number, placed in enumerate(tags):
         if number not in firsts:
             open_pairs += [(number, len(order))] * (number in lasts)

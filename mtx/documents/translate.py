@@ -160,7 +160,9 @@ def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str
 
 def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
     """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
-    links, src_ends, tgt_ends = list[Link](), [0.0, *src_ends], [0.0, *tgt_ends]
+    links = list[Link]()
+    src_ends = [0.0, *src_ends]
+    tgt_ends = [0.0, *tgt_ends]
     balanced = _balanced(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])  # without `</s>`
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())

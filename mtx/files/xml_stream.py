@@ -46,7 +46,9 @@ class XmlReader(Generic[Unit]):
     format: ClassVar[str]
 
     def __init__(self, path: Path, text: str | None = None):
-        self.path, self.is_known, self.depth = path, False, 0
+        self.path = path
+        self.is_known = False
+        self.depth = 0
         self.units: list[Unit] = []
         self.line: Callable[[], int] = int
         self.at: Callable[[], int] = int
