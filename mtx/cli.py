@@ -45,7 +45,8 @@ app = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call.",
+    help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call. "
+    "mtx runs on Linux, macOS, and Windows in WSL; docs/planned.md lists what it does not do.",
 )
 for command in (
     train,

@@ -8,8 +8,6 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-_RUNS_ON = "Linux, macOS, and Windows in WSL; docs/planned.md lists what mtx does not do"
-
 # The groups of `mtx --help` in their order, and for each command what its help shows as an example.
 EXAMPLES: dict[str, dict[str, list[str]]] = {
     "Train": {
@@ -69,7 +67,7 @@ class Command(TyperCommand):
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, one a line and never wrapped, so that they can be pasted."""
         examples = next(group[self.name] for group in EXAMPLES.values() if self.name in group)
-        with formatter.section("Example" if len(examples) == 1 else "Examples"):
+        with formatter.section("Examples"):
             formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
 
 
@@ -81,11 +79,6 @@ class Group(TyperGroup):
         for title, names in EXAMPLES.items():
             with formatter.section(title):
                 formatter.write_dl([(name, _first_sentence(self.commands[name].help or "")) for name in names])
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write on which systems mtx runs."""
-        with formatter.section("Runs on"):
-            formatter.write_text(_RUNS_ON)
 
 
 def _first_sentence(text: str) -> str:
