@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mtx.config.schema import ModelConfig
 from mtx.data.token_store import Side, TokenStore
-from mtx.interop import marian
+from mtx.interop.huggingface import tensors_of
 from mtx.model.transformer import Transformer, sinusoidal_positions
 
 LABEL_SMOOTHING = 0.1
@@ -171,7 +171,7 @@ class MarianBaseline(Baseline):
             use_cache=False, attn_implementation=attention,
         )  # fmt: skip
         self.marian: Any = MarianMTModel(config)
-        self.marian.load_state_dict(marian.tensors_of(ours), strict=False)
+        self.marian.load_state_dict(tensors_of(ours), strict=False)
         self.marian.tie_weights()
 
     def output_weight(self) -> Tensor:

@@ -131,7 +131,7 @@ def translate_file(
     for written in (output, part_of(output)):
         refuse_own_output(None, written, file, *others)
     size = line_blocks.BLOCK_LINES
-    counted_blocks = line_blocks.paired(line_blocks.in_blocks(read_lines(file), size), work.prefix)
+    counted_blocks = line_blocks.paired(line_blocks.in_blocks(read_lines(file), size), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
     translator = work.translator
     about |= {

@@ -106,7 +106,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         durable.write_bytes(new / MARIAN_SOURCE_MODEL, loaded.tokenizer.models.source)
         durable.write_bytes(new / TARGET_MODEL, loaded.tokenizer.models.target)
         assert isinstance(loaded.model, Transformer)
-        weights = safetensors.torch.save(_tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
+        weights = safetensors.torch.save(tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
         durable.write_bytes(new / WEIGHTS, weights)
 
 
@@ -170,7 +170,7 @@ def _tokenizer_config(loaded: LoadedModel) -> dict[str, Any]:
     }
 
 
-def _tensors_of(model: Transformer) -> dict[str, Tensor]:
+def tensors_of(model: Transformer) -> dict[str, Tensor]:
     """The weights of a model in fp32 under MarianMT's names, each once."""
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
