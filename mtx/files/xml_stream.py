@@ -79,6 +79,8 @@ class XmlReader(Generic[Unit]):
             if data is None:
                 parser = _parser(self, _encoding(file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]))  # type: ignore[attr-defined]
             else:
+                if b"\0" in data:  # by which expat would take it for UTF-16
+                    raise DataError(f"{self.path}: is not XML: it holds NUL", "save it in UTF-8")
                 parser = _parser(self, "UTF-8")  # whatever its declaration says: the text was decoded by it
                 self.at = _characters(parser, data)
             size = 0

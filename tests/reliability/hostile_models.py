@@ -155,7 +155,8 @@ MANIFESTS: dict[str, tuple[Change, str]] = {
     "17 MB of braces": (braces(17 * MEGABYTE), "expected at most"),
     "15 MB of braces": (braces(15 * MEGABYTE), "lists no files"),
     "700,000 names, one twice": (
-        manifest(lambda v: b'{"files": {' + b"".join(b'"%d":1,' % i for i in range(700_000)) + b'"699999":1}}'), "twice"
+        manifest(lambda v: b'{"files": {' + b"".join(b'"%d":1,' % i for i in range(700_000)) + b'"699999":1}}'),
+        "duplicate",
     ),
     "a file twice": (manifest(lambda v: json.dumps(v).replace("{", '{"x": 1, "x": 1, ').encode()), "duplicate key"),
     "a hash that is a list": (manifest(lambda values: values["files"][WEIGHTS].update(sha256=["x"])), "sha256"),

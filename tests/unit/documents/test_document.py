@@ -260,3 +260,11 @@ def test_lines_of_text_are_no_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<p>a dog</p>\n")
     assert kind_of_document(tmp_path / "a.txt") is None
     assert re.search("html", str(kind_of_document(tmp_path / "a.HTM")))
+
+
+def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
+    units = '<tu><tuv xml:lang="en"><seg>one</seg></tuv><tuv xml:lang="de"><seg>two</seg></tuv></tu>' * 30
+    data = f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>{units}</body></tmx>'.encode("utf-16-be")
+    (tmp_path / "cut.tmx").write_bytes(data[:1500] + data[1501:])
+    with pytest.raises(DataError, match="NUL"):
+        translate_document(tmp_path / "cut.tmx", "tmx", ("en", "de"), True, lambda segments: segments)
