@@ -123,9 +123,9 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
 def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
     beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
-    if encoding := wide_encoding(beginning or b""):
-        raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
     first = file.readline(_BEGINNING_BYTES)
+    if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # of gzip, one sees the first member alone
+        raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
             help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"

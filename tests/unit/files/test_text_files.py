@@ -217,3 +217,9 @@ def test_invalid_lines_are_counted_and_guessed_at() -> None:
     one.replace(lines[:1])
     assert (one.message() or "").startswith("1 line of --prefix held invalid UTF-8")
     assert invalid.message() == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"
+
+
+def test_a_short_first_member_of_gzip_does_not_decide_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "members.gz"
+    path.write_bytes(gzip.compress(b"\0\0\0 ") + gzip.compress(b"\n"))
+    assert list(text_files.read_lines(path)) == ["\0\0\0 "]
