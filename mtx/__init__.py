@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mtx.decoding.attention_maps import AttentionMaps
     from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+    from mtx.decoding.engines import Translator
     from mtx.decoding.options import Sampling
     from mtx.decoding.scoring import ForcedScore
     from mtx.decoding.text_translator import Hypothesis
     from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
-    from mtx.interop.engines import Translator
 
     __version__: str
 
@@ -27,7 +27,7 @@ _MODULES = {
     "ForcedScore": "mtx.decoding.scoring",
     "Hypothesis": "mtx.decoding.text_translator",
     "Sampling": "mtx.decoding.options",
-    "Translator": "mtx.interop.engines",
+    "Translator": "mtx.decoding.engines",
     **dict.fromkeys(("DamagedFileError", "DataError", "MtxError", "UsageError"), "mtx.errors"),
 }
 
@@ -35,7 +35,7 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     """The public names (PEP 562); "unknown" is the version of a checkout that is not installed."""
     if name == "__version__":
-        version = importlib.import_module("mtx.run.machine").package_version()
+        version = importlib.import_module("mtx.machine").package_version()
         return version or "unknown"
     if name not in _MODULES:
         raise AttributeError(f"module 'mtx' has no attribute {name!r}")

@@ -37,9 +37,9 @@ from mtx.errors import (
     exit_code,
     is_out_of_memory,
 )
-from mtx.files import streams
-from mtx.files.shell import mtx_command
-from mtx.run.machine import package_version
+from mtx.formatting import mtx_command
+from mtx.machine import package_version
+from mtx.storage import streams
 
 app = typer.Typer(
     cls=Group,

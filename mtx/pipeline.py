@@ -16,34 +16,33 @@ from typing import Any
 
 import torch
 
-from mtx import checks
 from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
+from mtx.decoding import model_directory
+from mtx.decoding.ctranslate2_limits import export_note
+from mtx.decoding.engines import fill_cache
+from mtx.decoding.metrics import Scores
+from mtx.decoding.model_description import info_of
+from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
-from mtx.evaluation.metrics import Scores
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.test_sets import TestSet
-from mtx.files import durable, text_files
-from mtx.files.durations import format_duration
-from mtx.files.sizes import counted
+from mtx.formatting import counted, format_duration
 from mtx.interop.cards import licences_of, run_card
-from mtx.interop.engines import fill_cache
-from mtx.interop.limits import export_note
 from mtx.model.device import keep_freed_memory, make_deterministic
-from mtx.model_directory import storage
-from mtx.model_directory.description import info_of
-from mtx.model_directory.storage import LoadedModel
-from mtx.run.configuration import load_config
-from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.directory import hold_lock, open_run, refuse_foreign, write_owner
-from mtx.run.events import read_events
-from mtx.run.layout import (
+from mtx.report import checks
+from mtx.storage import durable, text_files
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_configuration import load_config
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
+from mtx.storage.run_directory import hold_lock, open_run, refuse_foreign, write_owner
+from mtx.storage.run_events import read_events
+from mtx.storage.run_files import (
     HYPOTHESIS_TEXT,
     MODEL_CONFIG,
     REFERENCE_TEXT,
@@ -53,7 +52,7 @@ from mtx.run.layout import (
     WEIGHTS,
     RunLayout,
 )
-from mtx.run.status import StatusFile, track_status
+from mtx.storage.run_status import StatusFile, track_status
 from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device
@@ -261,7 +260,7 @@ def _write_model(trainer: Trainer) -> None:
     StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
     steps = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
     info = {**info_of(config, data.report), "weights": final_weights.in_words(steps)}
-    storage.write(paths.model, checkpoint.average(paths, list(steps)), config.model, data.tokenizer, info)
+    model_directory.write(paths.model, checkpoint.average(paths, list(steps)), config.model, data.tokenizer, info)
 
 
 def _score(trainer: Trainer) -> None:
@@ -308,7 +307,7 @@ def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translation
         run["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
         gains = measure_gains(paths, data.report["tests"], config.data.tgt)
         run["gains"] = [asdict(gain) for gain in gains]
-    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, data.report, scores, run))
+    model_directory.add_scores(paths.model, {**scores, "run": run}, run_card(config, data.report, scores, run))
     fill_cache(paths.model)
     ReportWriter(paths, config, data.tokenizer, trainer.deferred_errors).write(translator)
 
@@ -320,7 +319,7 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
     if run == before:
         return
     report, scores = durable.read_json(paths.data / REPORT), stored_scores(paths)
-    storage.add_scores(paths.model, {**scores, "run": run}, run_card(config, report, scores, run))
+    model_directory.add_scores(paths.model, {**scores, "run": run}, run_card(config, report, scores, run))
     logger.info("%s: its model card gives the licences of today", paths.model)
 
 

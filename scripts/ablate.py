@@ -24,9 +24,9 @@ from mtx.evaluation.comparison_output import mean_and_p
 from mtx.evaluation.differing_settings import Group
 from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
-from mtx.files.durations import format_duration
-from mtx.run.contents import full_checkpoint_steps
-from mtx.run.layout import STATE, RunLayout
+from mtx.formatting import format_duration
+from mtx.storage.run_contents import full_checkpoint_steps
+from mtx.storage.run_files import STATE, RunLayout
 from mtx.training.checkpoint import load_state
 
 BASE = "base"

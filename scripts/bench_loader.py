@@ -23,7 +23,7 @@ import torch
 from mtx.data.packing import micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import Side, TokenStore
-from mtx.run.layout import TRAIN_STORE
+from mtx.storage.run_files import TRAIN_STORE
 from mtx.training.loader import load_steps
 
 MAX_TOKENS, NUM_IDS = 256, 32_000

@@ -22,8 +22,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mtx.files.text_files import read_lines
-from mtx.run.machine import num_cores
+from mtx.machine import num_cores
+from mtx.storage.text_files import read_lines
 
 SIDES = ("en", "de")
 STAGES = ("cleaning", "tokenizer", "encoding")

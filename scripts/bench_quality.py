@@ -29,11 +29,11 @@ import torch
 from bench_machine import KEEP_FREED_MEMORY, machine, versions
 
 from mtx.config.settings import is_override
-from mtx.files.tables import draw
-from mtx.run.contents import stored_scores
-from mtx.run.events import read_events
-from mtx.run.layout import RunLayout
-from mtx.run.machine import num_cores
+from mtx.formatting import draw
+from mtx.machine import num_cores
+from mtx.storage.run_contents import stored_scores
+from mtx.storage.run_events import read_events
+from mtx.storage.run_files import RunLayout
 
 DROPOUTS = (0.1, 0.3)
 SCORING_S = 1800.0  # a training is killed when it has taken this and twice its minutes

@@ -22,8 +22,8 @@ from bench_machine import machine, versions
 
 from mtx.config import settings
 from mtx.data import preprocess
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import RunLayout
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_files import RunLayout
 from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import read_runtime
 from mtx.training.trainer import Trainer

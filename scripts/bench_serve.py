@@ -28,9 +28,9 @@ from pathlib import Path
 import numpy as np
 from bench_serve_hostile import KINDS, Beside, attack, request
 
-from mtx.files.text_files import read_lines
-from mtx.model_directory import description
-from mtx.run.contents import model_directory
+from mtx.decoding import model_description
+from mtx.storage.run_contents import find_model
+from mtx.storage.text_files import read_lines
 
 MTX = [sys.executable, "-m", "mtx"]
 WARM_UP_S = 15.0
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="0 leaves the load out")
     parser.add_argument("--hostile", type=int, default=10_000, help="number of hostile requests; 0 leaves them out")
     arguments = parser.parse_args()
-    info = description.read(model_directory(arguments.model)).info
+    info = model_description.read(find_model(arguments.model)).info
     languages = {"source": info["src"], "target": info["tgt"]}
     is_good = True
     with tempfile.TemporaryDirectory() as name:

@@ -22,7 +22,7 @@ from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments
-from mtx.run.layout import RunLayout
+from mtx.storage.run_files import RunLayout
 
 OPEN, CLOSE = Tag("<b>", "open", "b"), Tag("</b>", "close", "b")
 _CODES = Tag('<bpt i="1"/>', "open", "1"), Tag('<ept i="1"/>', "close", "1")

@@ -18,7 +18,7 @@ from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation.term_use import score_with_glossary
 from mtx.evaluation.test_sets import TestSet
-from mtx.run.layout import RunLayout
+from mtx.storage.run_files import RunLayout
 
 SYLLABLES = (
     "ba", "ke", "lo", "ri", "mu", "tan", "vor", "fel", "zin", "gra", "dop", "sil", "ner", "qua", "ost", "plu", "wex",

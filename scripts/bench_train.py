@@ -26,7 +26,7 @@ from typing import Any
 
 from bench_machine import KEEP_FREED_MEMORY, require_figures, run_worker, versions, write_report
 
-from mtx.run.machine import num_cores
+from mtx.machine import num_cores
 
 STARTED = time.perf_counter()  # before the slow imports: the time to the first step starts here
 

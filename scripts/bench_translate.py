@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from bench_machine import machine, require_figures, run_limited, run_worker, versions, write_report
 from bench_train import PIP_TRANSFORMERS
 
-from mtx.run.machine import num_cores
+from mtx.machine import num_cores
 
 if TYPE_CHECKING:
     from bench_translate_inputs import Text
@@ -171,8 +171,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Runs all systems and returns the report."""
     from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
+    from mtx.decoding import model_description
     from mtx.model.device import fast_precision, find_device
-    from mtx.model_directory import description
 
     device, model = find_device(arguments.device), scratch / "model"
     if arguments.model:
@@ -182,7 +182,7 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
         random_model(arguments.preset, sources, model)
     text = usable_text(model, name, sources, references, arguments.lines)
     _write_json(scratch / "text.json", {"lines": text.lines, "line_of_25": text.line_of_25})
-    info = description.read(model).info
+    info = model_description.read(model).info
     precision = fast_precision(device) if arguments.precision == "auto" else arguments.precision
     known = CPU_SYSTEMS if device.type == "cpu" else CUDA_SYSTEMS
     systems = list(arguments.systems or [each for each in known if precision == "bf16" or "bf16" not in each])
@@ -345,7 +345,7 @@ def _row(
     runs: list[Run], system: str, mode: str, text: "Text", language: str, is_random: bool, reasons: dict[str, str]
 ) -> dict[str, Any]:
     """Returns one row of the table: the best of all runs of a system in a mode; without quality if it is random."""
-    from mtx.evaluation import metrics
+    from mtx.decoding import metrics
 
     row: dict[str, Any] = {"system": system, "mode": mode}
     own, ours = ([run for run in runs if (run.system, run.mode) == (name, mode)] for name in (system, BASELINE))

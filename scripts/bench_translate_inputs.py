@@ -18,15 +18,15 @@ import torch
 from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.preprocess import load_prepared
 from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding import model_description, model_directory
+from mtx.decoding.export_cache import cached_export
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
-from mtx.files.text_files import read_lines
-from mtx.interop.export_cache import cached_export
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
-from mtx.model_directory import description, storage
-from mtx.run.contents import is_prepared, is_run, model_directory
-from mtx.run.layout import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_contents import find_model, is_prepared, is_run
+from mtx.storage.run_files import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.text_files import read_lines
 
 NEAR = 25  # source tokens of the sentence whose latency is reported
 RANDOM_PIECES = 37_000
@@ -85,7 +85,7 @@ def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[s
 
 def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequence[str], count: int) -> Text:
     """Returns the first `count` sentences that are not empty and that the model can translate in one piece."""
-    about = description.read(model)
+    about = model_description.read(model)
     lengths = [len(ids) for ids in about.tokenizer.encode(list(sources))]
     rows = [row for row, length in enumerate(lengths) if 1 < length <= about.info["max_tokens"]][:count]
     if not rows:
@@ -99,7 +99,7 @@ def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequ
 
 def copy_model(model: Path, directory: Path) -> None:
     """Copies the model directory of a model or a run."""
-    shutil.copytree(model_directory(model), directory)
+    shutil.copytree(find_model(model), directory)
 
 
 def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
@@ -110,7 +110,7 @@ def random_model(preset: str, src: Sequence[str], directory: Path) -> None:
     model = Transformer(config, tokenizer.num_ids)
     with torch.no_grad():
         model.embedding[0] = 0.0  # </s>; the output layer is the same matrix
-    storage.write(directory, model.state_dict(), config, tokenizer, RANDOM_INFO)
+    model_directory.write(directory, model.state_dict(), config, tokenizer, RANDOM_INFO)
 
 
 def _filled_up(src: Sequence[str]) -> Iterator[str]:
@@ -130,7 +130,7 @@ def write_exports(model: Path, systems: Sequence[str], scratch: Path) -> Exports
             if "ctranslate2" in system:
                 cached_export(model, system.rpartition("-")[2])
             elif system == "transformers":
-                export_huggingface(storage.load(model), exports.huggingface)
+                export_huggingface(model_directory.load(model), exports.huggingface)
         except MtxError as error:
             exports.reasons[system] = " ".join(f"{error} {error.help or ''}".split())
     return exports

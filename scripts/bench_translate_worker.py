@@ -139,8 +139,8 @@ def _ctranslate2(job: "Job") -> Translate:
     import sentencepiece
 
     from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES
-    from mtx.interop.export_cache import cached_export
-    from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+    from mtx.decoding.export_cache import cached_export
+    from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
     precision, setting = job.system.rpartition("-")[2], job.setting
     path = cached_export(Path(job.model), precision)

@@ -24,7 +24,7 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
-from mtx.run.layout import RunLayout
+from mtx.storage.run_files import RunLayout
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.runtime import RuntimeChoices, choose_runtime
 from mtx.training.schedule import learning_rate

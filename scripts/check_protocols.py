@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from mtx.evaluation.protocols import find
-from mtx.files.text_files import read_lines
+from mtx.storage.text_files import read_lines
 
 _NUM_TOKENS = 12_103  # of German test_2016_flickr
 

@@ -23,7 +23,7 @@ from mtx import pipeline
 from mtx.config import settings
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.token_store import TokenStore
-from mtx.evaluation import metrics
+from mtx.decoding import metrics
 from mtx.model.device import fast_precision
 from mtx.model.transformer import Transformer
 

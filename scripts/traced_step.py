@@ -43,7 +43,7 @@ from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
 from mtx.data.token_store import Side, TokenStore
 from mtx.model import block_kernels
-from mtx.run.layout import RunLayout
+from mtx.storage.run_files import RunLayout
 from mtx.training.loader import load_steps
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer

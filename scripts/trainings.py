@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from bench_machine import machine, versions
 
-from mtx.files.tables import draw
+from mtx.formatting import draw
 
 _DONE = {"prepare": "prepared", "train": "trained"}
 

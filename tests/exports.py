@@ -8,9 +8,9 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding import model_directory
+from mtx.decoding.model_directory import LoadedModel
 from mtx.model.transformer import DecoderLayer
-from mtx.model_directory import storage
-from mtx.model_directory.storage import LoadedModel
 from tests.models import tiny_model
 
 INFO = {"src": "de", "tgt": "en", "max_tokens": 24, "beam_size": 4, "length_penalty": 0.6}
@@ -40,5 +40,5 @@ def lively_bundle(tokenizer: Tokenizer, directory: Path, seed: int = 2, **change
             layer.self_attention.output.weight.mul_(2)
         model.output_weight.mul_(2)
         model.output_weight[0] += last.bias / last.bias.norm()  # type: ignore[operator, union-attr]
-    storage.write(directory, model.state_dict(), model.config, tokenizer, INFO)
-    return storage.load(directory)
+    model_directory.write(directory, model.state_dict(), model.config, tokenizer, INFO)
+    return model_directory.load(directory)

@@ -33,11 +33,11 @@ def back_translate(
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
     from mtx.commands.line_blocks import progress
-    from mtx.decoding.synthetic_text import BLOCK_LINES, SyntheticText, described, write_pairs
-    from mtx.files import durable
-    from mtx.files.resumable import ResumableRows, part_of
-    from mtx.files.text_files import read_lines
-    from mtx.run.contents import model_identity
+    from mtx.storage import durable
+    from mtx.storage.resumable import ResumableRows, part_of
+    from mtx.storage.run_contents import model_identity
+    from mtx.storage.text_files import read_lines
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described, write_pairs
 
     if not mono.is_file():
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")

@@ -10,9 +10,9 @@ from mtx.commands.options import Device, Output, ProtocolName, Published, find_p
 from mtx.commands.translators import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
-from mtx.files.streams import print_lines
-from mtx.files.text_files import printable
-from mtx.run.contents import is_run
+from mtx.storage.run_contents import is_run
+from mtx.storage.streams import print_lines
+from mtx.storage.text_files import printable
 
 if TYPE_CHECKING:
     from mtx.evaluation.comparison_output import Results
@@ -84,7 +84,7 @@ def _results(
     from mtx.evaluation.differing_settings import differing_settings, groups_of
     from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
-    from mtx.run.status import translated_step, unfinished
+    from mtx.storage.run_status import translated_step, unfinished
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     place = Placement(device, engine="torch")

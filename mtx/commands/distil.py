@@ -14,14 +14,14 @@ from mtx.commands.train import train_run
 from mtx.commands.translators import load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
-from mtx.files.streams import print_json, print_lines
-from mtx.files.tables import draw
-from mtx.run.contents import is_prepared, is_run, model_directory, require_models
-from mtx.run.layout import TOKENIZER_JSON, RunLayout
+from mtx.formatting import draw_table
+from mtx.storage.run_contents import find_model, is_prepared, is_run, require_models
+from mtx.storage.run_files import TOKENIZER_JSON, RunLayout
+from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
-    from mtx import distil as distillation
     from mtx.decoding.text_translator import TextTranslator
+    from mtx.synthesis import distil as distillation
 
 logger = logging.getLogger("mtx")
 
@@ -45,9 +45,9 @@ def distil(
     """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
     mono, text, others = _sorted(settings or [])
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
-    from mtx import distil as distillation
     from mtx.commands.line_blocks import progress
-    from mtx.run.directory import refuse_foreign
+    from mtx.storage.run_directory import refuse_foreign
+    from mtx.synthesis import distil as distillation
 
     paths = RunLayout(Path(run_dir))
     refuse_foreign(paths)
@@ -67,7 +67,9 @@ def distil(
     load = partial(load_translator, search=search, place=replace(place, engine="auto"))
     systems = _compare(teacher, translator, paths, load)
     rows = [system.cells() for system in systems]
-    print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(draw(distillation.HEAD, rows, "text"))
+    print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(
+        draw_table(distillation.HEAD, rows, "text")
+    )
 
 
 def _sorted(settings: list[str]) -> tuple[Path | None, list[str], list[str]]:
@@ -92,11 +94,11 @@ def _own_text(
     teacher: str, translator: "TextTranslator", paths: RunLayout, text: list[str], others: list[str]
 ) -> list[str]:
     """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
-    from mtx import distil as distillation
     from mtx.data import preprocess
+    from mtx.synthesis import distil as distillation
 
     first = require_models(teacher)[0]
-    tokenizer = [model_directory(first) / name for name in translator.tokenizer.file_names if name != TOKENIZER_JSON]
+    tokenizer = [find_model(first) / name for name in translator.tokenizer.file_names if name != TOKENIZER_JSON]
     fixed = [
         f"run_dir={paths.root}",
         f"data.src={translator.src}",
@@ -121,9 +123,9 @@ def _own_text(
 def _compare(
     teacher: str, translator: "TextTranslator", paths: RunLayout, load: "Callable[[str], TextTranslator]"
 ) -> "list[distillation.System]":
-    from mtx import distil as distillation
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export
+    from mtx.synthesis import distil as distillation
 
     directory = default_directory(paths.root, "ctranslate2", "int8")
     logger.info(export(paths.root, "ctranslate2", directory, "int8").line())

@@ -9,12 +9,11 @@ import typer
 
 from mtx.commands.options import AsJson, Device
 from mtx.errors import MtxError
-from mtx.files import disk
-from mtx.files.durable import nearest_directory
-from mtx.files.shell import install_command
-from mtx.files.sizes import counted
-from mtx.files.streams import print_json, print_lines
-from mtx.run.machine import num_cores, package_version, total_bytes
+from mtx.formatting import counted, install_command
+from mtx.machine import num_cores, package_version, total_bytes
+from mtx.storage import disk
+from mtx.storage.durable import nearest_directory
+from mtx.storage.streams import print_json, print_lines
 
 _PACKAGES = (
     "torch",

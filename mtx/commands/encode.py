@@ -11,7 +11,7 @@ import typer
 from mtx.commands.options import Model, open_input, open_output, refuse_own_output
 from mtx.commands.translators import TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.files.text_files import InvalidLines
+from mtx.storage.text_files import InvalidLines
 
 logger = logging.getLogger("mtx")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from mtx.commands.options import AsJson, Model
-from mtx.files.streams import print_json, print_lines
+from mtx.storage.streams import print_json, print_lines
 
 logger = logging.getLogger("mtx")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from mtx.errors import DataError
-from mtx.files import streams, text_files
-from mtx.files.sizes import counted
+from mtx.formatting import counted
+from mtx.storage import streams, text_files
 
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer

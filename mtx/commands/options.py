@@ -13,14 +13,14 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mtx.errors import UsageError
-from mtx.files import disk, durable, streams, text_files
-from mtx.files.shell import mtx_command
-from mtx.run.contents import is_run
-from mtx.run.layout import RunLayout
+from mtx.formatting import mtx_command
+from mtx.storage import disk, durable, streams, text_files
+from mtx.storage.run_contents import is_run
+from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
-    from mtx.evaluation.metrics import Scores
+    from mtx.decoding.metrics import Scores
     from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger("mtx")
@@ -55,7 +55,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
-    from mtx.run.configuration import load_config
+    from mtx.storage.run_configuration import load_config
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))

@@ -8,8 +8,8 @@ import typer
 
 from mtx.commands.options import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
-from mtx.run.contents import checkpoint_steps, model_directory, require_run
-from mtx.run.layout import RunLayout
+from mtx.storage.run_contents import checkpoint_steps, find_model, require_run
+from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import TorchTranslator
@@ -28,7 +28,7 @@ def report(
     for run in runs:
         require_run(run)
     if output is None and len(runs) == 1:
-        from mtx.run.directory import refuse_foreign
+        from mtx.storage.run_directory import refuse_foreign
 
         refuse_foreign(RunLayout(runs[0]))  # a report.html there may be another one
     from mtx.report.report_page import report_page
@@ -41,7 +41,7 @@ def report(
 
 def _translator(run: Path) -> "TorchTranslator | None":
     """A translator with the run's model or best checkpoint; None if the run has neither, or if they are damaged."""
-    if model_directory(run) == run and not checkpoint_steps(RunLayout(run)):
+    if find_model(run) == run and not checkpoint_steps(RunLayout(run)):
         return None
     from mtx.decoding.torch_engine import TorchTranslator
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from mtx.errors import MtxError, UsageError
-from mtx.files.shell import install_command, mtx_command
+from mtx.formatting import install_command, mtx_command
 
 logger = logging.getLogger("mtx")
 _PACKAGES = "starlette", "uvicorn", "python-multipart", "prometheus-client"
@@ -39,8 +39,8 @@ def serve(
         )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
+    from mtx.decoding.engines import load
     from mtx.decoding.options import Placement, SearchOptions
-    from mtx.interop.engines import load
     from mtx.serve import server
     from mtx.serve.guard import Limits, log_as_json
     from mtx.serve.pairs import Pairs
@@ -66,7 +66,7 @@ def serve(
 
 def _read_keys(path: Path) -> list[str]:
     """The API keys of a file, one a line."""
-    from mtx.files.text_files import read_lines
+    from mtx.storage.text_files import read_lines
 
     keys = list(filter(None, map(str.strip, read_lines(path))))
     if not keys:

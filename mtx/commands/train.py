@@ -9,10 +9,10 @@ import typer
 
 from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
-from mtx.files.shell import mtx_command
-from mtx.files.streams import print_json, print_lines
-from mtx.run.layout import RunLayout
-from mtx.run.world import World, this_world
+from mtx.formatting import mtx_command
+from mtx.storage.run_files import RunLayout
+from mtx.storage.streams import print_json, print_lines
+from mtx.training.world import World, this_world
 
 if TYPE_CHECKING:
     from mtx.config.schema import Config
@@ -70,7 +70,7 @@ def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
     if world.size > 1:
         raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
     config = resolve(settings).config
-    from mtx import dry_run
+    from mtx.report import dry_run
 
     report = dry_run.rehearse(config)
     print_json(report) if as_json else print_lines(dry_run.lines(report))
@@ -81,7 +81,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     from mtx import pipeline
     from mtx.evaluation.gains import advice
     from mtx.report.run_summary import read_run
-    from mtx.report.usability import usability
+    from mtx.report.verdict import usability
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
@@ -158,7 +158,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Show a run's state, step, best score and time left."""
-    from mtx.run.status import read_status
+    from mtx.storage.run_status import read_status
 
     state = read_status(run)
     print_json(vars(state)) if as_json else print_lines(state.lines())

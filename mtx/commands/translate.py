@@ -26,7 +26,7 @@ from mtx.commands.translators import ALL, TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
 from mtx.errors import UsageError
-from mtx.files.sizes import counted
+from mtx.formatting import counted
 
 if TYPE_CHECKING:
     from mtx.decoding.text_translator import TextTranslator

@@ -12,8 +12,8 @@ from unicodedata import normalize
 
 from mtx.commands.options import open_output, refuse_own_output
 from mtx.errors import UsageError
-from mtx.files.sizes import counted
-from mtx.files.text_files import InvalidLines
+from mtx.formatting import counted
+from mtx.storage.text_files import InvalidLines
 
 if TYPE_CHECKING:
     from mtx.decoding.text_translator import Hypothesis, TextTranslator
@@ -123,10 +123,10 @@ def translate_file(
         others: further texts that are read.
     """
     from mtx.commands import line_blocks
-    from mtx.files import durable
-    from mtx.files.resumable import ResumableRows, part_of
-    from mtx.files.text_files import read_lines
-    from mtx.run.contents import model_identity
+    from mtx.storage import durable
+    from mtx.storage.resumable import ResumableRows, part_of
+    from mtx.storage.run_contents import model_identity
+    from mtx.storage.text_files import read_lines
 
     for written in (output, part_of(output)):
         refuse_own_output(None, written, file, *others)

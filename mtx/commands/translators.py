@@ -156,7 +156,7 @@ def load_translator(
         glossary: a file with terms that the translations use.
     """
     from mtx.data.glossary import Glossary
-    from mtx.interop.engines import load
+    from mtx.decoding.engines import load
 
     terms = None if glossary is None else Glossary.read(glossary)
     translator: Any = load(model, search, place)

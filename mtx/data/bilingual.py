@@ -19,8 +19,8 @@ from langcodes.tag_parser import LanguageTagError
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.languages import code_of, tag_of
 from mtx.errors import DataError, UsageError
-from mtx.files.shell import mtx_command
-from mtx.files.text_files import printable
+from mtx.formatting import mtx_command
+from mtx.storage.text_files import printable
 
 BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"

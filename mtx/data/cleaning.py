@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.files.text_files import is_utf8
+from mtx.storage.text_files import is_utf8
 
 EMPTY = "empty"
 TOO_LONG = "too long"

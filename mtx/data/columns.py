@@ -13,7 +13,7 @@ from pathlib import Path
 from mtx.data.languages import KNOWN, code_of, key_of, languages_named
 from mtx.data.spreadsheet import log_once
 from mtx.errors import DataError
-from mtx.files.sizes import counted
+from mtx.formatting import counted
 
 # In English, and in the languages that translation tools are most often set to
 _SOURCE = {

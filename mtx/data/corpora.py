@@ -12,7 +12,7 @@ from typing import Any
 
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.errors import DataError
-from mtx.files.text_files import is_utf8, printable, read_lines, replace_invalid
+from mtx.storage.text_files import is_utf8, printable, read_lines, replace_invalid
 
 _EXAMPLE_CHARS = 80
 

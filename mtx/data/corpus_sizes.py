@@ -13,9 +13,9 @@ from mtx.config.fixed import may_change
 from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
-from mtx.run.configuration import fixed_config
-from mtx.run.contents import has_begun
-from mtx.run.layout import RunLayout
+from mtx.storage.run_configuration import fixed_config
+from mtx.storage.run_contents import has_begun
+from mtx.storage.run_files import RunLayout
 
 _PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
 _MOST_PAIRS = 3_000_000  # which are counted; more make no difference

@@ -21,8 +21,8 @@ from mtx.data.readers import short
 from mtx.data.sources import BILINGUAL, find_corpora, form_of
 from mtx.data.spreadsheet import columns_of_lines, rows_of_csv
 from mtx.errors import DataError, UsageError
-from mtx.files.shell import mtx_command
-from mtx.files.text_files import read_lines
+from mtx.formatting import mtx_command
+from mtx.storage.text_files import read_lines
 
 _SAMPLE = 4_000  # pairs that are looked at
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number

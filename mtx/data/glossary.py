@@ -19,7 +19,7 @@ from pathlib import Path
 from mtx.data.cleaning import clean_text
 from mtx.data.writing_systems import WITHOUT_SPACES
 from mtx.errors import DataError
-from mtx.files.text_files import printable, read_lines
+from mtx.storage.text_files import printable, read_lines
 
 TERM_MARKS = "\x1c\x1d\x1e"  # before a term, before its translation, and after both
 MAX_TERMS, MAX_TERM_CHARS = 500_000, 200

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
+from mtx.data.xml_stream import MAX_TEXT
 from mtx.errors import DataError
-from mtx.files.text_files import decoded_lines, open_bytes
-from mtx.files.xml_stream import MAX_TEXT
+from mtx.storage.text_files import decoded_lines, open_bytes
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
 _KEYWORD = re.compile(rf"(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*({_STRINGS})")

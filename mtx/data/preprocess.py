@@ -39,8 +39,8 @@ from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import Workers
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.files import disk, durable
-from mtx.run.layout import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
+from mtx.storage import disk, durable
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 

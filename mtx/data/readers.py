@@ -18,8 +18,8 @@ from mtx.data.columns import Layout, find_layout
 from mtx.data.corpora import PairBlock
 from mtx.data.spreadsheet import columns_of_lines, rows_of_csv
 from mtx.errors import DataError
-from mtx.files.sizes import counted
-from mtx.files.text_files import escaped, is_utf8, read_lines, replace_surrogates
+from mtx.formatting import counted
+from mtx.storage.text_files import escaped, is_utf8, read_lines, replace_surrogates
 
 BLOCK_PAIRS = 16_384
 ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are not UTF-8, for cleaning to find

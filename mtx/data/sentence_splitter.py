@@ -13,7 +13,7 @@ from itertools import accumulate
 from sentencex import segment
 
 from mtx.data.languages import code_of
-from mtx.files.text_files import replace_surrogates
+from mtx.storage.text_files import replace_surrogates
 
 # A model that was trained on a smaller share of lines with several sentences translates sentences one by one.
 MOSTLY_SINGLE = 0.1

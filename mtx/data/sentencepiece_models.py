@@ -12,8 +12,8 @@ import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files.untrusted import require_file, require_size
-from mtx.run.layout import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.storage.untrusted import require_file, require_size
 
 EOS_ID = 0
 UNK_ID = 1

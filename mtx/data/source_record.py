@@ -14,7 +14,7 @@ from mtx.data.sources import find_corpora
 from mtx.data.terms import glossary_file
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, MtxError
-from mtx.files import durable
+from mtx.storage import durable
 
 
 def describe(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:

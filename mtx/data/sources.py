@@ -20,7 +20,7 @@ from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read
 from mtx.data.tmx import TmxReader
 from mtx.data.xliff import XliffReader
 from mtx.errors import UsageError
-from mtx.files.text_files import bilingual_form, read_lines
+from mtx.storage.text_files import bilingual_form, read_lines
 
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it

@@ -22,8 +22,8 @@ from mtx.data.blocks import group_of, text_batch
 from mtx.data.cleaning import Limits, clean_pair, clean_text, text_hashes
 from mtx.data.corpora import Corpora
 from mtx.errors import DataError
-from mtx.files.sizes import counted
-from mtx.run.layout import VALID_STORE, test_store
+from mtx.formatting import counted
+from mtx.storage.run_files import VALID_STORE, test_store
 
 log = logging.getLogger(__name__)
 

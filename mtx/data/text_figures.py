@@ -1,6 +1,7 @@
 """Figures of a prepared text: unknown words, and how far its two sides belong together and are in order.
 
-They are of the pieces in the token stores, and `mtx.checks` judges them. Flow: prepared data -> `TextFigures` by set.
+They are of the pieces in the token stores, and `mtx.report.checks` judges them.
+Flow: prepared data -> `TextFigures` by set.
 """
 
 import re

@@ -7,8 +7,8 @@ program. The text in hi stays. Flow: file -> `xml_stream` -> `Unit` -> `bilingua
 from pathlib import Path
 
 from mtx.data.bilingual import CODES, Unit, Variant, date_of, is_break, one_line
+from mtx.data.xml_stream import MAX_PARTS, MAX_TEXT, XmlReader
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, XmlReader
 
 
 class TmxReader(XmlReader[Unit]):

@@ -18,8 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.errors import DamagedFileError
-from mtx.files import disk
-from mtx.files.durable import FORMAT
+from mtx.storage import disk
+from mtx.storage.durable import FORMAT
 
 BATCH_PAIRS = 65_536
 _METADATA = b"mtx"

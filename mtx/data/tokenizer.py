@@ -36,9 +36,9 @@ from mtx.data.sentencepiece_models import (
 )
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.files.durable import read_json, write_bytes, write_json
-from mtx.files.text_files import replace_surrogates
-from mtx.run.layout import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.storage.durable import read_json, write_bytes, write_json
+from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.storage.text_files import replace_surrogates
 
 NUM_RESERVED = JointModel.num_reserved
 

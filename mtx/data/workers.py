@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from mtx.errors import STOPPING_SIGNALS, MtxError
-from mtx.run.machine import num_cores
+from mtx.machine import num_cores
 
 MAX_WORKERS = 16  # with a few more, this process, which reads and writes, would be the slowest
 FEW_ITEMS = 6  # this process does the first items; only with more is it worth starting workers

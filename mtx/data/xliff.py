@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from mtx.data.bilingual import CODES, UNKNOWN, Unit, Variant, is_break, one_line
+from mtx.data.xml_stream import MAX_PARTS, MAX_TEXT, XmlReader
 from mtx.errors import DataError
-from mtx.files.xml_stream import MAX_PARTS, MAX_TEXT, XmlReader
 
 Result = TypeVar("Result")
 UNTRANSLATED = frozenset(["new", "needs-translation"])  # states of targets that hold the source, if anything

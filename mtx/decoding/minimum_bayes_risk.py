@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from mtx.errors import MtxError
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 
 Batch = Sequence[Sequence[str]]
 

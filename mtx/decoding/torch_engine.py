@@ -18,6 +18,7 @@ import torch
 
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding import model_directory
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.continuous_batching import Model, RequestQueue, search
 from mtx.decoding.ensemble import ModelsTogether
@@ -28,8 +29,7 @@ from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.architectures import search_model
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
-from mtx.model_directory import storage
-from mtx.run.contents import model_directory, require_models
+from mtx.storage.run_contents import find_model, require_models
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class TorchTranslator(TextTranslator):
             UsageError: the models of an ensemble have different tokenizers.
         """
         device, paths = find_device(placement.device), require_models(model)
-        loaded = [storage.load(model_directory(path)) for path in paths]
+        loaded = [model_directory.load(find_model(path)) for path in paths]
         first = loaded[0]
         for path, other in zip(paths, loaded, strict=True):
             if not other.tokenizer.is_same(first.tokenizer):

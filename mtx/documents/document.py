@@ -11,9 +11,8 @@ from mtx.documents import html, markdown, po, tmx, xliff
 from mtx.documents.edits import Edit, apply, decode, segments
 from mtx.documents.markup import Marked
 from mtx.errors import UsageError
-from mtx.files.shell import shell_command
-from mtx.files.sizes import readable
-from mtx.files.text_files import errors_named
+from mtx.formatting import readable, shell_command
+from mtx.storage.text_files import errors_named
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 _GZIP = b"\x1f\x8b"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mtx.files.text_files import bilingual_form
+from mtx.storage.text_files import bilingual_form
 
 KINDS_WITH_TARGETS = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
 _BY_NAME = {

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.data.writing_systems import counts_words, tokenizer_of
+from mtx.decoding.metrics import bleu, too_short_for_bleu, words
 from mtx.errors import DataError
 from mtx.evaluation.differing_settings import Group
-from mtx.evaluation.metrics import bleu, too_short_for_bleu, words
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import (
     METRICS,

@@ -1,6 +1,6 @@
 """What `mtx compare` prints of its comparisons: text to read, tables for a page or a paper, or values for programs.
 
-Flow: `Results` -> `output_lines` in one of `FORMATS`. `comparison` computes, `mtx.files.tables` draws.
+Flow: `Results` -> `output_lines` in one of `FORMATS`. `comparison` computes, `mtx.formatting` draws.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from mtx.evaluation.comparison import Comparison, p_text
 from mtx.evaluation.differing_settings import setting_text
 from mtx.evaluation.significance import GroupScore
-from mtx.files.tables import draw
+from mtx.formatting import draw_table
 
 Format = Literal["text", "markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -80,7 +80,7 @@ def output_lines(results: Results, form: Format) -> list[str]:
         if isinstance(part, str):
             lines += {"text": [part], "markdown": [part, ""], "latex": [f"% {part}" if part else ""]}[form]
         else:
-            lines += [*draw(part[0], part[1:], form), ""]
+            lines += [*draw_table(part[0], part[1:], form), ""]
     return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # no two empty lines
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from mtx.config.schema import leaves
 from mtx.data.source_record import recorded_text
-from mtx.run.configuration import load_config
-from mtx.run.contents import is_run
-from mtx.run.layout import RunLayout
+from mtx.storage.run_configuration import load_config
+from mtx.storage.run_contents import is_run
+from mtx.storage.run_files import RunLayout
 
 # these change neither what a run learns nor how
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtx.data.cleaning import clean_text
+from mtx.decoding.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
 from mtx.decoding.text_translator import TextTranslator
 from mtx.errors import DataError
-from mtx.evaluation.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
-from mtx.files import durable, text_files
-from mtx.run.configuration import load_config
-from mtx.run.contents import is_run
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
+from mtx.storage import durable, text_files
+from mtx.storage.run_configuration import load_config
+from mtx.storage.run_contents import is_run
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
 
 logger = logging.getLogger(__name__)
 

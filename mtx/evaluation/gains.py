@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from mtx.decoding.metrics import too_short_for_bleu
 from mtx.errors import Advice, DamagedFileError
 from mtx.evaluation.comparison import p_text
-from mtx.evaluation.metrics import too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
-from mtx.files import durable, text_files
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout
+from mtx.storage import durable, text_files
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from mtx.data.languages import code_of
 from mtx.errors import UsageError
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 
 LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # with published scores
 

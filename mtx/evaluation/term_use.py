@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
+from mtx.decoding.metrics import Scores, normalize_lines
 from mtx.decoding.text_translator import TextTranslator
 from mtx.evaluation.evaluate import score_translations
-from mtx.evaluation.metrics import Scores, normalize_lines
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.evaluation.test_sets import TestSet

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from mtx.data.text_changes import CHANGES
 from mtx.errors import DataError, MtxError, UsageError
-from mtx.files import durable, text_files
-from mtx.run.configuration import load_config
-from mtx.run.contents import is_run, translated_tests
-from mtx.run.layout import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
-from mtx.run.status import unfinished
+from mtx.storage import durable, text_files
+from mtx.storage.run_configuration import load_config
+from mtx.storage.run_contents import is_run, translated_tests
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_status import unfinished
 
 _MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
 

@@ -15,11 +15,11 @@ from mtx.data.languages import KNOWN, code_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE
 from mtx.data.sentencepiece_models import JointModel
 from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
+from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
-from mtx.files import durable
-from mtx.interop.ctranslate2 import write_ctranslate2
-from mtx.model_directory.storage import LoadedModel
-from mtx.run.layout import CARD, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, TOKENIZER_MODEL
+from mtx.storage import durable
+from mtx.storage.run_files import CARD, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, TOKENIZER_MODEL
 
 ENDING = ".argosmodel"
 _METADATA = "metadata.json"

@@ -13,11 +13,11 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
-from mtx.files.shell import shell_command
+from mtx.decoding.model_directory import LoadedModel
+from mtx.formatting import shell_command
 from mtx.interop.verify import Comparison
 from mtx.model.architecture import in_words
-from mtx.model_directory.storage import LoadedModel
-from mtx.run.layout import EXPORT_EXAMPLE
+from mtx.storage.run_files import EXPORT_EXAMPLE
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}

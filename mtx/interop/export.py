@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.data.preprocess import load_valid
+from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.ctranslate2_limits import check_is_transformer, check_replaceable
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import MtxError, UsageError
-from mtx.files import durable, text_files
 from mtx.interop.argos import ENDING, is_package, write_argos
 from mtx.interop.cards import ctranslate2_card, marian_card
-from mtx.interop.ctranslate2 import write_ctranslate2
 from mtx.interop.huggingface import export_huggingface
-from mtx.interop.limits import check_is_transformer, check_replaceable
 from mtx.interop.verify import TOLERANCES, Comparison, Text, check_tolerances, compare_export
-from mtx.model_directory import storage
-from mtx.run.contents import is_prepared, is_run, model_directory
-from mtx.run.layout import CARD, EXPORT_CONFIG, MARIAN_SOURCE_MODEL, SCORES, RunLayout
+from mtx.storage import durable, text_files
+from mtx.storage.run_contents import find_model, is_prepared, is_run
+from mtx.storage.run_files import CARD, EXPORT_CONFIG, MARIAN_SOURCE_MODEL, SCORES, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
     lines = _comparison_text(run, text)
     if lines is None:
         logger.warning("there is no validation text to compare translations on; --text FILE gives some")
-    loaded = storage.load(root)
+    loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config.architecture)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -130,9 +130,9 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and the run that it belongs to."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
-    root = model_directory(model)
+    root = find_model(model)
     run = model if is_run(model) else model.resolve().parent
-    is_part = is_run(run) and model_directory(run).resolve() == root.resolve()
+    is_part = is_run(run) and find_model(run).resolve() == root.resolve()
     return root, run if is_part else None
 
 

@@ -18,14 +18,14 @@ from torch import Tensor
 
 from mtx.data.sentencepiece_models import EOS, PAD, UNK
 from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding.ctranslate2_limits import huggingface_obstacles
+from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import UsageError
-from mtx.files import durable
-from mtx.interop.limits import huggingface_obstacles
 from mtx.model.architecture import parameters
 from mtx.model.transformer import Transformer
-from mtx.model_directory.storage import LoadedModel
-from mtx.run.layout import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
+from mtx.storage import durable
+from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
 
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"

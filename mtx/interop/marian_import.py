@@ -17,8 +17,9 @@ from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding import model_directory
+from mtx.decoding.ctranslate2_limits import check_replaceable
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import untrusted
 from mtx.interop.huggingface import (
     GENERATION_CONFIG,
     OUTPUT_BIAS,
@@ -29,11 +30,10 @@ from mtx.interop.huggingface import (
     VOCABULARY,
     MarianConfig,
 )
-from mtx.interop.limits import check_replaceable
 from mtx.model.architecture import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
-from mtx.model_directory import storage
-from mtx.run.layout import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
+from mtx.storage import untrusted
+from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
 
 _DEFAULT_BEAM_SIZE = 4
 _MAX_BYTES = 1 << 34
@@ -81,7 +81,7 @@ def import_marian(source: Path, target: Path) -> None:
     tokenizer = _tokenizer(source, num_ids)
     weights = _read_weights(source / WEIGHTS, config, num_ids)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
-    storage.write(target, weights, config, tokenizer, info)
+    model_directory.write(target, weights, config, tokenizer, info)
 
 
 def _check_weights(source: Path) -> None:
@@ -190,7 +190,7 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     untrusted.require_size(path, _MAX_BYTES)
-    tensors = storage.load_tensors(path)
+    tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")

@@ -17,12 +17,12 @@ import torch
 
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import normalize
+from mtx.decoding import metrics
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError
-from mtx.evaluation import metrics
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 from mtx.interop.argos import translate_as_argos
 
 logger = logging.getLogger(__name__)

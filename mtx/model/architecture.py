@@ -106,7 +106,7 @@ def num_parameters(config: ModelConfig, num_ids: int) -> int:
 
 
 def _size_of_layers(config: ModelConfig) -> int:
-    """The number of parameters of `mtx.model.rnn` without those of the tokens."""
+    """The number of parameters of `mtx.architectures.rnn` without those of the tokens."""
     width, num_layers = config.d_model, config.num_decoder_layers
 
     def recurrence(inputs: int, size: int) -> int:

@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
+from mtx.architectures import decoder_only, rnn
+from mtx.architectures.decoder_only_inference import DecoderSearchModel
+from mtx.architectures.rnn_inference import RecurrentSearchModel
 from mtx.config.schema import ModelConfig
-from mtx.model import decoder_only, recorded_weights, rnn, transformer
-from mtx.model.decoder_only_inference import DecoderSearchModel
+from mtx.model import recorded_weights, transformer
 from mtx.model.inference import IncrementalModel
 from mtx.model.recorded_weights import Weights
-from mtx.model.rnn_inference import RecurrentSearchModel
 from mtx.model.translation_model import Batch, TranslationModel
 
 

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import torch
 
 from mtx.errors import UsageError
+from mtx.machine import num_cores, package_version
+from mtx.machine import total_bytes as memory_bytes
 from mtx.model.attention import Kernel
-from mtx.run.machine import num_cores, package_version
-from mtx.run.machine import total_bytes as memory_bytes
 
 logger = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from mtx.architectures.decoder_only import DecoderModel
+from mtx.architectures.rnn import RecurrentModel
 from mtx.model.attention import attention_weights
-from mtx.model.decoder_only import DecoderModel
-from mtx.model.rnn import RecurrentModel
 from mtx.model.transformer import MultiHeadAttention, Transformer
 from mtx.model.translation_model import Batch
 

@@ -11,9 +11,9 @@ from itertools import groupby
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.files.text_files import printable
 from mtx.model.recorded_weights import Weights
 from mtx.report.page import render
+from mtx.storage.text_files import printable
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # a piece of SentencePiece for a byte of a character that has no piece
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from mtx.files.text_files import printable
+from mtx.storage.text_files import printable
 
 _FOLDER = Path(__file__).parent
 

@@ -18,7 +18,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.differing_settings import LOCATION_KEYS, differing_settings, setting_text
 from mtx.evaluation.gains import advice
-from mtx.files.durations import format_duration
+from mtx.formatting import format_duration
 from mtx.report.attention_page import viewer_data
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.page import render
@@ -26,9 +26,9 @@ from mtx.report.run_summary import RunSummary, read_run
 from mtx.report.sentences import samples
 from mtx.report.test_set_results import test_set_values
 from mtx.report.training_history import progress
-from mtx.report.usability import usability
-from mtx.run.events import DECIDING_METRICS, quality, recorded_metric
-from mtx.run.layout import REPORT, RunLayout
+from mtx.report.verdict import usability
+from mtx.storage.run_events import DECIDING_METRICS, quality, recorded_metric
+from mtx.storage.run_files import REPORT, RunLayout
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page

@@ -10,12 +10,12 @@ from typing import Any
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.evaluation.gains import Gain, stored_gains
-from mtx.files import durable
 from mtx.report.training_history import Event, TrainingHistory, training_history
-from mtx.run.configuration import load_config
-from mtx.run.contents import is_finished, require_run, run_state
-from mtx.run.events import read_events
-from mtx.run.layout import REPORT, SCORES, RunLayout
+from mtx.storage import durable
+from mtx.storage.run_configuration import load_config
+from mtx.storage.run_contents import is_finished, require_run, run_state
+from mtx.storage.run_events import read_events
+from mtx.storage.run_files import REPORT, SCORES, RunLayout
 
 
 @dataclass(frozen=True)

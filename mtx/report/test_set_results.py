@@ -17,8 +17,8 @@ from mtx.evaluation.significance import MetricComparison
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.evaluation.traits import Traits
 from mtx.report.sentences import telling_sentences
-from mtx.run.contents import translated_tests
-from mtx.run.layout import RunLayout
+from mtx.storage.run_contents import translated_tests
+from mtx.storage.run_files import RunLayout
 
 _MAX_BYTES = 1_300_000  # of a page, for the sentences of all test sets together
 

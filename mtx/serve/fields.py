@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, Validati
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mtx.files.text_files import replace_surrogates
+from mtx.storage.text_files import replace_surrogates
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_FIELDS = 100

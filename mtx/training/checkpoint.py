@@ -14,14 +14,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
+from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
-from mtx.files import disk, durable
-from mtx.files.sizes import readable
-from mtx.model_directory import storage
-from mtx.run.contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
-from mtx.run.status import StatusFile
+from mtx.formatting import readable
+from mtx.storage import disk, durable
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
+from mtx.storage.run_status import StatusFile
 from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class State:
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
-        settings: the fixed settings that it was trained with; see `mtx.run.configuration`.
+        settings: the fixed settings that it was trained with; see `mtx.storage.run_configuration`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.
     """
@@ -104,8 +104,8 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
     """
     _check_finite({**tensors.weights, **tensors.moments}, state.step)
     with durable.new_directory(paths.checkpoint(state.step), replace=True) as new:
-        storage.save_tensors(new / WEIGHTS, tensors.weights)
-        storage.save_tensors(new / OPTIMIZER, tensors.moments)
+        model_directory.save_tensors(new / WEIGHTS, tensors.weights)
+        model_directory.save_tensors(new / OPTIMIZER, tensors.moments)
         durable.write_json(new / STATE, asdict(state))
 
 
@@ -174,14 +174,14 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
-    storage.load_weights(model, path / WEIGHTS)
-    moments, count = storage.load_tensors(path / OPTIMIZER), torch.zeros(())
+    model_directory.load_weights(model, path / WEIGHTS)
+    moments, count = model_directory.load_tensors(path / OPTIMIZER), torch.zeros(())
     expected = {
         f"{name}.{key}": count if key == "step" else parameter
         for name, parameter in model.named_parameters()
         for key in MOMENTS
     }
-    storage.check_tensors(path / OPTIMIZER, moments, expected)
+    model_directory.check_tensors(path / OPTIMIZER, moments, expected)
     for name, parameter in model.named_parameters():
         optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
     return state
@@ -246,9 +246,9 @@ def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
     whole = whole_steps(paths, steps)
     for step in whole:
         path = paths.checkpoint(step)
-        tensors = storage.load_tensors(path / WEIGHTS)
+        tensors = model_directory.load_tensors(path / WEIGHTS)
         first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
-        storage.check_tensors(path / WEIGHTS, tensors, first)
+        model_directory.check_tensors(path / WEIGHTS, tensors, first)
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(whole)).float() for name, tensor in total.items()}

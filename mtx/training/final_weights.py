@@ -10,9 +10,9 @@ import time
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.errors import MtxError
-from mtx.run.contents import checkpoint_steps
-from mtx.run.events import DECIDING_METRICS
-from mtx.run.layout import RunLayout
+from mtx.storage.run_contents import checkpoint_steps
+from mtx.storage.run_events import DECIDING_METRICS
+from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.runtime import RuntimeChoices, new_model

@@ -15,16 +15,16 @@ from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.terms import AUTO
 from mtx.data.tokenizer import Tokenizer
+from mtx.decoding import model_description
 from mtx.errors import UsageError
-from mtx.files.durable import MANIFEST
-from mtx.model_directory import description
-from mtx.run.configuration import fixed_config
-from mtx.run.contents import has_begun, is_run, model_directory
-from mtx.run.layout import WEIGHTS, RunLayout
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_configuration import fixed_config
+from mtx.storage.run_contents import find_model, has_begun, is_run
+from mtx.storage.run_files import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
+    from mtx.decoding.model_directory import LoadedModel
     from mtx.decoding.torch_engine import TorchTranslator
-    from mtx.model_directory.storage import LoadedModel
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def inherit(resolved: Resolved) -> Resolved:
 
 def _model_directory(name: str) -> Path:
     """The model directory, or the run without one, that `training.init_from` names; else raises UsageError."""
-    directory = model_directory(Path(name)) if settings.exists(Path(name)) else None
+    directory = find_model(Path(name)) if settings.exists(Path(name)) else None
     if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: is not a model directory or a run directory",
@@ -79,7 +79,11 @@ def describe(name: str) -> dict[str, Any]:
     """The settings of a model, by their keys; verifies its files."""
     directory = _model_directory(name)
     is_checkpoint = is_run(directory)
-    model = description.read_run(RunLayout(directory)) if is_checkpoint else description.read(directory, (WEIGHTS,))
+    model = (
+        model_description.read_run(RunLayout(directory))
+        if is_checkpoint
+        else model_description.read(directory, (WEIGHTS,))
+    )
     size = model.tokenizer.num_pieces
     return {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
@@ -132,9 +136,9 @@ def load(config: Config) -> "LoadedModel | None":
     name = config.training.init_from
     if name is None:
         return None
-    from mtx.model_directory import storage
+    from mtx.decoding import model_directory
 
-    loaded = storage.load(_model_directory(name))
+    loaded = model_directory.load(_model_directory(name))
     ignored = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     both = (one.stored().items() for one in (loaded.model.config, config.model))
     theirs, ours = ({name: value for name, value in items if name not in ignored} for items in both)

@@ -22,8 +22,8 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from mtx.errors import STOPPING_SIGNALS, TerminatedError
-from mtx.files import streams
-from mtx.run.machine import num_cores
+from mtx.machine import num_cores
+from mtx.storage import streams
 from mtx.training.signals import SAVE, handling, is_ignored_hangup
 
 _HOST = "127.0.0.1"

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mtx.errors import Advice, UsageError
-from mtx.files import disk, text_files
-from mtx.files.durations import format_duration
-from mtx.files.shell import install_command
-from mtx.files.untrusted import require_file
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.events import DECIDING_METRICS
+from mtx.formatting import format_duration, install_command
+from mtx.storage import disk, text_files
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_events import DECIDING_METRICS
+from mtx.storage.untrusted import require_file
 from mtx.training.hints import Hints
 from mtx.training.schedule import Cooldown
 

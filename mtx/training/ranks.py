@@ -32,10 +32,10 @@ from mtx.errors import (
     first_line,
     is_out_of_memory,
 )
-from mtx.files.durations import format_duration
+from mtx.formatting import format_duration
 from mtx.model.device import find_device
-from mtx.run.world import World
 from mtx.training.signals import handling
+from mtx.training.world import World
 
 Value = TypeVar("Value")
 

@@ -17,7 +17,8 @@ import torch
 from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
-from mtx.checks import steps_per_epoch
+from mtx import machine
+from mtx.architectures.decoder_only import DecoderModel
 from mtx.config.schema import Config
 from mtx.data.epoch_text import changed_every_epoch
 from mtx.data.glossary import Glossary
@@ -29,12 +30,10 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
-from mtx.files import durable
-from mtx.files.sizes import readable
+from mtx.formatting import readable
 from mtx.model import architectures
 from mtx.model.architecture import num_parameters
 from mtx.model.attention import Kernel
-from mtx.model.decoder_only import DecoderModel
 from mtx.model.device import (
     attention_kernel,
     fast_precision,
@@ -44,12 +43,13 @@ from mtx.model.device import (
 )
 from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
-from mtx.run import machine
-from mtx.run.layout import RunLayout
-from mtx.run.planned_end import planned_end
+from mtx.report.checks import steps_per_epoch
+from mtx.storage import durable
+from mtx.storage.run_files import RunLayout
 from mtx.training.fast_path import StepResult, take_step
 from mtx.training.loader import load_steps
 from mtx.training.micro_step import MicroStep
+from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
 from mtx.training.sharding import is_sharded
 from mtx.training.validation import BATCH_TOKENS, batch_nll

@@ -22,28 +22,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mtx.checks import steps_per_epoch
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
+from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
-from mtx.files import durable
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine, peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.model.translation_model import TranslationModel
-from mtx.model_directory.storage import LoadedModel
-from mtx.run.contents import full_checkpoint_steps
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import RunLayout
-from mtx.run.planned_end import planned_end
+from mtx.report.checks import steps_per_epoch
+from mtx.storage import durable
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_contents import full_checkpoint_steps
+from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, Snapshot, State
 from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import seed_all
+from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
 from mtx.training.report_writer import ReportWriter
 from mtx.training.runtime import (

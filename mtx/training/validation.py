@@ -18,12 +18,12 @@ from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
+from mtx.decoding import metrics
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.evaluation import metrics
 from mtx.model.translation_model import TranslationModel
-from mtx.run.events import quality
+from mtx.storage.run_events import quality
 from mtx.training.loss import unsmoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately

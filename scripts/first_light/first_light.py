@@ -225,9 +225,9 @@ def keep(run: Path, archive: Path) -> None:
 
 def describe_run(run: Path) -> dict[str, Any]:
     """Returns the figures of a run that is over, however it ended."""
-    from mtx.run.contents import stored_scores
-    from mtx.run.events import read_events
-    from mtx.run.layout import RunLayout
+    from mtx.storage.run_contents import stored_scores
+    from mtx.storage.run_events import read_events
+    from mtx.storage.run_files import RunLayout
 
     events = read_events(RunLayout(run).metrics)
     windows = [event for event in events if event["event"] == "train"]

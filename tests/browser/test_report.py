@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mtx.files import durable
 from mtx.report.report_page import report_page
+from mtx.storage import durable
 from tests.browser.conftest import Open
 from tests.integration.commands import set_settings
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files import durable
+from mtx.storage import durable
 from tests.integration.commands import check_error, events, mtx, tree
 
 RUN = Path(__file__).parent / "format-2" / "run"

@@ -16,8 +16,8 @@ from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.preprocess import load_prepared
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import RunLayout
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.fast_path import compare, make_steps, take_step
 from mtx.training.micro_step import MicroStep

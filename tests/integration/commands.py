@@ -166,7 +166,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 def set_settings(run: Path, **values: Any) -> None:
     """Make a run look as if it had been trained with other settings; `__` stands for the dot of a key."""
     from mtx.config import fixed, settings
-    from mtx.files import durable
+    from mtx.storage import durable
 
     resolved = settings.Resolved(settings.load(run / "config.yaml"), {})
     changed = {key.replace("__", "."): value for key, value in values.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files import durable
+from mtx.storage import durable
 from tests.integration.commands import mtx, set_settings, tree, write_tsv
 
 Refused = Callable[..., None]

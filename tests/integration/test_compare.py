@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files import durable
+from mtx.storage import durable
 from tests.integration.commands import mtx, set_settings, tree
 
 Refused = Callable[..., None]

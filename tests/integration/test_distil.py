@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtx.decoding.synthetic_text import BLOCK_LINES
+from mtx.synthesis.synthetic_text import BLOCK_LINES
 from tests.integration.commands import TINY, mtx, pairs, start
 from tests.rig import PATIENCE_S
 

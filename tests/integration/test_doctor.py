@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtx.commands import doctor
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 from tests.integration.commands import mtx
 
 

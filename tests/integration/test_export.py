@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files import durable
 from mtx.interop import verify
+from mtx.storage import durable
 from tests.integration.commands import mtx, tree
 
 pytest.importorskip("ctranslate2")

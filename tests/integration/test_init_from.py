@@ -19,12 +19,12 @@ from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.preprocess import load_prepared
 from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
-from mtx.files import durable
+from mtx.decoding import model_directory
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.marian_import import import_marian
 from mtx.model.transformer import Transformer
-from mtx.model_directory import storage
-from mtx.run.layout import WEIGHTS
+from mtx.storage import durable
+from mtx.storage.run_files import WEIGHTS
 from tests.integration.commands import (
     ENVIRONMENT,
     check_error,
@@ -77,7 +77,7 @@ def test_training_starts_from_the_weights_and_keeps_the_pieces(source: Path, cor
     for name in ("tokenizer.model", "tokenizer.json"):
         assert (run / "data" / name).read_bytes() == (source / name).read_bytes()
         assert (run / "model" / name).read_bytes() == (source / name).read_bytes()
-    before, after = (storage.load(directory).model.state_dict() for directory in (source, run / "model"))
+    before, after = (model_directory.load(directory).model.state_dict() for directory in (source, run / "model"))
     for name, tensor in before.items():
         assert torch.allclose(tensor, after[name], rtol=0, atol=1e-7), name
     nll = validation_nll(run)
@@ -199,7 +199,7 @@ def test_weights_that_do_not_fit_leave_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_tsv(tmp_path / "x.tsv", range(100, 200))
-    storage.save_tensors(source / WEIGHTS, {"embedding": torch.zeros(3, 3)})
+    model_directory.save_tensors(source / WEIGHTS, {"embedding": torch.zeros(3, 3)})
     durable.write_manifest(source)
     words = [f"{source / WEIGHTS}: lacks "]
     refused(1, words, "train", f"training.init_from={source}", "data.train=x.tsv")
@@ -217,10 +217,10 @@ def test_another_model_under_its_name(source: Path, corpus: Path, tmp_path: Path
     refused(2, [f"training.init_from {source}: is not a model"], "train", *settings)
     (run / "status.json").unlink()  # it says why
     assert tree(run) == prepared
-    loaded = storage.load(moved)
+    loaded = model_directory.load(moved)
     other = train_tokenizer(["ab cd ef gh"] * 9, TokenizerConfig(), 9, [])
     model = Transformer(loaded.model.config, other.num_ids)
-    storage.write(source, model.state_dict(), model.config, other, INFO)
+    model_directory.write(source, model.state_dict(), model.config, other, INFO)
     refused(2, ["its tokenizer is not the one", "another run_dir"], "train", run)
     (run / "status.json").unlink()
     assert tree(run) == prepared
@@ -255,7 +255,7 @@ def write_split_model(directory: Path) -> Tokenizer:
          "activation": "swish", "output_bias": True}
     )  # fmt: skip
     torch.manual_seed(1)
-    storage.write(directory, Transformer(config, tokenizer.num_ids).state_dict(), config, tokenizer, INFO)
+    model_directory.write(directory, Transformer(config, tokenizer.num_ids).state_dict(), config, tokenizer, INFO)
     return tokenizer
 
 
@@ -263,7 +263,7 @@ def write_split_model(directory: Path) -> Tokenizer:
 def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> None:
     source, run = tmp_path / "source", tmp_path / "run"
     tokenizer = write_split_model(tmp_path / "own")
-    export_huggingface(storage.load(tmp_path / "own"), tmp_path / "published")
+    export_huggingface(model_directory.load(tmp_path / "own"), tmp_path / "published")
     import_marian(tmp_path / "published", source)
     write_sides(tmp_path, "dev", range(1400, 1420))
     corpus = write_tsv(tmp_path / "x.tsv", range(1000, 1400))
@@ -281,7 +281,7 @@ def test_a_published_model_with_a_tokenizer_of_two_models(tmp_path: Path) -> Non
     assert gain["test"] == "heldout" and (run / "before" / "heldout" / "hyp.txt").is_file()
     translated = mtx("translate", run, stdin=b"one two three four\n")
     assert translated.returncode == 0 and len(translated.stdout.splitlines()) == 1
-    export_huggingface(storage.load(run / "model"), tmp_path / "again")
+    export_huggingface(model_directory.load(run / "model"), tmp_path / "again")
     for name in ("vocab.json", "source.spm", "target.spm"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "published" / name).read_bytes()
     check_encoded_by_the_side(run, tokenizer)

@@ -11,8 +11,8 @@ from mtx.config import settings as configuration
 from mtx.data.preprocess import load_prepared
 from mtx.data.sampler import SamplerState
 from mtx.errors import MtxError
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import RunLayout
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_files import RunLayout
 from mtx.training.loader import load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import RuntimeChoices

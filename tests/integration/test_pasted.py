@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files.shell import program_name
+from mtx.formatting import program_name
 from tests.integration.commands import ENVIRONMENT, MTX
 from tests.rig import PATIENCE_S
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from mtx.files import durable
+from mtx.storage import durable
 from tests.integration.commands import ENVIRONMENT, TINY, events, mtx, pairs, set_settings, start, wait_until
 
 Refused = Callable[..., None]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.files.shell import program_name
+from mtx.formatting import program_name
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.model_directory import storage
+from mtx.decoding import model_directory
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, mtx, spawn
 from tests.models import tiny_model
 from tests.rig import PATIENCE_S
@@ -96,7 +96,7 @@ def test_minimum_bayes_risk_of_lines_json_and_documents(trained: Path, tmp_path:
 def test_a_model_of_single_sentences_translates_those_of_a_line_one_by_one(trained: Path, engine: list[str]) -> None:
     if engine:
         pytest.importorskip("ctranslate2")
-    assert storage.load(trained / "model").info["multi_sentence_share"] == 0.0
+    assert model_directory.load(trained / "model").info["multi_sentence_share"] == 0.0
     text = b"six\n" + b"One two. Three four! " * 30 + b"\n\n"
     lines = b"One two.\nThree four!\nsix\n"
     default, asked = (
@@ -300,10 +300,10 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: s
 
 
 def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    loaded = storage.load(trained / "model")
+    loaded = model_directory.load(trained / "model")
     model = tiny_model(loaded.tokenizer.num_ids, dtype=torch.float32, positions="learned")
     info = {key: value for key, value in loaded.info.items() if key != "model"}
-    storage.write(tmp_path / "model", model.state_dict(), model.config, loaded.tokenizer, info)
+    model_directory.write(tmp_path / "model", model.state_dict(), model.config, loaded.tokenizer, info)
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     src.write_bytes(TEXT)
     tgt.write_text("eins\nzwei\n" + "drei " * 1200 + "\nvier\n")

@@ -11,9 +11,9 @@ import safetensors.torch
 import sentencepiece
 import torch
 
-from mtx.files import durable
-from mtx.files.durable import MANIFEST
-from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.storage import durable
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_files import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_files import header_of, torch_pickle, with_pieces
 from tests.reliability.hostile_files import safetensors as safetensors_file
 

@@ -6,8 +6,8 @@ import struct
 
 import torch
 
-from mtx.files.durable import MANIFEST
-from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_files import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_changes import (
     Change,
     braces,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mtx.run.layout import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
+from mtx.storage.run_files import MODEL_CONFIG, TOKENIZER_JSON, TOKENIZER_MODEL, WEIGHTS
 from tests.reliability.hostile_changes import Change, config, huge, link, pipe, put, weights
 from tests.reliability.hostile_files import PICKLE, safetensors, torch_pickle
 from tests.reliability.hostile_models import MATRIX

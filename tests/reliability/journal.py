@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mtx.files import disk
+from mtx.storage import disk
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Op:
 
 
 class Recorder:
-    """Records every operation of `mtx.files.disk` below `root` in `ops`, and carries it out."""
+    """Records every operation of `mtx.storage.disk` below `root` in `ops`, and carries it out."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.ops = root, list[Op]()

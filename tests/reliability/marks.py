@@ -96,7 +96,7 @@ def mark_times(log: Path, name: str) -> list[float]:
 
 def confine(temporary: Path, free_bytes: int) -> None:
     """In a new process: temporary files go to `temporary`, and no more than `free_bytes` of memory count as free."""
-    from mtx.run import machine
+    from mtx import machine
 
     os.environ["TMPDIR"] = str(temporary)
     tempfile.tempdir = None

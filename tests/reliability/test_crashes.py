@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from mtx.errors import MtxError
-from mtx.files import durable
-from mtx.run.contents import full_checkpoint_steps
-from mtx.run.directory import clean_up
-from mtx.run.layout import RunLayout
+from mtx.storage import durable
+from mtx.storage.run_contents import full_checkpoint_steps
+from mtx.storage.run_directory import clean_up
+from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability import journal

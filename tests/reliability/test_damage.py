@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtx.errors import DamagedFileError
-from mtx.files.durable import MANIFEST
-from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from tests.reliability.conftest import NIGHTLY
 from tests.reliability.test_crashes import fresh, save

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from mtx import cli
-from mtx.files import disk, durable
-from mtx.run.contents import checkpoint_steps
-from mtx.run.layout import RunLayout
+from mtx.storage import disk, durable
+from mtx.storage.run_contents import checkpoint_steps
+from mtx.storage.run_files import RunLayout
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY
 

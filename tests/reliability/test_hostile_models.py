@@ -19,14 +19,14 @@ import mtx.decoding.torch_engine
 import mtx.pipeline  # noqa: F401
 from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_sets import test_sets_of_runs as sets_of_runs
-from mtx.files import durable
-from mtx.files.durable import MANIFEST
 from mtx.interop.huggingface import export_huggingface
-from mtx.model_directory import storage
-from mtx.run.events import read_events
-from mtx.run.layout import REPORT, WEIGHTS
+from mtx.storage import durable
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_events import read_events
+from mtx.storage.run_files import REPORT, WEIGHTS
 from mtx.training import init_from
 from tests.exports import lively_bundle, small_tokenizer
 from tests.integration.commands import check_error
@@ -71,7 +71,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def honest_run(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has a checkpoint and no model yet."""
     run = tmp_path_factory.mktemp("honest") / "run"
-    loaded = storage.load(honest)
+    loaded = model_directory.load(honest)
     tree = {"model": loaded.model.config.model_dump(), "data": {"src": "de", "tgt": "en", "max_tokens": 24}}
     for name in ("data", CHECKPOINT):
         (run / name).mkdir(parents=True)
@@ -89,7 +89,7 @@ def published(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A MarianMT directory."""
     directory = tmp_path_factory.mktemp("honest") / "published"
     directory.mkdir()
-    export_huggingface(storage.load(honest), directory)
+    export_huggingface(model_directory.load(honest), directory)
     return directory
 
 
@@ -272,10 +272,10 @@ def test_what_is_not_needed_is_not_read(honest: Path, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def exported(honest: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip("ctranslate2")
-    from mtx.interop.ctranslate2 import write_ctranslate2
+    from mtx.decoding.ctranslate2_writer import write_ctranslate2
 
     directory = tmp_path_factory.mktemp("honest") / "export"
-    write_ctranslate2(storage.load(honest), directory, "int8")
+    write_ctranslate2(model_directory.load(honest), directory, "int8")
     yield directory
 
 

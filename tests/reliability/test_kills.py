@@ -119,9 +119,9 @@ def test_a_run_copied_to_another_place_goes_on_to_the_same_bits(
 def test_killed_while_a_checkpoint_is_thinned_nothing_is_left_over(rig: Rig, whole: Whole, tmp_path: Path) -> None:
     run, marks = tmp_path / "run", tmp_path / "marks"
     arguments = ["train", *whole.settings, f"run_dir={run}", "training.average_last=60"]
-    slow_sync = partial(slow_within, marks, "mtx.files.durable:remove_member", "mtx.files.disk:sync", 20.0)
+    slow_sync = partial(slow_within, marks, "mtx.storage.durable:remove_member", "mtx.storage.disk:sync", 20.0)
     started = rig.start(*arguments, first=slow_sync)
-    assert started.wait_until(lambda: num_marks(marks, "mtx.files.disk:sync"))
+    assert started.wait_until(lambda: num_marks(marks, "mtx.storage.disk:sync"))
     assert started.kill_at(time.monotonic()) and tiny.left_over(run)
     again = rig.run(*arguments)
     assert again.code == 0, again.err()

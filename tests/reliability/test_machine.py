@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mtx.errors import MtxError
-from mtx.files import disk, durable
-from mtx.run.contents import checkpoint_steps, full_checkpoint_steps
-from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage import disk, durable
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability.conftest import size

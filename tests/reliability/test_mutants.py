@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         "weights of any shape are taken", "model_directory/storage.py",
-        "tensors[name].shape != expected[name].shape", "False", "tests/unit/model_directory/test_storage.py",
+        "tensors[name].shape != expected[name].shape", "False", "tests/unit/decoding/test_model_directory.py",
     ),
 ]  # fmt: skip
 

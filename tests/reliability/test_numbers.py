@@ -13,9 +13,9 @@ from mtx.config import settings
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.sampler import SamplerState, steps
 from mtx.errors import MtxError
-from mtx.files import durable, text_files
-from mtx.run.contents import full_checkpoint_steps
-from mtx.run.layout import RunLayout
+from mtx.storage import durable, text_files
+from mtx.storage.run_contents import full_checkpoint_steps
+from mtx.storage.run_files import RunLayout
 from mtx.training.micro_step import MicroStep
 from mtx.training.runtime import RuntimeChoices, write_runtime
 from mtx.training.trainer import Trainer

@@ -20,7 +20,7 @@ from tests.reliability.marks import held, mark_calls, num_marks, slow, together
 from tests.rig import PATIENCE_S, Rig
 
 PREPARE, END = "mtx.data.preprocess:prepare", "mtx.pipeline:finished"
-OPENED = "mtx.run.directory:_record_config"
+OPENED = "mtx.storage.run_directory:_record_config"
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,9 @@ def at_once(barrier: Path) -> None:
 
 def held_back(barrier: Path, seconds: float) -> None:
     """`at_once`, and so much later; a busy machine may keep the other from its work and the lock for long."""
-    from mtx.run import directory
+    from mtx.storage import run_directory
 
-    directory._LOCK_TIMEOUT_S = PATIENCE_S
+    run_directory._LOCK_TIMEOUT_S = PATIENCE_S
     at_once(barrier)
     time.sleep(seconds)
 
@@ -102,7 +102,7 @@ def test_looking_and_translating_never_wait_for_the_owner(rig: Rig, settings: li
 
 def look(run: Path, state: str, times: int) -> None:
     """In a new process: what `mtx status` tells, many times."""
-    from mtx.run.status import read_status
+    from mtx.storage.run_status import read_status
 
     found = [read_status(run).state for _ in range(times)]
     assert found == [state] * times, found
@@ -143,7 +143,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
     """In a new process: own a run and fail, many times; no other may own it then, or take or refuse anything of it."""
     from mtx.config import schema, settings
     from mtx.errors import MtxError
-    from mtx.run import directory
+    from mtx.storage import run_directory
 
     exists = Path.exists
 
@@ -157,7 +157,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
     owned = 0
     while owned < times:
         try:
-            with directory.open_run(config) as paths:
+            with run_directory.open_run(config) as paths:
                 owned += 1
                 os.close(os.open(others, os.O_CREAT | os.O_EXCL))
                 assert settings.load(paths.config).seed == number

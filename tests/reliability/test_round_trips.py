@@ -20,10 +20,10 @@ from mtx.config.limits import MAX_BATCH_TOKENS, MAX_EPOCH_PAIRS, MAX_PIECES
 from mtx.config.other_names import KEYS_FOR
 from mtx.config.schema import Config, key_names, leaves
 from mtx.data.sampler import SamplerState
+from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import durable
-from mtx.model_directory import storage
-from mtx.run.layout import STATE, WEIGHTS, RunLayout
+from mtx.storage import durable
+from mtx.storage.run_files import STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
 from tests.reliability.properties import Tally, hold
@@ -69,9 +69,9 @@ def bits(tensor: torch.Tensor) -> tuple[torch.dtype, list[int], list[int]]:
 def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
     def check(given: dict[str, torch.Tensor]) -> None:
         with durable.new_directory(tmp_path / "new", replace=True) as new:
-            storage.save_tensors(new / WEIGHTS, given)
+            model_directory.save_tensors(new / WEIGHTS, given)
         durable.verify(tmp_path / "new", [WEIGHTS])
-        found = storage.load_tensors(tmp_path / "new" / WEIGHTS)
+        found = model_directory.load_tensors(tmp_path / "new" / WEIGHTS)
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
     hold(tally, "tensors saved and loaded", check, st.dictionaries(NAMES, tensors(), max_size=6))
@@ -80,8 +80,8 @@ def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
 def test_tensors_that_share_memory_come_back(tmp_path: Path, tally: Tally) -> None:
     def check(whole: torch.Tensor) -> None:
         given = {"whole": whole, "again": whole, "part": whole[1:], "turned": whole.t()}
-        storage.save_tensors(tmp_path / "x", given)
-        found = storage.load_tensors(tmp_path / "x")
+        model_directory.save_tensors(tmp_path / "x", given)
+        found = model_directory.load_tensors(tmp_path / "x")
         assert {name: bits(tensor) for name, tensor in found.items()} == {n: bits(t) for n, t in given.items()}
 
     hold(tally, "tensors that share memory", check, st.integers(1, 5).map(lambda n: torch.rand(n, n)))

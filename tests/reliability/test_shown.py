@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from mtx.files import durable
+from mtx.storage import durable
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs, write_sides
 from tests.rig import PATIENCE_S
 

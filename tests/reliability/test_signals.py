@@ -23,7 +23,7 @@ from tests.rig import Rig, Start
 
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate_part"
-LEAVE = "mtx.run.directory:_remove_traces"
+LEAVE = "mtx.storage.run_directory:_remove_traces"
 PREPARE, SAVE, END = "mtx.data.preprocess:prepare", "mtx.training.checkpoint:save", "mtx.pipeline:finished"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there
 PHASES: list[tuple[str, range, float]] = [
@@ -153,9 +153,9 @@ def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
     rig: Rig, settings: list[str], whole: tiny.Whole, tmp_path: Path, number: Signals
 ) -> None:
     run, log = tmp_path / "run", tmp_path / "slow"
-    slow_save = partial(slow_within, log, SAVE, "mtx.files.disk:write", 10 * SOON_S)
+    slow_save = partial(slow_within, log, SAVE, "mtx.storage.disk:write", 10 * SOON_S)
     started = rig.start("train", *settings, f"run_dir={run}", first=slow_save)
-    assert started.wait_until(lambda: num_marks(log, "mtx.files.disk:write"))
+    assert started.wait_until(lambda: num_marks(log, "mtx.storage.disk:write"))
     started.send(number)
     time.sleep(0.4)
     assert not started.ended(), "the first signal waits for the save"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import mtx
-from mtx.interop.ctranslate2 import write_ctranslate2
-from mtx.model_directory import storage
+from mtx.decoding import model_directory
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", TEXT, re.DOTA
 @pytest.mark.seconds
 def test_the_examples_print_what_is_shown(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ctranslate2")
-    write_ctranslate2(storage.load(trained / "model"), tmp_path / "exported", "int8")
+    write_ctranslate2(model_directory.load(trained / "model"), tmp_path / "exported", "int8")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "mine").symlink_to(trained)
     monkeypatch.chdir(tmp_path)
@@ -54,7 +54,7 @@ def test_a_name_is_imported_when_it_is_used() -> None:
     code = (
         "import sys, mtx; assert set(mtx.__all__) == set(dir(mtx)); print(mtx.__version__ != ''); import mtx.cli;"
         "from mtx import Hypothesis, MtxError, CTranslate2Translator; print('torch' in sys.modules);"
-        "import mtx.interop.engines as module; print(mtx.Translator is module.Translator, 'torch' in sys.modules)"
+        "import mtx.decoding.engines as module; print(mtx.Translator is module.Translator, 'torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert result.stdout.split() == [b"True", b"False", b"True", b"False"], result.stderr.decode()

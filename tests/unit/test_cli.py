@@ -11,7 +11,7 @@ import typer
 
 from mtx import cli
 from mtx.commands.help import EXAMPLES
-from mtx.run.machine import package_version
+from mtx.machine import package_version
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -8,8 +8,8 @@ from mtx.config import settings, sizes
 from mtx.config.settings import Resolved
 from mtx.data.corpus_sizes import choose_sizes, measure
 from mtx.errors import UsageError
-from mtx.files import durable
-from mtx.run.layout import RunLayout
+from mtx.storage import durable
+from mtx.storage.run_files import RunLayout
 
 PAIR = f"{'s' * 30}\t{'ü' * 50}\n"  # 30 and 100 bytes, which is as long as the pairs that were measured
 LONG_PAIR = f"{'s' * 90}\t{'ü' * 55}\n"  # 90 and 110 bytes

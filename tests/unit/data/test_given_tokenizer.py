@@ -16,10 +16,10 @@ from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.source_record import changed_files, describe
 from mtx.data.subword_sampling import _Cutter as Cutter
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.files import durable
-from mtx.interop.ctranslate2 import write_ctranslate2
 from mtx.interop.huggingface import export_huggingface
+from mtx.storage import durable
 from tests.exports import lively_bundle
 from tests.integration.commands import write_tsv
 from tests.unit.interop import peers

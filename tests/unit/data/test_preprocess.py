@@ -18,9 +18,9 @@ from mtx.data import preprocess as module
 from mtx.data import splits
 from mtx.data.preprocess import PreparedData, load_prepared, prepare
 from mtx.data.token_store import TokenStore
+from mtx.decoding.model_description import info_of
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.model_directory.description import info_of
-from mtx.run.contents import is_prepared
+from mtx.storage.run_contents import is_prepared
 
 Pair = tuple[str, str]
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 6)) for n in range(120)]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mtx.data.cleaning import clean_text
 from mtx.data.sentence_splitter import joined_sentences, multi_sentence_share, sentence_splitter
-from mtx.files.text_files import replace_surrogates
+from mtx.storage.text_files import replace_surrogates
 
 SPLIT = [
     ("en", "Dr. Smith went home. He slept.", ["Dr. Smith went home.", "He slept."]),

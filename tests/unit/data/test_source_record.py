@@ -7,7 +7,7 @@ import pytest
 
 from mtx.config.schema import DataConfig
 from mtx.data.source_record import changed_files, describe
-from mtx.files import durable
+from mtx.storage import durable
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mtx.data.languages import code_of, script_of
 from mtx.data.writing_systems import tokenizer_of, writes_spaces
-from mtx.evaluation import metrics
+from mtx.decoding import metrics
 
 CODES = {
     "zh": "zh zho chi cmn zh-CN ZH-cn zh_Hans zho_Hant zh-Hant-TW yue zh-yue wuu nan lzh hak gan und-Hani",

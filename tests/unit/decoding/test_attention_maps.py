@@ -9,12 +9,12 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.decoding import model_directory
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer
-from mtx.model_directory import storage
 from tests.attended import KINDS, largest_error, recorded
 from tests.models import OTHERS, random_ids, tiny_model
 
@@ -129,7 +129,7 @@ def test_an_imported_model(tmp_path: Path) -> None:
 
     marian.write_marian(tmp_path / "published")
     import_marian(tmp_path / "published", tmp_path / "ours")
-    loaded = storage.load(tmp_path / "ours")
+    loaded = model_directory.load(tmp_path / "ours")
     assert len(loaded.tokenizer.file_names) == 3, "a model for each side"
     translator = TorchTranslator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
     with recorded(loaded.model) as calls:

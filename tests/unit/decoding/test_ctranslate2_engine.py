@@ -12,10 +12,10 @@ import pytest
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import ctranslate2_engine
 from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.options import Sampling, penalty
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
-from mtx.interop.ctranslate2 import write_ctranslate2
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtx.decoding.engines import Translator
 from mtx.decoding.ensemble import ModelsTogether
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import UsageError
-from mtx.interop.engines import Translator
-from mtx.run.contents import model_identity
+from mtx.storage.run_contents import model_identity
 from tests.exports import lively_bundle, small_tokenizer
 from tests.unit.decoding.test_beam_search import Prefix, TableModel, brute_force, run, same
 

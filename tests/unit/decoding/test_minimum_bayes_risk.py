@@ -14,7 +14,7 @@ from mtx.decoding.minimum_bayes_risk import mean_chrf
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.errors import MtxError
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 from tests.exports import lively_bundle, small_tokenizer
 from tests.unit.decoding.test_terms_used import Fixed, tokenizer
 

@@ -7,8 +7,8 @@ import pytest
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.evaluation.differing_settings import differing_settings, groups_by_seed, groups_of
-from mtx.files import durable
-from mtx.run.layout import RunLayout
+from mtx.storage import durable
+from mtx.storage.run_files import RunLayout
 
 
 @pytest.fixture

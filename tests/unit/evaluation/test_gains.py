@@ -8,8 +8,8 @@ import pytest
 
 from mtx.errors import DamagedFileError
 from mtx.evaluation.gains import Change, Gain, advice, measure_gains, stored_gains
-from mtx.files import durable
-from mtx.run.layout import RunLayout
+from mtx.storage import durable
+from mtx.storage.run_files import RunLayout
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]
 WORSE = [line.replace("ein Buch", "ein Heft").replace("heute", "gern") for line in REFERENCES]

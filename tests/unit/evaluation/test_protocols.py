@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
+from mtx.decoding.metrics import score
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
-from mtx.evaluation.metrics import score
 from mtx.evaluation.protocols import find, split_compounds
-from mtx.files.shell import install_command
+from mtx.formatting import install_command
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_engine import library
+from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import UsageError
 from mtx.interop.argos import _KEEPS_WHOLE, _SEARCH, _SPLITS, translate_as_argos, write_argos
-from mtx.interop.ctranslate2 import write_ctranslate2
 from mtx.interop.export import export
-from mtx.model_directory import storage
 from tests.exports import lively_bundle, small_tokenizer
 
 pytest.importorskip("ctranslate2")
@@ -55,7 +55,7 @@ def test_a_package_has_all_that_argos_reads(model: Path, tmp_path: Path) -> None
 
 
 def test_its_model_and_pieces_are_those_of_mtx(model: Path, tmp_path: Path) -> None:
-    loaded = storage.load(model)
+    loaded = model_directory.load(model)
     write_argos(loaded, tmp_path / "a.argosmodel", "fp32", "")
     write_ctranslate2(loaded, tmp_path / "export", "fp32")
     tokenizer, runtime = loaded.tokenizer, library().Translator(str(tmp_path / "export"), "cpu")
@@ -68,7 +68,7 @@ def test_its_model_and_pieces_are_those_of_mtx(model: Path, tmp_path: Path) -> N
 
 
 def test_a_model_of_several_sentences_keeps_them_together(model: Path, tmp_path: Path) -> None:
-    loaded = storage.load(model)
+    loaded = model_directory.load(model)
     for share, expected in ((0.0, _SPLITS), (0.5, _KEEPS_WHOLE)):
         loaded.info["multi_sentence_share"] = share
         write_argos(loaded, tmp_path / "a.argosmodel", "fp32", "")

@@ -11,15 +11,15 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding import model_directory
+from mtx.decoding.ctranslate2_limits import huggingface_obstacles
+from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
-from mtx.files import durable
 from mtx.interop.cards import marian_card
 from mtx.interop.export import export
 from mtx.interop.huggingface import PAD_BIAS, export_huggingface
-from mtx.interop.limits import huggingface_obstacles
 from mtx.interop.verify import Comparison
-from mtx.model_directory import storage
-from mtx.model_directory.storage import LoadedModel
+from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model
 from tests.unit.interop import peers
 
@@ -41,8 +41,8 @@ def tokenizer() -> Tokenizer:
 
 def bundle_of(tokenizer: Tokenizer, directory: Path, **changes: Any) -> LoadedModel:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, **changes)
-    storage.write(directory, model.state_dict(), model.config, tokenizer, INFO)
-    return storage.load(directory)
+    model_directory.write(directory, model.state_dict(), model.config, tokenizer, INFO)
+    return model_directory.load(directory)
 
 
 @pytest.mark.parametrize(

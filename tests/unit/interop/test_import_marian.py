@@ -14,10 +14,10 @@ import sentencepiece
 import torch
 from torch import Tensor
 
+from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.interop.huggingface import export_huggingface
 from mtx.interop.marian_import import import_marian
-from mtx.model_directory import storage
 from tests.integration.commands import tree
 from tests.models import random_ids
 from tests.unit.interop import peers
@@ -88,7 +88,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def assert_equal_logits(directory: Path, loaded: storage.LoadedModel) -> None:
+def assert_equal_logits(directory: Path, loaded: model_directory.LoadedModel) -> None:
     model, _ = peers.marian(directory)
     num_ids = loaded.tokenizer.num_ids
     src, tgt = random_ids([5, 9, 1, 20, 7], num_ids, 3), random_ids([6, 3, 12, 4, 1], num_ids, 4)
@@ -99,7 +99,7 @@ def assert_equal_logits(directory: Path, loaded: storage.LoadedModel) -> None:
 
 def test_ids_logits_and_settings_are_those_of_transformers(published: Path, tmp_path: Path) -> None:
     import_marian(published, tmp_path / "ours")
-    loaded = storage.load(tmp_path / "ours")
+    loaded = model_directory.load(tmp_path / "ours")
     assert_equal_logits(published, loaded)
     assert loaded.model.output_bias is not None and loaded.model.config.num_encoder_layers == 3
     assert dict(loaded.info) | {
@@ -129,12 +129,12 @@ def test_ids_logits_and_settings_are_those_of_transformers(published: Path, tmp_
 def test_other_ways_to_tie(tmp_path: Path, changes: dict[str, Any]) -> None:
     write_marian(tmp_path / "published", **changes)
     import_marian(tmp_path / "published", tmp_path / "ours")
-    assert_equal_logits(tmp_path / "published", storage.load(tmp_path / "ours"))
+    assert_equal_logits(tmp_path / "published", model_directory.load(tmp_path / "ours"))
 
 
 def test_in_and_out_again(published: Path, tmp_path: Path) -> None:
     import_marian(published, tmp_path / "ours")
-    loaded = storage.load(tmp_path / "ours")
+    loaded = model_directory.load(tmp_path / "ours")
     export_huggingface(loaded, tmp_path / "again")
     assert_equal_logits(tmp_path / "again", loaded)
     _, first = peers.marian(published)
@@ -142,7 +142,7 @@ def test_in_and_out_again(published: Path, tmp_path: Path) -> None:
     assert first(TEXTS).input_ids == second(TEXTS).input_ids
     assert json.loads((tmp_path / "again" / "vocab.json").read_text()) == first.get_vocab()
     import_marian(tmp_path / "again", tmp_path / "ours again")
-    back = storage.load(tmp_path / "ours again")
+    back = model_directory.load(tmp_path / "ours again")
     for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(back.model.state_dict()[name], tensor), name
     assert dict(back.info) == dict(loaded.info)
@@ -173,7 +173,7 @@ def test_copies_of_tied_and_computed_tensors_are_accepted(published: Path, copy:
     assert len(derived) == 5
     change_weights(copy, lambda tensors: tensors.update({name: t.clone() for name, t in derived.items()}))
     import_marian(copy, tmp_path / "ours")
-    assert_equal_logits(published, storage.load(tmp_path / "ours"))
+    assert_equal_logits(published, model_directory.load(tmp_path / "ours"))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -181,7 +181,7 @@ def test_half_precision_becomes_fp32(copy: Path, tmp_path: Path, dtype: torch.dt
     change_weights(copy, lambda tensors: tensors.update({name: t.to(dtype) for name, t in tensors.items()}))
     halves = safetensors.torch.load_file(copy / "model.safetensors")
     import_marian(copy, tmp_path / "ours")
-    embedding = storage.load(tmp_path / "ours").model.embedding
+    embedding = model_directory.load(tmp_path / "ours").model.embedding
     assert embedding.dtype == torch.float32 and torch.equal(embedding, halves["model.shared.weight"].float())
 
 
@@ -190,7 +190,7 @@ def test_without_a_bias_and_settings_there_are_defaults(copy: Path, tmp_path: Pa
     (copy / "generation_config.json").unlink()
     (copy / "tokenizer_config.json").unlink()
     import_marian(copy, tmp_path / "ours")
-    loaded = storage.load(tmp_path / "ours")
+    loaded = model_directory.load(tmp_path / "ours")
     assert loaded.model.output_bias is None
     assert (loaded.info["src"], loaded.info["tgt"], loaded.info["beam_size"]) == ("src", "tgt", 4)
 

@@ -14,14 +14,14 @@ import torch
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
+from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
-from mtx.files import disk, durable
-from mtx.files.durable import MANIFEST
 from mtx.model.transformer import Transformer
-from mtx.model_directory import storage
-from mtx.run.contents import checkpoint_steps, full_checkpoint_steps
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage import disk, durable
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
@@ -155,7 +155,7 @@ def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
 def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, count: int) -> None:
     save_steps(paths, *range(1, count + 1))
     mean = checkpoint.average(paths, list(range(1, count + 1)))
-    saved = storage.load_tensors(paths.checkpoint(1) / WEIGHTS)
+    saved = model_directory.load_tensors(paths.checkpoint(1) / WEIGHTS)
     assert mean.keys() == saved.keys()
     for name, tensor in mean.items():
         assert tensor.dtype == torch.float32
@@ -165,7 +165,7 @@ def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, co
 def test_an_average_by_hand(paths: RunLayout) -> None:
     for step, values in ((1, [1.0, 2.0, -1e8]), (2, [2.0, 2.0, 1.0]), (3, [6.0, 2.0, 1e8])):
         with durable.new_directory(paths.checkpoint(step)) as new:
-            storage.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
+            model_directory.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
     assert checkpoint.average(paths, [1, 2, 3])["x"].tolist() == [3.0, 2.0, torch.tensor(1 / 3).item()]
     assert checkpoint.average(paths, [1, 2])["x"].tolist()[:2] == [1.5, 2.0]
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mtx.data.sampler import SamplerState
-from mtx.run.layout import WEIGHTS, RunLayout
+from mtx.storage.run_files import WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.final_weights import _candidates

@@ -16,11 +16,11 @@ from mtx.config import settings
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
+from mtx.decoding import model_directory
+from mtx.decoding.ctranslate2_limits import export_note
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files import durable
-from mtx.interop.limits import export_note
-from mtx.model_directory import storage
-from mtx.run.layout import REPORT, WEIGHTS, RunLayout
+from mtx.storage import durable
+from mtx.storage.run_files import REPORT, WEIGHTS, RunLayout
 from mtx.training import init_from
 from mtx.training.checkpoint import State, load_state
 from mtx.training.init_from import inherit
@@ -42,7 +42,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("models") / "m"
     tokenizer = learn_tokenizer("abcdef", normalization="none")
     weights = tiny_model(tokenizer.num_ids, dtype=torch.float32, **MODEL).state_dict()
-    storage.write(directory, weights, tiny_config(**MODEL), tokenizer, INFO)
+    model_directory.write(directory, weights, tiny_config(**MODEL), tokenizer, INFO)
     return directory
 
 
@@ -124,8 +124,8 @@ def test_the_command_line_may_not_contradict(model: Path) -> None:
 
 def test_longer_sentences_than_learned_positions(model: Path, tmp_path: Path) -> None:
     learned = tiny_model(308, dtype=torch.float32, positions="learned")
-    tokenizer = storage.load(model).tokenizer
-    storage.write(tmp_path / "m", learned.state_dict(), learned.config, tokenizer, INFO)
+    tokenizer = model_directory.load(model).tokenizer
+    model_directory.write(tmp_path / "m", learned.state_dict(), learned.config, tokenizer, INFO)
     assert resolve(tmp_path / "m", "data.max_tokens=1024", "training.batch_tokens=4096").config
     with pytest.raises(UsageError, match="data.max_tokens 1025 is above the 1024 positions"):
         resolve(tmp_path / "m", "data.max_tokens=1025", "training.batch_tokens=4096")
@@ -146,7 +146,7 @@ def begin(run: RunLayout, config: Config, tokenizer: Tokenizer) -> None:
 def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tmp_path: Path) -> None:
     run = RunLayout(tmp_path / "run")
     first = resolve(model, f"run_dir={run.root}")
-    begin(run, first.config, storage.load(model).tokenizer)
+    begin(run, first.config, model_directory.load(model).tokenizer)
     gone = model.rename(model.with_name("gone"))
     try:
         assert resolve(model, f"run_dir={run.root}").config == first.config
@@ -168,12 +168,12 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
 def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -> None:
     run = RunLayout(tmp_path / "run")
     config = resolve(model, f"run_dir={run.root}", "data.tgt=nl").config
-    begin(run, config, storage.load(model).tokenizer)
+    begin(run, config, model_directory.load(model).tokenizer)
     with pytest.raises(UsageError, match="this run has no model yet"):
         resolve(run.root)
-    weights = storage.load(model).model.state_dict()
+    weights = model_directory.load(model).model.state_dict()
     with durable.new_directory(run.checkpoint(3)) as new:
-        storage.save_tensors(new / WEIGHTS, weights)
+        model_directory.save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / "state.json", asdict(State(3)))
     resolved = resolve(run.root)
     assert (resolved.config.model, resolved.config.data.tgt) == (config.model, "nl")

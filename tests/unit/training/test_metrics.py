@@ -8,10 +8,10 @@ from filelock import FileLock
 
 from mtx.config import settings
 from mtx.errors import DamagedFileError, UsageError
-from mtx.files.durations import format_duration
-from mtx.run.contents import is_locked
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.status import read_status
+from mtx.formatting import format_duration
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_contents import is_locked
+from mtx.storage.run_status import read_status
 from mtx.training.metrics import MetricsLogger
 
 

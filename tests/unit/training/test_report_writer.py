@@ -5,9 +5,9 @@ import pytest
 
 from mtx.config import settings
 from mtx.errors import MtxError
-from mtx.files import disk
-from mtx.run.deferred_errors import DeferredErrors
-from mtx.run.layout import RunLayout
+from mtx.storage import disk
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_files import RunLayout
 from mtx.training import report_writer
 from mtx.training.report_writer import ReportWriter
 

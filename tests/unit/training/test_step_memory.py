@@ -14,7 +14,7 @@ from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.run.layout import RunLayout
+from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer

@@ -1,0 +1,107 @@
+"""Writes a model for CTranslate2: CTranslate2's own files, and the tokenizer and settings needed to translate lines.
+
+The weights go into CTranslate2's documented specification. Its decoder reads a vector of zeros as its
+first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtx.config.schema import ModelConfig
+from mtx.data.sentencepiece_models import EOS, UNK
+from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
+from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.options import EXTRA_LENGTH, NO_SCORES
+from mtx.errors import DamagedFileError, MtxError
+from mtx.model.architecture import Parameter, parameters, position_tables
+from mtx.model.transformer import Transformer, sinusoidal_positions
+from mtx.storage import disk, durable
+from mtx.storage.run_files import EXPORT_CONFIG, EXPORT_EXAMPLE
+
+_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
+_MIN_POSITIONS = 512
+_LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
+_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
+
+
+def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
+    """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
+
+    Raises MtxError if CTranslate2 is not installed.
+
+    Args:
+        precision: fp32, fp16 or int8, which quantizes the matrices and leaves the rest in fp32.
+    """
+    library()
+    vocabulary = loaded.tokenizer.vocabulary()
+    if len(set(vocabulary)) < len(vocabulary):
+        raise DamagedFileError("the tokenizer has two equal pieces, which CTranslate2 cannot tell apart")
+    learned = loaded.model.tgt_positions
+    longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
+    num_positions = longest if learned is None else len(learned)
+    settings = {
+        **loaded.info,
+        "model": loaded.model.config.stored(),
+        "num_ids": loaded.tokenizer.num_ids,
+        "precision": precision,
+        "num_positions": num_positions,
+    }
+    assert isinstance(loaded.model, Transformer)
+    spec = model_spec(loaded.model, vocabulary, num_positions)
+    spec.validate()
+    spec.optimize(quantization=COMPUTE_TYPES[precision])
+    with durable.new_directory(directory, replace=True) as new:
+        with disk.name_in_errors(new):
+            spec.save(str(new))
+        loaded.tokenizer.save(new)
+        durable.write_json(new / EXPORT_CONFIG, settings)
+        durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
+
+
+def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:
+    """CTranslate2's `TransformerSpec` with copies of the weights (CTranslate2 quantizes in place).
+
+    Args:
+        vocabulary: the piece of each output id.
+        num_positions: rows of computed position tables.
+    """
+    from ctranslate2 import specs
+
+    config = model.config
+    spec = specs.transformer_spec.TransformerSpec.from_config(
+        (config.num_encoder_layers, config.num_decoder_layers),
+        config.num_heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]),
+        alignment_heads=config.num_heads,
+    )
+    sinusoids = sinusoidal_positions(num_positions, config.d_model)
+    weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
+    arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
+    if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
+        raise MtxError(NO_SCORES)
+    for variable, parts in _variables(config, model.pad_id, num_positions).items():
+        layer, _, name = variable.rpartition("/")
+        rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
+        setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
+    spec.decoder.start_from_zero_embedding = True
+    spec.register_source_vocabulary(vocabulary)
+    spec.register_target_vocabulary(vocabulary)
+    spec.config.add_source_eos = True
+    spec.config.unk_token = UNK
+    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token works
+    spec.config.decoder_start_token = EOS
+    spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
+    return spec
+
+
+def _variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, list[Parameter]]:
+    """The tensors of an export: for each name the parameters or position tables that it concatenates."""
+    tables = [] if config.positions == "learned" else position_tables(config, num_positions)
+    parts: dict[str, list[Parameter]] = {}
+    for parameter in (*parameters(config, num_ids), *tables):
+        for variable in parameter.ctranslate2:
+            parts.setdefault(variable, []).append(parameter)
+    return parts

@@ -1,0 +1,159 @@
+"""The model directory that users ship: weights, configuration, tokenizer, scores, and a manifest of all of them.
+
+It is written whole or not at all. Loading verifies the hashes and the names, shapes and types of the weights, and runs
+no code from the directory.
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+
+from mtx.config.schema import ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.decoding import model_description
+from mtx.decoding.model_description import ModelDescription
+from mtx.errors import DamagedFileError, UsageError
+from mtx.formatting import mtx_command
+from mtx.model.architectures import new_model
+from mtx.model.translation_model import TranslationModel
+from mtx.storage import disk, durable, untrusted
+from mtx.storage.run_contents import checkpoint_steps, is_run
+from mtx.storage.run_files import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A loaded model directory.
+
+    Attributes:
+        info: see `ModelDescription`.
+    """
+
+    model: TranslationModel
+    tokenizer: Tokenizer
+    info: Mapping[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the weights as a safetensors file, which equals that of the file they were loaded from."""
+        return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
+
+
+def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Write tensors to a new safetensors file; the caller syncs it with its directory."""
+    unshared: dict[str, torch.Tensor] = {}
+    seen = set[int]()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        seen.add(memory)
+    data = safetensors.torch.save(unshared)
+    with disk.create(path) as file:
+        file.write(data)
+
+
+def load_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file; raises DamagedFileError if it is damaged."""
+    untrusted.require_file(path)
+    try:
+        content = path.read_bytes()
+        _check_header(content)
+        return dict(safetensors.torch.load(content))
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
+        raise DamagedFileError(f"{path}: cannot be read: {error}") from None
+
+
+def _check_header(content: bytes) -> None:
+    """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
+    size = int.from_bytes(content[:8], "little")
+    if size > model_description.MAX_HEADER_BYTES:
+        raise ValueError(f"a header of {size:,} bytes")
+    untrusted.parse_json(content[8 : 8 + size])
+
+
+def load_weights(model: torch.nn.Module, path: Path) -> None:
+    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's, numbers finite."""
+    tensors = load_tensors(path)
+    check_tensors(path, tensors, model.state_dict())
+    model.load_state_dict(tensors)
+
+
+def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+    """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
+    for name in sorted({*tensors, *expected}):
+        if name not in tensors or name not in expected:
+            raise DamagedFileError(f"{path}: {'lacks' if name in expected else 'holds an unknown tensor'} {name}")
+        if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
+            got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
+            raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
+        if not bool(tensors[name].isfinite().all()):
+            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+
+
+def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
+    """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
+    with torch.device("meta"):
+        model = new_model(described.config, described.tokenizer.num_ids)
+    tensors = load_tensors(path)
+    check_tensors(path, tensors, model.state_dict())
+    model = new_model(described.config, described.tokenizer.num_ids)
+    model.load_state_dict(tensors)
+    return LoadedModel(model.eval(), described.tokenizer, described.info)
+
+
+def write(
+    directory: Path,
+    weights: Mapping[str, torch.Tensor],
+    config: ModelConfig,
+    tokenizer: Tokenizer,
+    info: Mapping[str, Any],
+) -> None:
+    """Write a model directory; an existing one is replaced."""
+    with durable.new_directory(directory, replace=True) as new:
+        save_tensors(new / WEIGHTS, weights)
+        durable.write_json(new / MODEL_CONFIG, {"model": config.stored(), "num_ids": tokenizer.num_ids, **info})
+        tokenizer.save(new)
+
+
+def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
+    """Add the scores and the model card to a model directory and its manifest."""
+    durable.write_text(directory / CARD, card)
+    durable.write_json(directory / SCORES, dict(scores))
+    durable.write_manifest(directory, (CARD, SCORES))
+
+
+def load(directory: Path) -> LoadedModel:
+    """Verify and load a model directory, or the best checkpoint of a run directory, on the CPU in fp32.
+
+    Raises:
+        UsageError: if it is neither, or a run without a checkpoint.
+        DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
+    """
+    if is_run(directory):
+        return _load_checkpoint(RunLayout(directory))
+    if (directory / EXPORT_CONFIG).is_file():
+        help = mtx_command("translate", directory, "--engine", "ctranslate2")
+        raise UsageError(f"{directory}: is an export for CTranslate2", help)
+    return _load_weights(model_description.read(directory, (WEIGHTS,)), directory / WEIGHTS)
+
+
+def _load_checkpoint(paths: RunLayout) -> LoadedModel:
+    """The best checkpoint of a run that has no model directory yet."""
+    described, steps = model_description.read_run(paths), checkpoint_steps(paths)
+    best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
+    step = best if best in steps else steps[-1]
+    limit = model_description.max_weight_bytes(described.config, described.tokenizer.num_ids)
+    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
+    kind = "best" if step == best else "last"
+    logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
+    return _load_weights(described, paths.checkpoint(step) / WEIGHTS)

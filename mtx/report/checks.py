@@ -1,0 +1,234 @@
+"""Warnings about a text and the plan to train on it: what is probably wrong, in plain words, and what to do.
+
+The limits are rules of thumb: beyond them a value is unusual, but training still works. This module only reports;
+`mtx.data.cleaning` is what drops pairs. Flow: prepared data + configuration -> figures of the text -> `Advice`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mtx.config.schema import Config, DataConfig, TrainingConfig, TrainText
+from mtx.data.language_guess import Profile, are_exchanged
+from mtx.data.languages import name_of
+from mtx.data.preprocess import PreparedData
+from mtx.data.source_record import changed_files
+from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
+from mtx.data.token_store import TokenStore
+from mtx.data.writing_systems import writes_spaces
+from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
+from mtx.errors import Advice
+from mtx.training.planned_end import planned_end
+
+_DROPPED = 0.05  # share of the pairs that are dropped for one reason
+_LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
+_UNKNOWN_WORDS = 0.02
+_SWAPPED, _MOST = 0.02, 0.5  # shares of the pairs: some, and so many that it is the whole set
+_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
+_FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
+_FEW_PAIRS = 3_000
+_FEW_FOR_TERMS = 20_000  # docs/results.md, "Terms": measured with 5,400 and with 29,000 pairs
+_FEW_STEPS = 10  # of an epoch
+_MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
+_TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
+_GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
+
+# what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
+_ABOUT_DROPPED = {
+    "empty": "a line without its translation: see that both sides have the same lines",
+    "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
+    "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
+    "identical": "see that the target column or file is the translation",
+    "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
+    "not UTF-8": "convert the text, for instance with iconv",
+    "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
+    "older translation": "nothing: of several translations of one sentence the one that was changed last is kept",
+    "source held out": "nothing: the model is validated or tested on these sentences",
+}
+
+
+def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice]:
+    """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
+    if not (paths := changed_files(record, config.data, config.tokenizer)):
+        return []
+    others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+    state = "is finished" if is_finished else "continues"
+    text = f"{paths[0]}{others} has changed since this run prepared its data; it {state} with the text that it prepared"
+    return [Advice(text, "another run_dir=DIR trains on the new text")]
+
+
+def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
+    """All warnings about prepared data and the plan to train on it; those about the text come first.
+
+    Args:
+        last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
+    """
+    figures = text_figures(data)
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, figures, config))
+    return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
+
+
+def _dropped(data: PreparedData) -> Iterator[Advice]:
+    for reason, dropped in data.report["dropped"].items():
+        share = dropped["pairs"] / data.report["read"]
+        if share >= _DROPPED:
+            what = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
+            help = _ABOUT_DROPPED.get(reason, "see data/report.json of the run")
+            yield Advice(f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}", help)
+
+
+def _sets(data: PreparedData) -> Iterator[Advice]:
+    for name, held in sets_of(data.report).items():
+        if held["leaks"]["train_pairs"] >= max(1, _LEAKS * held["pairs"]):
+            help = "take them out of the training text: scores on sentences that were learned by heart are too good"
+            yield Advice(f"{name}: {leaks(held)}", help)
+        if held["pairs"] < _FEW_SENTENCES:
+            key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+            help = f"{key} with a few hundred sentences or more, which are not in the training text"
+            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
+        if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
+            help = "it is used as it is; see that both sides have the same lines"
+            yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
+
+
+def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
+    if config.training.choose_by == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
+        help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
+        yield Advice(f"validation set: {TOO_SHORT}", help)
+
+
+def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) -> Iterator[Advice]:
+    """Sides that are exchanged, in another language, or do not belong together; the languages tell it best."""
+    languages = config.data.languages
+    profiles = _profiles(data)
+    exchanged = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
+    if exchanged:
+        looks = zip(languages, map(name_of, reversed(languages)), strict=True)
+        evidence = "".join(f", the {side} side looks like {name}" for side, name in looks if name)
+        help = _how_to_exchange(config.data, exchanged, is_all=len(exchanged) == len(profiles))
+        yield Advice(f"{', '.join(exchanged)}: the sides are exchanged{evidence}", help)
+    yield from _other_languages({name: profiles[name] for name in profiles if name not in exchanged}, languages)
+    for name, text in figures.items():
+        is_most = text.swapped >= _MOST
+        if text.swapped >= _SWAPPED and not (exchanged and is_most):
+            order = f"the first must be {languages[0]}, the second {languages[1]}"
+            where = ", there or in the training text" if is_most else ""
+            help = f"{order}: see that the columns or files are in order{where}"
+            yield Advice(f"{name}: in {text.swapped:.0%} of the pairs the sides look exchanged", help)
+        if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
+            correlation = f"correlation of lengths {text.alike:.2f}"
+            help = "see that line n of one side is the translation of line n of the other"
+            yield Advice(f"{name}: long sentences do not have long translations ({correlation})", help)
+
+
+def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
+    """The profiles of both sides of the training text, and of each set that was not held out of it."""
+    held_out = {"valid"} if data.report["valid"]["held_out"] else set()
+    held_out |= {f"test.{name}" for name in data.tests if data.report["tests"][name]["held_out"]}
+    profiles = {}
+    for name, store in stores_of(data).items():
+        if name not in held_out:
+            src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
+            profiles[name] = Profile.of(src), Profile.of(tgt)
+    return profiles
+
+
+def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:
+    """What to do about sets whose sides are exchanged; if all are, the direction or one setting is enough."""
+    if not is_all:
+        order = f"the first must be {data.src}, the second {data.tgt}"
+        return f"{order}: exchange the columns or files of {' and '.join(sets)}"
+    names = [text.name if isinstance(text, TrainText) else text for text in data.train]
+    how = "exchange the files or columns"
+    if all(map(_TABLE_ENDING.search, names)):
+        src, tgt = data.columns or ("1", "2")
+        how = f"data.columns={tgt},{src} exchanges {'these' if data.columns else 'two'} columns"
+    return f"{how}; or train the other direction: data.src={data.tgt} data.tgt={data.src}"
+
+
+def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tuple[str, str]) -> Iterator[Advice]:
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for name, sides in profiles.items():
+        for key, language, side in zip(("src", "tgt"), languages, sides, strict=True):
+            if other := side.other_language(language):
+                names.setdefault((key, language, other), []).append(name)
+    for (key, language, other), sets in names.items():
+        help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
+        yield Advice(f"{', '.join(sets)}: the {language} side looks like {name_of(other)}", help)
+
+
+def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: Config) -> Iterator[Advice]:
+    if config.training.init_from:
+        help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
+    elif config.tokenizer.model:
+        help = "tokenizer.model does not know this text; name models of these languages, or none"
+    else:
+        help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
+    texts = data.valid.src_texts(), data.valid.tgt_texts()
+    has_words = [*map(writes_spaces, config.data.languages, texts)]
+    for name, text in figures.items():
+        for language, share, is_counted in zip(config.data.languages, text.unknown, has_words, strict=True):
+            if is_counted and share >= _UNKNOWN_WORDS:
+                yield Advice(f"{name}: {share:.0%} of the {language} words are spelled in bytes or unknown", help)
+
+
+def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
+    training, num_pairs = config.training, data.report["kept"]
+    if num_pairs < _FEW_PAIRS and not training.init_from:
+        help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
+        yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
+    if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS and not training.init_from:
+        help = "mtx evaluate RUN --glossary FILE tells which share of the terms the model uses"
+        text = "pairs are few to learn terms from: models of 29,000 used 91% of unseen terms, one of 5,400 used 8%"
+        yield Advice(f"{num_pairs:,} {text}", help)
+    epoch = steps_per_epoch(data.train, training)
+    if epoch < _FEW_STEPS:
+        help = "a smaller training.batch_tokens makes more steps of the same text"
+        yield Advice(f"an epoch has only {epoch:.1f} steps", help)
+    planned, ends_by = planned_end(training, epoch)
+    last = planned if last_step is None else last_step
+    ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
+    if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
+        text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones teach nothing"
+        help = (
+            f"training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6, which ends training when it gains nothing"
+        )
+        yield Advice(text, help)
+    if last <= training.warmup_steps:
+        help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
+        text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
+        yield Advice(text, help)
+
+
+def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
+    """The number of steps in an epoch, which has each pair as often as its corpus's weight says, and its copies."""
+    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
+        num_tokens = float(train.tgt.lengths.sum())
+    else:
+        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
+    return (1 + training.copies) * num_tokens / training.batch_tokens
+
+
+def example(value: dict[str, Any]) -> str:
+    """An example pair of report.json as text: corpus, line, source and target."""
+    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
+
+
+def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of report.json for the validation and test sets, by the names that messages use."""
+    return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+
+
+def leaks(held: dict[str, Any]) -> str:
+    """In words: how many training pairs have the source of a pair in a validation or test set, and an example.
+
+    Args:
+        held: the part of report.json about the set.
+    """
+    number = held["leaks"]["train_pairs"]
+    if not number:
+        return "none of its sources is in the training text"
+    which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
+    return f"{which} a source of it, such as {example(held['leaks']['example'])}"

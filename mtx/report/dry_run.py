@@ -1,0 +1,162 @@
+"""`mtx train --dry-run`: does all that training does before its first step, takes some steps, and leaves nothing.
+
+The run directory is read and never changed; files that it does not hold yet are made in a temporary directory.
+Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, real steps -> report, as JSON or lines.
+"""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mtx import pipeline
+from mtx.config.schema import Config
+from mtx.errors import Advice
+from mtx.formatting import format_duration
+from mtx.model.device import find_device
+from mtx.report import checks
+from mtx.storage.deferred_errors import DeferredErrors
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared
+from mtx.storage.run_directory import check_settings, check_writable, refuse_foreign
+from mtx.storage.run_files import STATE, RunLayout
+from mtx.training import checkpoint
+from mtx.training.metrics import require_tensorboard
+from mtx.training.schedule import learning_rate
+from mtx.training.stopping import StoppingCriteria
+from mtx.training.trainer import Trainer
+
+_FEW_STEPS = 500
+_WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
+_TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
+
+
+def rehearse(config: Config) -> dict[str, Any]:
+    """A report on the run that `config` describes, and on the time that it takes on this machine, in seconds.
+
+    Raises:
+        MtxError: as training would before its first step; whether the disk has enough room is not checked.
+    """
+    paths = RunLayout(Path(config.run_dir))
+    if config.training.tensorboard:
+        require_tensorboard()
+    refuse_foreign(paths)
+    check_writable(paths)
+    check_settings(paths, config)
+    with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
+        scratch, started = RunLayout(Path(directory)), time.monotonic()
+        was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
+        initial = pipeline.initial_of(config, paths)
+        data = pipeline.load_or_prepare(config, paths if was_prepared else scratch, initial)
+        prepare_s = time.monotonic() - started
+        records = paths if paths.chosen.exists() else scratch
+        trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
+        if full_steps := full_checkpoint_steps(paths):
+            trainer.load_state(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
+        run: dict[str, Any] = {
+            "device": trainer.runtime.device,
+            "precision": trainer.runtime.precision,
+            "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+            "pieces": data.tokenizer.num_pieces,
+            "batch_tokens": config.training.batch_tokens,
+            "steps_done": trainer.state.step,
+            "max_steps": trainer.planned_end()[0],
+            "steps_per_epoch": checks.steps_per_epoch(data.train, config.training),
+        }
+        left = {"prepare_s": prepare_s, **_time_left(trainer, started)}
+        last = run["steps_done"] + left["steps"]
+        run["epochs"] = last / run["steps_per_epoch"]
+        advice = checks.changed_text(paths.sources, config, not left["steps"]) if was_prepared else []
+        advice += checks.warnings(data, config, last if left["steps"] else None)
+        advice += _warnings(run, left)
+    return {
+        "was_prepared": was_prepared,
+        "data": data.report,
+        "run": run,
+        "time": left,
+        "warnings": [asdict(each) for each in advice],
+    }
+
+
+def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
+    """Take a few steps from the state of the run, and tell from them when training will end.
+
+    Args:
+        started: when the dry run began, on the monotonic clock.
+
+    Returns:
+        step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: those that are left; total_s: the seconds to
+        the end, without validations and scoring; ends_by: the key that ends training; may_end_sooner: by
+        training.patience.
+    """
+    training = trainer.config.training
+    state = trainer.state
+    ends, tokens = list[float](), list[int]()
+    with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
+        for step, loaded in enumerate(steps, state.step + 1):
+            rate = learning_rate(step, training.warmup_steps, trainer.config.model.d_model, training.learning_rate)
+            figures = trainer.update(loaded, step, rate)
+            figures.tolist()  # waits for the device
+            tokens.append(loaded.num_tgt_tokens)
+            ends.append(time.monotonic())
+            if len(ends) > _WARM_UP and ends[-1] - ends[_WARM_UP - 1] > _TIMED_S:
+                break
+    step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
+    begun_s = ends[_WARM_UP - 1] - started
+    end = trainer.planned_end()
+    stopping = StoppingCriteria(trainer.config, trainer.data, time.monotonic(), state.elapsed_s)
+    if state.step and (reason := stopping.reason(state)) is not None:
+        end = state.step, reason
+    elif training.time_limit is not None:
+        in_time = max(1, int((training.time_limit - state.elapsed_s - begun_s) / step_s))
+        end = min(end, (state.step + in_time, "time_limit"))
+    num_steps = max(0, end[0] - state.step)
+    return {
+        "step_s": step_s,
+        "tgt_tokens_per_s": float(np.mean(tokens)) / step_s,
+        "steps": num_steps,
+        "total_s": begun_s + num_steps * step_s,
+        "ends_by": end[1],
+        "may_end_sooner": training.patience is not None,
+    }
+
+
+def _warnings(run: dict[str, Any], left: dict[str, Any]) -> Iterator[Advice]:
+    """The warnings that follow from what was measured."""
+    last = run["steps_done"] + left["steps"]
+    if not left["steps"]:
+        yield Advice(f"this run has ended at step {last:,}", f"a larger training.{left['ends_by']} continues it")
+    elif left["ends_by"] == "time_limit" and last < _FEW_STEPS:
+        help = "a longer training.time_limit; most models need more than a thousand steps to be of use"
+        yield Advice(f"the time limit ends training at step {last:,}, after {run['epochs']:.1f} epochs", help)
+
+
+def lines(report: dict[str, Any]) -> Iterator[str]:
+    """The lines of the report as text."""
+    data, run, left = (report[key] for key in ("data", "run", "time"))
+    how = "as this run has prepared them" if report["was_prepared"] else f"in {format_duration(left['prepare_s'])}"
+    num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
+    counts = f"{data['kept']:,} kept, {num_dropped:,} dropped, {data['held_out']:,} held out"
+    yield f"pairs:    {data['read']:,} read, {counts} ({how})"
+    for reason, dropped in data["dropped"].items():
+        yield f"  {dropped['pairs']:,} {reason}, such as {checks.example(dropped['example'])}"
+    for name, held in checks.sets_of(data).items():
+        yield f"  {name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {checks.leaks(held)}"
+    trained = f"trained on {run['device']} in {run['precision']}"
+    yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
+    done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
+    end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
+    about = "about " if left["ends_by"] == "max_epochs" else ""
+    yield f"steps:    {about}{run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
+    most, sooner = ("at most ", ", or sooner by training.patience") if left["may_end_sooner"] else ("", "")
+    epochs = f"the run sees the training text {most}{run['epochs']:,.1f} times"
+    yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
+    speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
+    total = f"about {format_duration(left['total_s'])} to the end{sooner}"
+    yield f"time:     {total}, without validations and scoring: {left['steps']:,} steps of {speed}"
+    for advice in report["warnings"]:
+        yield from (f"warning: {advice['text']}", f"  help: {advice['help']}")

@@ -1,0 +1,108 @@
+"""Whether the model of a run is of use, in words, and what to do next. Flow: `RunSummary`, scores -> `Advice`.
+
+The words follow a rule of thumb for BLEU (https://cloud.google.com/translate/automl/docs/evaluate#bleu): below 10
+almost useless, below 20 hardly the gist, below 30 the gist with many errors, from 30 understandable, from 40 of high
+quality. They hold for text like the test text, and say nothing about other text.
+"""
+
+from pathlib import Path
+
+from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
+from mtx.errors import Advice
+from mtx.evaluation.gains import advice
+from mtx.evaluation.traits import ALIKE, Traits
+from mtx.report.run_summary import RunSummary
+from mtx.report.training_history import MIN_GAIN, improvement
+from mtx.storage import text_files
+from mtx.storage.run_contents import stored_scores
+from mtx.storage.run_events import DECIDING_METRICS
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+
+_WORDS = (
+    "good: on text like this, most translations need few corrections",
+    "usable as a draft: understandable on text like this, but to be corrected",
+    "usable for the gist only: on text like this, the meaning is mostly clear, the grammar often wrong",
+    "hardly usable: even on text like this, the meaning is often lost",
+    "not usable: it has learned too little",
+)
+# the scores from which each description holds; on Multi30k en-de a BLEU of 21 goes with a chrF2 of 45
+_LIMITS = {"BLEU": (40.0, 30.0, 20.0, 10.0, 0.0), "chrF2": (65.0, 55.0, 45.0, 35.0, 0.0)}
+_SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar makes the text: it can all be learned
+_GIST = 2  # the place of a description in `_WORDS`
+_POOR = 3
+_USELESS = 4
+_FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
+_MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
+_FEW_EPOCHS = 5  # before which a useless model has simply not been trained
+_ENOUGH_PAIRS = 20_000
+_RISE = 0.02  # nats per token by which the validation nll rises if a model learns its text by heart
+
+
+def usability(run: RunSummary) -> Advice | None:
+    """What to think of the model of a run, by its first test set, and what to do next, which may be nothing.
+
+    Returns:
+        The description, with the score and the shares of faulty translations; None before the run is scored.
+
+    Raises:
+        DamagedFileError: if a file of the run does not hold what mtx writes into it.
+    """
+    paths, config = RunLayout(Path(run.name)), run.config
+    if not (scores := stored_scores(paths)):
+        return None
+    name, score = next(iter(scores.items()))
+    files = [paths.evaluation / name / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
+    has_texts = all(file.is_file() for file in files)  # unless the user removed them
+    sources, hypotheses, references = (list(text_files.read_lines(file)) if has_texts else [] for file in files)
+    sources = normalize_lines(sources, config.tokenizer.normalization)  # as the others are
+    traits, lines = Traits.of(sources, hypotheses, references), max(1, len(hypotheses))
+    is_short = too_short_for_bleu(references, config.data.tgt)
+    metric, value = ("chrF2", score["chrf"]["score"]) if is_short else ("BLEU", score["bleu"]["score"])
+    limits = _SYNTHETIC_LIMITS if config.data.generator and metric == "BLEU" else _LIMITS[metric]
+    level = next(number for number, limit in enumerate(limits) if value >= limit)
+    words = _WORDS[level]
+    is_alike = traits.distinct < ALIKE * len(hypotheses)
+    best = _USELESS if is_alike or traits.faulty >= _MOST_FAULTY * lines else _POOR
+    if level < best and (is_alike or traits.faulty >= _FAULTY * lines):
+        level, words = best, f"{_WORDS[best].split(':')[0]}: too many of its translations are faulty"
+    shares = {"repeat themselves": traits.repeating, "are the source": traits.copied, "are empty": traits.empty}
+    measured = [f"{value:.1f} {metric} on {name}"]
+    measured += [f"{n / lines:.0%} of the translations {what}" for what, n in shares.items() if n >= _MENTIONED * lines]
+    if is_alike and traits.faulty < lines / 2:
+        measured.append(f"only {traits.distinct / lines:.0%} of them differ from each other")
+    problems = advice(run.gains)
+    measured += [problem.text for problem in problems]
+    help = _help(run, level)
+    if problems:  # more of the same training would not solve them
+        help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
+    return Advice(f"{words} ({', '.join(measured)})", help)
+
+
+def _help(run: RunSummary, level: int) -> str:
+    """What to do next; empty if there is nothing to do."""
+    if level == 0:
+        return ""
+    reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
+    if reason in ("max_steps", "max_epochs", "time_limit") and run.step:
+        help = f"a larger training.{reason} continues it"
+        gained = improvement(run.history, before_cooldown=True)
+        if gained is not None and gained.gain > MIN_GAIN[gained.key] and gained.since == 0:
+            change = f"{-gained.last_gain:+.2f}" if gained.key == "nll" else f"{gained.last_gain:+.1f}"
+            still = f"while it was still improving ({DECIDING_METRICS[gained.key]} {change} at the last validation)"
+            return f"training ended {still}; {help}"
+        if level >= _POOR and (improvement(run.history) is None or run.history.epochs < _FEW_EPOCHS):
+            return f"it has hardly been trained; {help}"
+    if level < _GIST:
+        return ""
+    pairs, nll = run.data_report.get("kept", 0), run.history.curve("validation", "nll").values
+    ended = "more steps on this text would gain little"
+    if run.config.training.init_from:
+        return f"{ended}; more text, or a smaller training.learning_rate in another run_dir, may help"
+    if nll and nll[-1] > min(nll) + _RISE and run.config.model.dropout < 0.3:
+        return f"it learns its {pairs:,} pairs by heart; more text helps most, or model.dropout=0.3 in another run_dir"
+    if pairs < _ENOUGH_PAIRS:
+        return (
+            f"{ended}: {pairs:,} pairs are few; more text helps most, or training.init_from=MODEL in another run_dir, "
+            "with a published model of these languages (mtx import)"
+        )
+    return f"{ended}; see what --dry-run says about the text, or take a larger model.preset in another run_dir"

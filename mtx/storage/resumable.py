@@ -1,0 +1,128 @@
+"""Rows that a long job writes as it goes, so that the same command resumes after a kill, with the same bytes.
+
+The rows are in a file next to the output, after a line that says what they depend on. They are added in blocks of a
+fixed number, which are the same in every call; what was written of a further block is cut off.
+"""
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mtx.errors import UsageError
+from mtx.formatting import counted, shell_command
+from mtx.storage import disk, durable
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_BEGINNING = 1 << 20
+
+
+def part_of(output: Path) -> Path:
+    """The file that keeps the rows of an output."""
+    return output.with_name(f"{output.name}.part")
+
+
+@dataclass(frozen=True)
+class ResumableRows:
+    """The rows of one output.
+
+    Attributes:
+        path: the file.
+        about: what the rows depend on.
+        block_rows: the number of rows of each `append` but the last.
+        mode: the permission bits of the file; None means the umask's.
+    """
+
+    path: Path
+    about: dict[str, Any]
+    block_rows: int
+    mode: int | None = None
+
+    @classmethod
+    def beside(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
+        """The rows of an output, in `OUTPUT.part`, which has its permissions."""
+        return cls(part_of(output), about, block_rows, durable.permissions(output))
+
+    def resume(self) -> int:
+        """The number of rows that are there; a part of a block is cut off.
+
+        Raises:
+            UsageError: if the rows depend on something else, or the file is not one of mtx.
+        """
+        if (first := self._first_line()) is None:
+            return 0
+        if first != self._beginning:
+            if not self._beginning.startswith(first):
+                help = f"{shell_command('rm', self.path)} starts from scratch"
+                raise UsageError(f"{self.path}: was begun with another model, text or search", help)
+            disk.unlink(self.path)  # killed while it began
+            return 0
+        num_done, end = 0, len(first)
+        with self.path.open("rb+") as file:
+            file.seek(end)
+            while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
+                if block[-1].endswith(b"\n"):
+                    num_done += len(block)
+                    end += sum(map(len, block))
+            file.truncate(end)
+        if num_done:
+            logger.info("%s: %s are translated; resuming", self.path, counted(num_done, "line"))
+        return num_done
+
+    def append(self, rows: Sequence[str]) -> None:
+        """Add a block of rows, which have no line breaks."""
+        beginning = b""
+        if not self.path.exists():
+            beginning = self._beginning
+            disk.create(self.path, self.mode).close()
+        with disk.append(self.path) as file:
+            file.write(beginning + "".join(f"{row}\n" for row in rows).encode())
+
+    def rows(self) -> Iterator[bytes]:
+        """All rows, with their line breaks."""
+        if self.path.exists():  # without a row there is no file
+            with self.path.open("rb") as file:
+                next(file)
+                yield from file
+
+    def remove(self) -> None:
+        """Remove the file, if it is there; UsageError if it is not one of mtx."""
+        if self._first_line() is not None:
+            disk.unlink(self.path)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Let no other process write these rows; UsageError if one does."""
+        lock = self.path.with_name(f"{durable.TEMPORARY_PREFIX}{self.path.name}.lock")
+        try:
+            with FileLock(lock, timeout=0):
+                try:
+                    yield
+                finally:
+                    lock.unlink()
+        except Timeout:
+            raise UsageError(f"{self.path}: another process is writing it") from None
+
+    def _first_line(self) -> bytes | None:
+        """The beginning of the file, None if there is no file; UsageError if it is not one of mtx."""
+        if not os.path.lexists(self.path):
+            return None
+        if self.path.is_file() and not self.path.is_symlink():
+            with self.path.open("rb") as file:
+                first = file.readline(_LONGEST_BEGINNING)
+            if self._beginning.startswith(first) or re.match(rb'\{.*"format": \d', first):
+                return first
+        raise UsageError(f"{self.path}: is not a file of mtx and would be replaced", "-o FILE names another file")
+
+    @property
+    def _beginning(self) -> bytes:
+        return (json.dumps({**self.about, "format": durable.FORMAT}, sort_keys=True) + "\n").encode()

@@ -1,0 +1,179 @@
+"""Which engine translates, and what is said where it is not the fast one."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ctranslate2")
+
+from mtx.decoding import engines
+from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+from mtx.decoding.engines import Translator, choose_engine, load
+from mtx.decoding.export_cache import cached_export
+from mtx.decoding.options import Placement, Sampling, SearchOptions
+from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.torch_engine import TorchTranslator
+from mtx.errors import DamagedFileError, UsageError
+from mtx.model import device
+from mtx.storage import durable
+from tests.exports import lively_bundle, small_tokenizer
+
+LINES = ["ab cde", "fgü a", "cab fad gab"]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    lively_bundle(small_tokenizer(), tmp_path / "model")
+    return tmp_path / "model"
+
+
+DRAWN, TOGETHER = "only it has random sampling", "only it has ensembles of models"
+
+
+@pytest.mark.parametrize("asked, kind, draws, has_gpu, expected", [
+    # on a CPU CTranslate2, where it can be used
+    ({}, "model", False, False, ("auto", None)),
+    ({"device": "cpu"}, "model", False, True, ("auto", None)),
+    ({"precision": "fp32"}, "model", False, False, ("auto", None)),
+    ({}, "model", True, False, ("torch", DRAWN)),
+    ({}, "ensemble", False, False, ("torch", TOGETHER)),
+    # on a GPU torch
+    ({}, "model", False, True, ("torch", None)),
+    ({}, "ensemble", True, True, ("torch", None)),
+    ({"device": "cuda:1"}, "model", False, False, ("torch", None)),
+    ({"device": "mps"}, "model", False, True, ("torch", None)),
+    # what only one of them can do
+    ({}, "export", False, True, ("ctranslate2", None)),
+    ({}, "export", True, False, None),
+    ({"precision": "int8"}, "model", False, True, ("ctranslate2", None)),
+    ({"precision": "fp16"}, "model", False, False, ("ctranslate2", None)),
+    ({"precision": "bf16"}, "model", False, False, ("torch", None)),
+    # what is asked for
+    ({"engine": "torch"}, "model", True, True, ("torch", None)),
+    ({"engine": "torch"}, "ensemble", False, False, ("torch", None)),
+    ({"engine": "ctranslate2"}, "model", False, True, ("ctranslate2", None)),
+    ({"engine": "ctranslate2"}, "model", True, True, None),
+    ({"engine": "ctranslate2", "device": "cuda"}, "model", False, True, ("ctranslate2", None)),
+    ({"engine": "ctranslate2"}, "ensemble", False, False, None),
+    ({"precision": "int8"}, "ensemble", False, False, None),
+])  # fmt: skip
+def test_the_engine_is_chosen(asked: Any, kind: Any, draws: bool, has_gpu: bool, expected: Any) -> None:
+    def choose() -> Any:
+        return choose_engine(Placement(**asked), kind, draws, lambda: has_gpu)
+
+    if expected is None:
+        with pytest.raises(UsageError, match="only the engine torch has (ensembles of models|random sampling)"):
+            choose()
+    else:
+        assert choose() == expected
+
+
+def test_nobody_looks_for_a_gpu_where_that_decides_nothing() -> None:
+    def has_gpu() -> bool:
+        raise AssertionError
+
+    for asked, kind in (({"device": "cpu"}, "model"), ({"engine": "torch"}, "model"), ({}, "export")):
+        choose_engine(Placement(**asked), kind, False, has_gpu)  # type: ignore[arg-type]
+
+
+def loaded(model: Path, **placement: Any) -> TextTranslator:
+    return load(model, SearchOptions(), Placement(**placement))
+
+
+def test_on_a_cpu_it_is_ctranslate2(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert isinstance(loaded(model), CTranslate2Translator)
+    export, quantized = cached_export(model), cached_export(model, "int8")
+    assert loaded(export).translate(LINES) == loaded(model, device="cpu").translate(LINES)
+    assert isinstance(loaded(quantized), CTranslate2Translator) and export != quantized
+    assert "torch" not in caplog.text
+
+
+def test_a_gpu_is_one_that_torch_can_use(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in ("cuda", "cpu"):
+        monkeypatch.setattr(device, "find_device", lambda name, kind=kind: type("Device", (), {"type": kind}))
+        assert engines.has_gpu() == (kind == "cuda")
+
+
+def test_what_an_engine_lacks_is_refused(model: Path) -> None:
+    for engine, precision in (("torch", "int8"), ("ctranslate2", "bf16")):
+        with pytest.raises(UsageError, match=f"precision {precision}: the engine {engine} has fp32, "):
+            loaded(model, engine=engine, precision=precision)
+    with pytest.raises(ValueError, match="batch_tokens"):
+        Translator.load(model, batch_tokens=0)
+
+
+def test_batch_tokens_are_those_of_either_engine(model: Path) -> None:
+    for engine in ("torch", "ctranslate2"):
+        small: Any = loaded(model, engine=engine, batch_tokens=64)
+        assert small.batch_tokens == 64
+        assert small.translate(LINES) == loaded(model, engine=engine).translate(LINES)
+
+
+def test_where_a_kept_export_is_of_no_use_torch_translates(
+    model: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    sound, export = Translator.load(model).translate(LINES), cached_export(model)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    (export / "model.bin").write_bytes(b"no model")
+    with monkeypatch.context() as context:
+        context.setattr("mtx.decoding.ctranslate2_writer.write_ctranslate2", full)
+        caplog.clear()
+        assert Translator.load(model).translate(LINES) == sound
+        assert [text.partition(": ")[0] for text in caplog.messages if "No space left" in text] == ["torch translates"]
+        with pytest.raises(Exception, match="No space left"):
+            loaded(model, engine="ctranslate2")
+    assert isinstance(Translator.load(model).engine, CTranslate2Translator)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    assert Translator.load(model).translate(LINES) == sound
+    assert "torch translates: CTranslate2 is not installed" in caplog.messages[-1]
+    with pytest.raises(Exception, match="CTranslate2 is not installed"):
+        loaded(model, engine="ctranslate2")
+
+
+def test_a_translator_does_everything_with_either_engine(model: Path) -> None:
+    fast, slow = Translator.load(model), Translator.load(model, engine="torch")
+    assert isinstance(fast.engine, CTranslate2Translator) and isinstance(slow.engine, TorchTranslator)
+    assert fast.translate(LINES) == slow.translate(LINES) == TorchTranslator.load(model).translate(LINES)
+    out = fast.translate(LINES)
+    assert fast.log_probs(LINES, out) == slow.log_probs(LINES, out)
+    shapes = [[maps.cross.shape for maps in translator.attention_maps(LINES)] for translator in (fast, slow)]
+    assert shapes[0] == shapes[1]
+    assert isinstance(Translator.load(model, sampling=Sampling(2)).engine, TorchTranslator)
+    assert (fast.src, fast.tgt, fast.max_tokens) == (slow.src, slow.tgt, slow.max_tokens) == ("de", "en", 24)
+
+
+def test_asked_wrongly(model: Path, tmp_path: Path) -> None:
+    name: Any = "onnx"
+    with pytest.raises(UsageError, match="engine onnx: expected auto, torch, ctranslate2"):
+        Translator.load(model, engine=name)
+    with pytest.raises(UsageError, match="no such model directory or run directory"):
+        Translator.load(tmp_path / "nowhere")
+
+
+def test_what_an_export_in_8_bits_costs_is_said(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    loaded(model, precision="int8")
+    assert "compared with fp32" not in caplog.text, "there is no text to compare on"
+    export = cached_export(model, "int8")
+    described = durable.read_json(export / "mtx.json")
+    durable.write_json(export / "mtx.json", {**described, "comparison": "200 lines: 90.0% identical, BLEU -0.10"})
+    durable.write_manifest(export, ("mtx.json",))
+    loaded(model, precision="int8")
+    assert caplog.messages[-1] == "int8, compared with fp32 on 200 lines: 90.0% identical, BLEU -0.10"
+
+
+def test_a_damaged_export_is_made_again_only_where_the_model_is(model: Path) -> None:
+    export = cached_export(model)
+    sound = Translator.load(model).translate(LINES)
+    (export / "model.bin").write_bytes(b"no model")
+    with pytest.raises(DamagedFileError):
+        Translator.load(export)
+    assert Translator.load(model).translate(LINES) == sound
+    assert Translator.load(export).translate(LINES) == sound

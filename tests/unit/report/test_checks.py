@@ -1,0 +1,229 @@
+"""What is said of a text and of a plan, and the figures that it rests on, by hand."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtx.config.schema import Config, TrainingConfig
+from mtx.data.text_figures import spread, text_figures
+from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.report import checks
+from tests.unit.data.sentences import sentences
+
+# </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
+PIECES = ["</s>", "<unk>", "▁a", "b", "▁", "<0xE1>", "▁c", "<BT>"]
+TOKENIZER: Any = SimpleNamespace(vocabulary=lambda: PIECES, num_pieces=7)
+Ids = list[list[int]]
+
+
+def store(
+    path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words", languages: str = ""
+) -> TokenStore:
+    """A store of these ids, with a text that stays the same or with sentences of two languages such as en-de."""
+    with StoreWriter(path, len(PIECES), [weight]) as writer:
+        number = len(src)
+        texts = ["s"] * number, [tgt_text] * number
+        if languages:
+            src_language, tgt_language = languages.split("-")
+            texts = sentences(src_language, number), sentences(tgt_language, number)
+        writer.add(store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts))
+    return TokenStore.open(path)
+
+
+def pairs(number: int) -> tuple[Ids, Ids]:
+    """Pairs of two languages whose sentences are long together; 600 have 11,100 target tokens."""
+    lengths = [3 + 7 * place % 30 for place in range(number)]
+    return [[2] * n + [0] for n in lengths], [[6] * n + [0] for n in lengths]
+
+
+def held(pairs: int, leaked: int = 0, **would_drop: int) -> dict[str, Any]:
+    example = {"corpus": "train.tsv", "line": 7, "src": "one", "tgt": "eins"}
+    leaks = {"train_pairs": leaked, "example": example if leaked else None}
+    return {"pairs": pairs, "held_out": False, "would_drop": would_drop, "leaks": leaks}
+
+
+def prepared(train: TokenStore, held_out: TokenStore, **report: Any) -> Any:
+    """Prepared data with a clean report, but for what is told otherwise."""
+    clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "valid": held(500), "tests": {}}
+    return SimpleNamespace(train=train, valid=held_out, tests={}, tokenizer=TOKENIZER, report={**clean, **report})
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> TokenStore:
+    return store(tmp_path / "clean.arrow", *pairs(600))
+
+
+def told(data: Any, last_step: int | None = None, **training: Any) -> str:
+    values = {"max_steps": 1000, "batch_tokens": 370, "warmup_steps": 100, **training}
+    terms = values.pop("terms", None)
+    config = Config.model_validate({"data": {"src": "en", "tgt": "de", "terms": terms}, "training": values})
+    advice = checks.warnings(data, config, last_step)
+    assert all(each.text and each.help for each in advice)
+    return "\n".join(each.text for each in advice)
+
+
+def test_nothing_is_said_of_clean_text_and_a_usual_plan(clean: TokenStore) -> None:
+    assert told(prepared(clean, clean)) == ""
+
+
+@pytest.mark.parametrize(
+    "report, text",
+    [
+        ({"dropped": {"empty": {"pairs": 600, "example": held(1, 1)["leaks"]["example"]}}},
+         "6% of the pairs are dropped: empty, such as train.tsv:7: one -> eins"),
+        ({"dropped": {"identical": {"pairs": 9000, "example": held(1, 1)["leaks"]["example"]}}},
+         "90% of the pairs are the source copied as the target, such as train.tsv:7: one -> eins"),
+        ({"dropped": {"empty": {"pairs": 400, "example": None}}}, ""),
+        ({"valid": held(500, leaked=4)}, ""),
+        ({"valid": held(500, leaked=5)},
+         "validation set: 5 training pairs have a source of it, such as train.tsv:7: one -> eins"),
+        ({"tests": {"news": held(100)}}, "test set news: 100 sentences are few; its BLEU will jump"),
+        ({"valid": held(500, empty=20, identical=5)},
+         "validation set: 25 of 500 pairs look damaged (20 empty, 5 identical)"),
+        ({"kept": 2000}, "2,000 pairs are few: a translator that starts from nothing needs some thousand"),
+    ],
+)  # fmt: skip
+def test_what_a_report_gives_reason_to_say(report: dict[str, Any], text: str, clean: TokenStore) -> None:
+    assert told(prepared(clean, clean, **report)) == text
+
+
+def test_few_pairs_to_learn_terms_from(clean: TokenStore) -> None:
+    assert told(prepared(clean, clean, kept=19_999), terms="auto").startswith("19,999 pairs are few to learn terms")
+    assert told(prepared(clean, clean, kept=20_000), terms="auto") == ""
+
+
+@pytest.mark.parametrize(
+    "training, last_step, text",
+    [
+        ({"batch_tokens": 2220, "max_steps": 400}, None, "an epoch has only 5.0 steps"),
+        ({"max_steps": 10_000}, None, "10,000 steps are 333 epochs of your 10,000 pairs; the last ones teach nothing"),
+        ({"max_steps": 10_000, "patience": 3}, None, ""),
+        ({"max_steps": 10_000, "time_limit": "1h"}, None, ""),
+        (
+            {"max_steps": 10_000, "time_limit": "1h"},
+            9_000,
+            "9,000 steps are 300 epochs of your 10,000 pairs; the last ones teach nothing",
+        ),
+        ({"max_steps": 100}, None, "training ends at step 100, and its learning rate rises until step 100"),
+        ({}, 50, "training ends at step 50, and its learning rate rises until step 100"),
+    ],
+)
+def test_what_a_plan_gives_reason_to_say(
+    training: dict[str, Any], last_step: int | None, text: str, clean: TokenStore
+) -> None:
+    assert told(prepared(clean, clean), last_step, **training) == text
+
+
+@pytest.mark.parametrize("text, is_short", [("a long text", True), ("a long text.", False), ("你好吗", True)])
+def test_references_that_are_too_short_for_bleu(text: str, is_short: bool, tmp_path: Path, clean: TokenStore) -> None:
+    valid = store(tmp_path / "short.arrow", *pairs(600), tgt_text=text)
+    expected = "validation set: half of the references have fewer than four words or characters" if is_short else ""
+    assert told(prepared(clean, valid)).partition(", so BLEU")[0] == expected
+
+
+def test_sides_that_are_exchanged_shifted_or_of_another_language(tmp_path: Path, clean: TokenStore) -> None:
+    src, tgt = pairs(600)
+    exchanged = store(tmp_path / "exchanged.arrow", tgt, src)
+    assert told(prepared(clean, exchanged)) == "valid: in 100% of the pairs the sides look exchanged"
+    shifted = store(tmp_path / "shifted.arrow", src[1:], tgt[:-1])
+    assert told(prepared(clean, shifted)).startswith("valid: long sentences do not have long translations (corr")
+    foreign = store(tmp_path / "foreign.arrow", [[4, *[5] * len(ids), 0] for ids in src], tgt)
+    assert told(prepared(clean, foreign)) == "valid: 100% of the en words are spelled in bytes or unknown"
+
+
+EXCHANGED = "the sides are exchanged, the en side looks like German, the de side looks like English"
+
+
+@pytest.mark.parametrize(
+    "train, valid, test, text, help",
+    [
+        ("en-de", "en-de", "en-de", "", ""),
+        ("de-en", "de-en", "de-en",
+         f"train, valid, test.news: {EXCHANGED}",
+         "data.columns=2,1 exchanges two columns; or train the other direction: data.src=de data.tgt=en"),
+        ("de-en", "en-de", "en-de",
+         f"train: {EXCHANGED}",
+         "the first must be en, the second de: exchange the columns or files of train"),
+        ("en-de", "de-en", "en-de",
+         f"valid: {EXCHANGED}",
+         "the first must be en, the second de: exchange the columns or files of valid"),
+        ("en-fr", "en-fr", "en-de", "train, valid: the de side looks like French",
+         "data.tgt=fr if it is; otherwise see that the right file or column is read"),
+    ],
+)  # fmt: skip
+def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str, help: str, tmp_path: Path) -> None:
+    """Also where the pieces show that a set and the training text are in opposite order, it is said once."""
+    ids = dict(zip(("en", "de", "fr"), (*pairs(600), pairs(600)[1]), strict=True))
+    stores = [
+        store(tmp_path / str(place), *(ids[language] for language in languages.split("-")), languages=languages)
+        for place, languages in enumerate((train, valid, test))
+    ]
+    data = prepared(stores[0], stores[1], tests={"news": held(500)})
+    data.tests = {"news": stores[2]}
+    training = {"batch_tokens": 370, "warmup_steps": 100}
+    config = Config.model_validate({"data": {"src": "en", "tgt": "de", "train": "my.tsv"}, "training": training})
+    advice = [(each.text, each.help) for each in checks.warnings(data, config, 1000)]
+    assert advice == ([(text, help)] if text else [])
+
+
+def test_a_set_that_was_held_out_is_not_named_again(tmp_path: Path) -> None:
+    exchanged = store(tmp_path / "store", *pairs(600), languages="de-en")
+    assert told(prepared(exchanged, exchanged, valid={**held(500), "held_out": True})).startswith("train: the sides")
+
+
+def test_two_sets_in_the_opposite_order_are_both_named(tmp_path: Path, clean: TokenStore) -> None:
+    """Without a word of the languages: the pieces alone."""
+    exchanged = store(tmp_path / "exchanged.arrow", *reversed(pairs(600)))
+    data = prepared(clean, exchanged, tests={"news": held(500)})
+    data.tests = {"news": exchanged}
+    assert told(data).split("\n") == [
+        f"{name}: in 100% of the pairs the sides look exchanged" for name in ("valid", "test.news")
+    ]
+
+
+def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:
+    train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
+    for copies in (0, 0.5):
+        training = TrainingConfig(batch_tokens=16, copies=copies)
+        assert checks.steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
+
+
+def test_words_that_are_unknown(tmp_path: Path) -> None:
+    src = [
+        [7, 2, 3, 6, 0],  # tag, ab c: two words of three pieces
+        [4, 5, 5, 2, 0],  # bytes, a: two words of four pieces, one in bytes
+        [3, 1, 0],  # goes on without a space, and is unknown: one word of two pieces
+        [0],
+    ]
+    four = store(tmp_path / "a.arrow", src, src)
+    assert text_figures(prepared(four, four))["train"].unknown == pytest.approx([2 / 5, 2 / 5])
+    empty = store(tmp_path / "b.arrow", [[0]], [[0]])
+    assert text_figures(prepared(four, empty))["valid"].unknown == [0, 0]
+
+
+def test_spread_is_even_and_without_repetition() -> None:
+    assert spread(10, 5).tolist() == [0, 2, 4, 6, 8]
+    assert spread(3, 5).tolist() == [0, 1, 2] and spread(0, 5).tolist() == []
+
+
+def test_exchanged_sides_are_found_and_doubtful_ones_are_not(tmp_path: Path) -> None:
+    train = store(tmp_path / "train.arrow", [[2, 2, 2, 0]] * 100, [[6, 6, 6, 0]] * 100)
+    rows = [([6, 6, 0], [2, 2, 0]), ([2, 2, 0], [6, 6, 0]), ([6, 6, 0], [6, 6, 0]), ([5, 0], [5, 0])]
+    mixed = store(tmp_path / "mixed.arrow", [src for src, _ in rows], [tgt for _, tgt in rows])
+    figures = text_figures(prepared(train, mixed))
+    assert figures["valid"].swapped == 0.25 and figures["train"].swapped == 0
+
+
+def test_lengths_of_pairs_that_belong_together_go_together(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(3, 40, 600)
+    src = [[2] * n + [0] for n in lengths]
+    tgt = [[6] * max(1, n + int(rng.integers(-2, 3))) + [0] for n in lengths]
+    aligned = store(tmp_path / "aligned", src, tgt)
+    shifted = store(tmp_path / "shifted", src[1:], tgt[:-1])
+    equal = store(tmp_path / "equal", [[2, 0]] * 600, tgt)
+    alike = [text_figures(prepared(aligned, each))["valid"].alike for each in (aligned, shifted, equal)]
+    assert alike[0] > 0.9 and abs(alike[1]) < 0.2 and alike[2] == 1

@@ -1,0 +1,139 @@
+"""Judgements of runs whose files are written by hand: scores, translations, and the validations of their training."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mtx.config.schema import Config
+from mtx.errors import Advice
+from mtx.report.run_summary import RunSummary
+from mtx.report.training_history import training_history
+from mtx.report.verdict import usability
+
+_GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]
+
+
+def _judged(
+    root: Path, bleu: float, validations: list[float], hypotheses: list[str] | None = None, *,
+    reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
+    nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
+    **training: object,
+) -> Advice:  # fmt: skip
+    """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
+    scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
+    (root / "model").mkdir(parents=True)
+    (root / "model" / "scores.json").write_text(json.dumps({"format": 2, "test": scores}))
+    texts = {
+        "src": [f"A man {n} reads {n} trees ." for n in range(50)],
+        "hyp": hypotheses or _GOOD,
+        "ref": references or _GOOD,
+    }
+    for name, lines in texts.items():
+        path = root / "evaluation" / "test" / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines))
+    events: list[dict[str, object]] = [{"event": "start", "step": 0, "time": 0.0}]
+    for n, score in enumerate(validations, 1):
+        at = n / len(validations)
+        loss = (nll or [3.0] * len(validations))[n - 1]
+        events.append(
+            {"event": "validation", "step": round(steps * at), "time": 3600.0 * at, "bleu": score, "nll": loss}
+        )
+    events.append({"event": "train", "step": steps, "time": 3600.0, "epochs": epochs})
+    events.append({"event": "end", "step": steps, "time": 3600.0, "reason": reason})
+    config = Config.model_validate(
+        {
+            "training": {"batch_tokens": 1000, "max_steps": steps, **training},
+            "model": {"dropout": 0.1},
+            "data": {"generator": generator},
+        }
+    )
+    report = {"kept": pairs}
+    judgement = usability(RunSummary(str(root), config, training_history(events), report, {}, True, "finished"))
+    assert judgement is not None
+    return judgement
+
+
+@pytest.mark.parametrize(
+    ("bleu", "words"),
+    [
+        (4.1, "not usable"),
+        (15.0, "hardly usable"),
+        (25.0, "usable for the gist"),
+        (34.0, "usable as a draft"),
+        (97.0, "good"),
+    ],
+)
+def test_the_score_decides_the_words(tmp_path: Path, bleu: float, words: str) -> None:
+    judgement = _judged(tmp_path, bleu, [1.0, bleu, bleu, bleu])
+    assert judgement.text.startswith(words) and f"({bleu:.1f} BLEU on test)" in judgement.text
+
+
+def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
+    judgement = _judged(tmp_path, 97.0, [10.0, 40.0, 97.0])
+    assert judgement.help == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "beginning"),
+    [
+        (lambda line: "so so so so", "100% of the translations repeat themselves", "not usable"),
+        (lambda line: "" if line in _GOOD[:8] else line, "16% of the translations are empty", "hardly usable"),
+        (lambda line: "Ein Mann .", "only 2% of them differ from each other", "not usable"),
+    ],
+)
+def test_faulty_translations_make_a_score_worth_less(tmp_path: Path, change, words: str, beginning: str) -> None:  # type: ignore[no-untyped-def]
+    judgement = _judged(tmp_path, 35.0, [30.0, 35.0, 35.0], [change(line) for line in _GOOD])
+    assert words in judgement.text and judgement.text.startswith(beginning)
+
+
+def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
+    copies = [f"A man {n} reads {n} trees ." if n < 25 else line for n, line in enumerate(_GOOD)]
+    assert "50% of the translations are the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
+
+
+def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:
+    words = [f"Wort{n}" for n in range(50)]
+    judgement = _judged(tmp_path, 0.0, [0.0, 0.0], words, references=words)
+    assert "60.0 chrF2" in judgement.text and judgement.text.startswith("usable as a draft")
+
+
+def test_a_run_that_was_still_improving_is_told_so(tmp_path: Path) -> None:
+    rising = [1.0, 5.0, 10.0, 15.0]
+    improving = "training ended while it was still improving (BLEU +5.0 at the last validation); a larger training."
+    assert _judged(tmp_path, 15.0, rising).help == f"{improving}max_steps continues it"
+    limited = _judged(tmp_path / "limited", 15.0, rising, reason="time_limit", time_limit="1h", max_steps=9000)
+    assert limited.help == f"{improving}time_limit continues it"
+    assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").help
+
+
+def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
+    assert _judged(tmp_path, 52.0, [52.0, 52.0], generator="grammar").text.startswith("hardly usable")
+
+
+def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
+    hardly = "it has hardly been trained; a larger training.max_steps continues it"
+    assert _judged(tmp_path, 2.0, [2.0]).help == hardly
+    judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
+    assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"nll": [2.0, 2.5, 3.0]}, "by heart; more text helps most, or model.dropout=0.3"),
+        ({"init_from": "models/en-de"}, "a smaller training.learning_rate"),
+        ({"pairs": 100_000}, "--dry-run says about the text"),
+    ],
+)
+def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]
+    judgement = _judged(tmp_path, 12.0, [12.0, 12.0, 12.0], reason="patience", **values)
+    assert words in judgement.help
+
+
+def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:
+    assert (
+        usability(RunSummary(str(tmp_path), Config.model_validate({}), training_history([]), {}, {}, False, "new"))
+        is None
+    )

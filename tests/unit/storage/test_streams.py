@@ -1,0 +1,158 @@
+"""The standard streams: nothing is lost on them, and nothing that they show can act on a terminal."""
+
+import ast
+import errno
+import io
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mtx import cli
+from mtx.storage import streams
+
+LARGE = bytes(range(256)) * 2000  # eight times what a pipe holds
+MTX = Path(cli.__file__).parent
+SPACES = " \u200c\u200d\u00a0\u202f\u3000"  # not printable by Python's word, and harmless
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Both ends of a pipe, which do not block."""
+    ends = os.pipe()
+    for end in ends:
+        os.set_blocking(end, False)
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+def opened(fd: int, is_unbuffered: bool) -> Any:
+    """A stream as Python opens a standard one, with -u or without."""
+    if is_unbuffered:
+        return io.TextIOWrapper(io.FileIO(fd, "w", closefd=False), "ascii", write_through=True)  # type: ignore[arg-type]
+    return open(fd, "w", encoding="ascii", closefd=False)  # noqa: PTH123
+
+
+@pytest.fixture(params=[False, True], ids=["buffered", "-u"])
+def is_unbuffered(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def test_a_slow_reader_of_a_pipe_that_does_not_block_gets_every_byte(
+    is_unbuffered: bool, pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = pipe
+    monkeypatch.setattr(sys, "stdout", opened(writer, is_unbuffered))
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setattr(sys, "stdin", None)
+    streams.set_up()
+    received = bytearray()
+
+    def read() -> None:
+        while not received.endswith(b"the end \\u2192\n"):
+            time.sleep(0.001)
+            try:
+                received.extend(os.read(reader, 60_000))
+            except BlockingIOError:
+                continue
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    sys.stdout.buffer.write(LARGE)
+    sys.stdout.buffer.write(b"\n")
+    print("the end →", flush=True)  # noqa: T201
+    thread.join(30)
+    assert bytes(received) == LARGE + b"\nthe end \\u2192\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_names_the_stream_and_is_told_once(is_unbuffered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    monkeypatch.setattr(sys, "stdout", opened(full, is_unbuffered))
+    streams.set_up()
+    with pytest.raises(OSError, match="standard output") as caught:
+        print("text", flush=True)  # noqa: T201
+    assert caught.value.errno == errno.ENOSPC
+    streams.finish(sys.stdout)
+    sys.stdout.flush()  # as the interpreter does at its end
+    os.close(full)
+
+
+def is_safe(text: str) -> bool:
+    return all(char.isprintable() or char in SPACES for char in text)
+
+
+HOSTILE = st.text() | st.text(
+    st.sampled_from("\x1b\x07\x9b\u202e\u2066\u200f\x85\u2028\n\r\t\x7f\ud800a]0;%"), min_size=1
+)
+
+
+@settings(max_examples=40)
+@given(HOSTILE)
+def test_any_name_is_shown_without_control_and_direction_characters(name: str) -> None:
+    stdout, stderr = io.StringIO(), io.StringIO()
+    logger = logging.Logger("mtx.anything")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        handler = logging.StreamHandler(stderr)
+        handler.setFormatter(cli._LogFormat())
+        logger.addHandler(handler)
+        streams.print_lines([f"{name} BLEU 1", name])
+        streams.print_json({name: name})
+        streams.show([name])
+        streams.show_prompt(name)
+        stderr.write("\n")
+        logger.warning("%s: %d, %s", name, 3, ValueError(name))
+        logger.info("%s\n  help: %.1f", Path(name), 0.5)
+    assert all(map(is_safe, (stdout.getvalue() + stderr.getvalue()).split("\n")))
+    assert (stdout.getvalue().count("\n"), stderr.getvalue().count("\n")) == (3, 5), "no name begins a line of its own"
+
+
+def test_a_message_of_a_stranger_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    streams.show(["x" * 1_000_000])
+    assert len(capsys.readouterr().err) < 6000
+
+
+@pytest.mark.parametrize("typed, expected", [("zwölf", "zwölf"), ("zw\udcc3\udcb6lf", "zwölf"), ("\udcff", "\ufffd")])
+def test_what_the_locale_cannot_decode_is_read_as_utf_8(
+    typed: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[str] = []
+    monkeypatch.setattr("builtins.input", lambda prompt: prompts.append(prompt) or typed)
+    assert streams.typed_line("e\u202en> ") == expected and prompts == ["e\\u202en> "]
+
+
+# What writes to a standard stream by itself, with the reason
+_EXCEPTIONS = {
+    "storage/streams.py": "the one place that prints",
+    "decoding/ctranslate2_example.py": "a program that users get with an export",
+    "commands/options.py": "translations are data, `sys.stdout.buffer` gets them as they are",
+}
+
+
+def test_nothing_else_prints() -> None:
+    found = set()
+    for path in sorted(MTX.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            prints = isinstance(node, ast.Call) and ast.unparse(node.func) in (
+                "print",
+                "input",
+                "typer.echo",
+                "click.echo",
+            )
+            writes = isinstance(node, ast.Attribute) and node.attr in ("write", "writelines", "buffer")
+            if prints or (writes and ast.unparse(node.value) in ("sys.stdout", "sys.stderr", "sys.stdout.buffer")):
+                found.add(path.relative_to(MTX).as_posix())
+    assert found == set(_EXCEPTIONS)
