@@ -27,7 +27,7 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     if keys or _without_section(name) in NOT_THERE:
         return keys
     near = [key for key in names if _likeness(_last(name), _last(key)) >= _NEAR or name.partition(".")[0] == key]
-    return sorted(near, key=lambda key: -_likeness(name, key))[:1]
+    return sorted(near, key=lambda key: (-_likeness(_last(name), _last(key)), -_likeness(name, key)))[:1]
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:

@@ -49,6 +49,10 @@ _NAMES_OF = {
     "training.learning_rate": "lr peak_lr max_lr base_lr",
     "training.warmup_steps": "warmup warmup_updates num_warmup_steps lr_warmup",
     "training.label_smoothing": "smoothing",
+    "training.bpe_dropout": "subword_sampling",
+    "training.copied_target_ratio": "copies",
+    "training.rdrop_alpha": "consistency rdrop r_drop",
+    "training.best_metric": "choose_by metric_for_best_model early_stopping_metric",
     "training.clip_norm": "clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm",
     "training.validate_every": "eval_every valid_every eval_steps valid_steps eval_interval eval_freq valid_freq "
     "validation_freq",

@@ -324,9 +324,9 @@ class TrainingConfig(Section):
     """label smoothing (paper 5.4)"""
     source_loss: Bool = False
     """learn to predict the tokens of the source too; only with model.architecture=decoder"""
-    subword_sampling: Probability = 0.0
-    """cut words of the training text into other pieces in each epoch: the probability with which BPE-dropout leaves out
-    a merge, such as 0.1; 0: always the same pieces"""
+    bpe_dropout: Probability = 0.0
+    """probability with which BPE-dropout skips a merge, such as 0.1: each epoch cuts the words into other pieces;
+    0: always the same pieces"""
     upper_case: Share = 0.0
     """share of the training pairs that are in capital letters in an epoch, other pairs in each, such as 0.07, so that
     such text is translated too"""
@@ -337,12 +337,12 @@ class TrainingConfig(Section):
     typing_errors: Share = 0.0
     """share of the training pairs with typing errors in their sources in an epoch, in a tenth of the longer words, such
     as 0.05"""
-    copies: Share = 0.0
-    """share of the training pairs of which each epoch also has a copy, with the target text on both sides, such as 0.5
-    for little text, whose models otherwise make little use of the source; 0: none"""
-    consistency: float = Field(0.0, ge=0)
-    """weight of the divergence between two passes that differ in their dropout (R-Drop), such as 2; a step takes twice
-    as long; 0: one pass"""
+    copied_target_ratio: Share = 0.0
+    """copied corpus: share of the training pairs that each epoch repeats with the target text on both sides, such as
+    0.5 for little text, whose models otherwise make little use of the source; 0: none"""
+    rdrop_alpha: float = Field(0.0, ge=0)
+    """R-Drop: weight of the divergence between two passes with different dropout, such as 2; a step takes twice as
+    long; 0: one pass"""
     clip_norm: PositiveFloat | None = None
     """largest gradient norm; null: no clipping"""
     shard: Auto | Bool = "auto"
@@ -352,7 +352,7 @@ class TrainingConfig(Section):
     compile: Auto | Bool = "auto"
     """on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What cannot be
     compiled here runs without"""
-    choose_by: Literal["auto", "bleu", "chrf", "nll"] = "auto"
+    best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"
     """what decides which validation is the best; auto: bleu, or chrf if BLEU says nothing about the validation text"""
     validate_every: PositiveInt = 1000
     """steps between validations"""
@@ -374,7 +374,7 @@ class TrainingConfig(Section):
     @property
     def num_passes(self) -> int:
         """The times that a step computes each sentence."""
-        return 2 if self.consistency else 1
+        return 2 if self.rdrop_alpha else 1
 
 
 class DecodingConfig(Section):

@@ -19,8 +19,8 @@ _NAMES = (
     "training.warmup_steps",
     "training.max_epochs",
     "training.patience",
-    "training.consistency",
-    "training.copies",
+    "training.rdrop_alpha",
+    "training.copied_target_ratio",
 )
 # For text of about so many pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs, and
 # pieces in short trainings only; pieces, dropout and R-Drop for 5,000, copies for 6,500 longer pairs. What else these

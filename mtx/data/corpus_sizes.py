@@ -87,7 +87,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         why = f"of the measured sizes the nearest to {text}"
         has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
     if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
-        keys = [key for key in keys if key != "training.copies"]
+        keys = [key for key in keys if key != "training.copied_target_ratio"]
     values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
     if tokens := values.get("training.batch_tokens"):
         values["training.batch_tokens"] = max(tokens, config.data.max_tokens)

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from mtx.config.schema import Config
+from mtx.data.bpe_dropout import SubwordSampler
 from mtx.data.glossary import Glossary
 from mtx.data.sampler import Chunk, Encode, Ints
-from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.terms import SHARE as TERMS_SHARE
 from mtx.data.terms import training_terms
 from mtx.data.text_changes import CHANGES, Change
@@ -40,8 +40,8 @@ def changed_every_epoch(
         changes.append((partial(training_terms, terms), TERMS_SHARE))
     if any(rate for _, rate in changes):
         encode = TextChanger(text, tokenizer, config.seed, changes, longest)
-    if training.subword_sampling:
-        encode = SubwordSampler(encode or StoredText(text), tokenizer, config.seed, training.subword_sampling, longest)
+    if training.bpe_dropout:
+        encode = SubwordSampler(encode or StoredText(text), tokenizer, config.seed, training.bpe_dropout, longest)
     return encode
 
 

@@ -218,9 +218,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-    if config.training.subword_sampling and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
-        text = f"training.subword_sampling needs a BPE model, and that of {origin} is another"
-        raise UsageError(text, "training.subword_sampling=0")
+    if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+        text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
+        raise UsageError(text, "training.bpe_dropout=0")
 
 
 def _clean(tallies: list[Tally], limits: Limits, path: Path, workers: Workers) -> list[CleanBlock]:

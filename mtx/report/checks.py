@@ -94,7 +94,7 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
 
 
 def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if config.training.choose_by == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
+    if config.training.best_metric == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
         help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
         yield Advice(f"validation set: {TOO_SHORT}", help)
 
@@ -208,7 +208,7 @@ def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
         num_tokens = float(train.tgt.lengths.sum())
     else:
         num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
-    return (1 + training.copies) * num_tokens / training.batch_tokens
+    return (1 + training.copied_target_ratio) * num_tokens / training.batch_tokens
 
 
 def example(value: dict[str, Any]) -> str:

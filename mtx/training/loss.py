@@ -5,11 +5,11 @@ For one position with logits z, target y, V outputs and smoothing e, torch's def
     d loss / d z_j = softmax(z)[j] - e / V - (1 - e) [j = y]
 The forward pass also computes the gradient, chunk by chunk; the backward pass only scales it. The gradients of the
 hidden states and of the weights are products with the matrix d loss / d z. Only softmax(z) - (1 - e) [j = y] is
-multiplied as a matrix, with consistency also the gradient of the divergence. The term e / V is the same for all
+multiplied as a matrix, with rdrop_alpha also the gradient of the divergence. The term e / V is the same for all
 outputs, so its part of each product is e / V times a sum of the weights or of the hidden states. Without
-consistency the softmax is the only pass over all logits.
+rdrop_alpha the softmax is the only pass over all logits.
 
-With consistency a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes
+With rdrop_alpha a (R-Drop, Liang et al. 2021, arXiv 2106.14448) each position has the logits z and z' of two passes
 that differ in their dropout, with p = softmax(z) and p' = softmax(z'):
     loss = (loss of z + loss of z') / 2 + a / 4 * (KL(p || p') + KL(p' || p))
 With u = z - z' and m = sum_j p_j u_j, m' = sum_j p'_j u_j, the sum of both divergences is m - m', and
@@ -50,7 +50,7 @@ class _ChunkedLoss(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
-        consistency: float,
+        rdrop_alpha: float,
         scale: float | Tensor,
     ) -> tuple[Tensor, Tensor]:
         device = hidden.device.type
@@ -62,7 +62,7 @@ class _ChunkedLoss(torch.autograd.Function):
         y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
         with torch.autocast(device, enabled=False):
             h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-            signs, factor = _signs_and_factor(consistency, h.device)
+            signs, factor = _signs_and_factor(rdrop_alpha, h.device)
             uniform = smoothing / num_outputs / factor
             d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
             d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
@@ -74,7 +74,7 @@ class _ChunkedLoss(torch.autograd.Function):
             for start in range(0, len(targets), rows):
                 part = slice(start, start + rows)
                 z_y[:, part], p_y, divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
-                    h[:, part], masked_h[:, part], w, bias, y[part], mask[part], num_outputs, smoothing, consistency
+                    h[:, part], masked_h[:, part], w, bias, y[part], mask[part], num_outputs, smoothing, rdrop_alpha
                 )
                 d_weight += d_weight_part
                 if d_bias is not None:
@@ -91,7 +91,7 @@ class _ChunkedLoss(torch.autograd.Function):
             nll = -log_p_y[..., 0] * real
             spread = (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
             loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
-            loss = loss + consistency / 2 * (divergence * mask).sum()
+            loss = loss + rdrop_alpha / 2 * (divergence * mask).sum()
             return loss * scale, nll.sum() / num_passes
 
     @staticmethod
@@ -113,7 +113,7 @@ def _chunk(
     mask: Tensor,
     num_outputs: int,
     smoothing: float,
-    consistency: float,
+    rdrop_alpha: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Some positions of all passes.
 
@@ -133,8 +133,8 @@ def _chunk(
     ys = y.repeat(len(h), 1)
     shape = (*h.shape[:2], 1)
     z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
-    signs, factor = _signs_and_factor(consistency, h.device)
-    divergence = _divergence(logits, p, factor) if consistency else p.new_zeros(shape[1:], dtype=exact)
+    signs, factor = _signs_and_factor(rdrop_alpha, h.device)
+    divergence = _divergence(logits, p, factor) if rdrop_alpha else p.new_zeros(shape[1:], dtype=exact)
     z_y, p_y = z_y.view(shape), p_y.view(shape)
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
     d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / factor * signs
@@ -144,11 +144,11 @@ def _chunk(
     return z_y, p_y, divergence, d_logits @ w, p.T @ masked_h.flatten(0, 1), d_bias
 
 
-def _signs_and_factor(consistency: float, device: torch.device) -> tuple[Tensor | int, float]:
+def _signs_and_factor(rdrop_alpha: float, device: torch.device) -> tuple[Tensor | int, float]:
     """The signs of two passes, [2, 1, 1], and f: d loss / d z is divided by both until its products are made."""
-    if not consistency:
+    if not rdrop_alpha:
         return 1, 1.0
-    return 1 - 2 * torch.arange(2, device=device)[:, None, None], max(consistency / 2, _LEAST_FACTOR)
+    return 1 - 2 * torch.arange(2, device=device)[:, None, None], max(rdrop_alpha / 2, _LEAST_FACTOR)
 
 
 def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
@@ -187,7 +187,7 @@ def _(
     mask: Tensor,
     num_outputs: int,
     smoothing: float,
-    consistency: float,
+    rdrop_alpha: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     exact = torch.promote_types(h.dtype, torch.float32)
     d_bias = h.new_empty(0) if bias is None else w.new_empty(len(w), dtype=exact)
@@ -218,7 +218,7 @@ def smoothed_loss(
     targets: Tensor,
     smoothing: float,
     scale: float | Tensor = 1.0,
-    consistency: float = 0.0,
+    rdrop_alpha: float = 0.0,
 ) -> LossSums:
     """Label-smoothed loss of packed hidden states, summed and multiplied by `scale`.
 
@@ -227,8 +227,8 @@ def smoothed_loss(
         weight: [V, D]. bias: [V] or None.
         targets: int [N]; positions with the pad id (V) have no loss.
         scale: 1 / target tokens of the whole step, so that micro-batches add up to the mean of the step.
-        consistency: the weight of the divergence, for two passes.
+        rdrop_alpha: the weight of the divergence, for two passes.
     """
     passes = hidden if hidden.dim() == 3 else hidden[None]
-    sums = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, consistency, scale)  # type: ignore[no-untyped-call]
+    sums = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, rdrop_alpha, scale)  # type: ignore[no-untyped-call]
     return LossSums(*sums)

@@ -32,7 +32,7 @@ class MicroStep:
     """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`.
 
     Args:
-        consistency: see `smoothed_loss`; not 0 makes each micro-step two passes.
+        rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
         root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
@@ -48,12 +48,12 @@ class MicroStep:
         precision: str,
         compiled: bool = False,
         root: Any = None,
-        consistency: float = 0.0,
+        rdrop_alpha: float = 0.0,
     ):
         self.model = model
         self.device = model.embedding.device
         self._smoothing = label_smoothing
-        self._consistency = consistency
+        self._rdrop_alpha = rdrop_alpha
         self._bf16 = precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
@@ -118,7 +118,7 @@ class MicroStep:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
             of_target, *of_source = (
                 smoothed_loss(
-                    hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, self._consistency
+                    hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, self._rdrop_alpha
                 )
                 for hidden, targets in self._sides(batch)
             )
@@ -129,7 +129,7 @@ class MicroStep:
 
         Two passes leave out the dummies, but not with `varlen`.
         """
-        if not self._consistency:
+        if not self._rdrop_alpha:
             return self._predictions(batch)
         if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
             passes = zip(self._predictions(batch), self._predictions(batch), strict=True)

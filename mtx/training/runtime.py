@@ -260,7 +260,7 @@ def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationMo
         runtime.precision,
         runtime.compile and root is None,
         root=root,
-        consistency=training.consistency,
+        rdrop_alpha=training.rdrop_alpha,
     )
 
 
@@ -281,7 +281,8 @@ def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
 
 def training_text(config: Config, data: PreparedData) -> TokenStore:
     """What a run learns from: the training pairs, perhaps with copies of their targets."""
-    return data.train.with_copies(config.training.copies) if config.training.copies else data.train
+    ratio = config.training.copied_target_ratio
+    return data.train.with_copies(ratio) if ratio else data.train
 
 
 def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:

@@ -91,8 +91,8 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
 
     It follows from the settings and the validation text alone, so that a continued run decides as before.
     """
-    if config.training.choose_by != "auto":
-        return config.training.choose_by
+    if config.training.best_metric != "auto":
+        return config.training.best_metric
     return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt) else "bleu"
 
 

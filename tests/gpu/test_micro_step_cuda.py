@@ -45,10 +45,10 @@ def difference_of(got: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("consistency", [0.0, 5.0])
-def test_the_graph_gives_what_the_operations_give(compiled: bool, consistency: float) -> None:
-    recorded = MicroStep(model_of(0.0), 0.1, "bf16", compiled, consistency=consistency)
-    plain = MicroStep(model_of(0.0), 0.1, "bf16", consistency=consistency)
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])
+def test_the_graph_gives_what_the_operations_give(compiled: bool, rdrop_alpha: float) -> None:
+    recorded = MicroStep(model_of(0.0), 0.1, "bf16", compiled, rdrop_alpha=rdrop_alpha)
+    plain = MicroStep(model_of(0.0), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
     plain._is_static = False
     for _ in range(2):  # the second time nothing is recorded
         got = one_step(recorded, batches(), 1)
@@ -60,9 +60,9 @@ def test_the_graph_gives_what_the_operations_give(compiled: bool, consistency: f
         assert float(difference / size) <= 2**-6
 
 
-@pytest.mark.parametrize("consistency", [0.0, 5.0])
-def test_the_seed_decides_the_masks_of_a_replay(consistency: float) -> None:
-    micro_step = MicroStep(model_of(0.3), 0.1, "bf16", consistency=consistency)
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])
+def test_the_seed_decides_the_masks_of_a_replay(rdrop_alpha: float) -> None:
+    micro_step = MicroStep(model_of(0.3), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
     first, again, other = (one_step(micro_step, batches(), seed)[0] for seed in (1, 1, 2))
     torch.testing.assert_close(first, again, rtol=1e-5, atol=0)
     assert not torch.allclose(first, other, rtol=1e-4)
@@ -70,7 +70,7 @@ def test_the_seed_decides_the_masks_of_a_replay(consistency: float) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> None:
-    weak, strong = (MicroStep(model_of(0.3), 0.1, "bf16", compiled, consistency=c) for c in (1e-9, 5.0))
+    weak, strong = (MicroStep(model_of(0.3), 0.1, "bf16", compiled, rdrop_alpha=c) for c in (1e-9, 5.0))
     assert float(one_step(strong, batches(), 1)[0][0]) > 1.01 * float(one_step(weak, batches(), 1)[0][0])
 
 

@@ -9,8 +9,8 @@ import pytest
 from tests.integration.commands import check_error, end_at_step, mtx
 
 SETTINGS = {
-    "rnn": ["model.architecture=rnn", "training.consistency=1.0"],
-    "decoder": ["model.architecture=decoder", "training.consistency=1.0"],
+    "rnn": ["model.architecture=rnn", "training.rdrop_alpha=1.0"],
+    "decoder": ["model.architecture=decoder", "training.rdrop_alpha=1.0"],
 }
 
 

@@ -89,8 +89,8 @@ def test_epochs_end_at_the_first_step_after_them_however_often_training_stops(
 
 
 MEANS = [
-    "training.subword_sampling=0.2", "training.copies=0.5", "training.consistency=3", "training.cooldown=0.4",
-    "training.choose_by=nll", "training.upper_case=0.2", "training.title_case=0.1", "training.no_end_punctuation=0.2",
+    "training.bpe_dropout=0.2", "training.copied_target_ratio=0.5", "training.rdrop_alpha=3", "training.cooldown=0.4",
+    "training.best_metric=nll", "training.upper_case=0.2", "training.title_case=0.1", "training.no_end_punctuation=0.2",
     "training.typing_errors=0.3",
 ]  # fmt: skip
 

@@ -120,9 +120,9 @@ def log_tokens(log: Path) -> None:
 
 def test_metrics_count_tokens_passes_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     shares, tokens = [], []
-    for size, consistency in ((1, 0), (2, 0), (1, 1)):
-        run, log = tmp_path / f"run-{size}-{consistency}", tmp_path / f"log-{size}-{consistency}"
-        values = [*alone[1], "training.max_steps=8", f"training.consistency={consistency}", f"run_dir={run}"]
+    for size, rdrop_alpha in ((1, 0), (2, 0), (1, 1)):
+        run, log = tmp_path / f"run-{size}-{rdrop_alpha}", tmp_path / f"log-{size}-{rdrop_alpha}"
+        values = [*alone[1], "training.max_steps=8", f"training.rdrop_alpha={rdrop_alpha}", f"run_dir={run}"]
         team = start_ranks(size, *values, first=lambda _, log=log: partial(log_tokens, log))  # type: ignore[misc]
         assert team.wait() == [0] * size, team.err()
         last = [event for event in events(run) if event["event"] == "train"][-1]

@@ -68,7 +68,7 @@ def test_the_compiled_step_is_one_graph_in_machine_code(preset: str) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_two_passes_are_one_graph_too(compiled: bool) -> None:
-    trace = trace_two_updates("base", compiled, [*TINY, "training.consistency=5"])
+    trace = trace_two_updates("base", compiled, [*TINY, "training.rdrop_alpha=5"])
     assert (trace.num_recorded, trace.num_replayed, trace.num_reads) == (1, 2, 0)
 
 

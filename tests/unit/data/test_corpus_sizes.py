@@ -71,11 +71,15 @@ def test_a_step_holds_the_longest_sentence(tmp_path: Path) -> None:
 
 def test_a_model_that_translates_and_one_of_short_pairs_need_no_copies(tmp_path: Path) -> None:
     setting = text(tmp_path / "my.tsv", 5_000, LONG_PAIR)
-    assert chosen(text(tmp_path / "short.tsv", 5_000, LONG_PAIR[1:])).config.training.copies == 0
-    assert chosen(setting).config.training.copies > 0 == chosen(setting, "training.init_from=m").config.training.copies
+    assert chosen(text(tmp_path / "short.tsv", 5_000, LONG_PAIR[1:])).config.training.copied_target_ratio == 0
+    assert (
+        chosen(setting).config.training.copied_target_ratio
+        > 0
+        == chosen(setting, "training.init_from=m").config.training.copied_target_ratio
+    )
     run = RunLayout(tmp_path / "run")
     begun = [setting, "training.init_from=m", f"run_dir={run.root}"]
-    first = chosen(*begun, "training.copies=1")
+    first = chosen(*begun, "training.copied_target_ratio=1")
     run.root.mkdir()
     durable.write_text(run.config, settings.dump(first.config))
     durable.write_json(run.chosen, {})

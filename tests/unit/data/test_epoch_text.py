@@ -127,7 +127,7 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
 
 def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
     changed = new_sampler(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).encoded
-    both = config_of("training.upper_case=0.3", "training.subword_sampling=0.3")
+    both = config_of("training.upper_case=0.3", "training.bpe_dropout=0.3")
     cut = new_sampler(both, store, tokenizer).step(SamplerState()).encoded
     assert changed is not None and cut is not None
     plain, sampled = ids_of(changed), ids_of(cut)

@@ -12,9 +12,9 @@ import sentencepiece
 
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
+from mtx.data.bpe_dropout import _Cutter as Cutter
 from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.source_record import changed_files, describe
-from mtx.data.subword_sampling import _Cutter as Cutter
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import DamagedFileError, MtxError, UsageError
@@ -94,9 +94,9 @@ def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path],
     cuts = [cutter.cut(ids, [draw] * len(ids)) for draw in range(20)]
     assert all(symbol in cut for cut in cuts) and len({*map(tuple, cuts)}) > 1
     write_tsv(tmp_path / "my.tsv", range(200))
-    values = ["data.src=en", "data.tgt=de", f"data.train={tmp_path / 'my.tsv'}", "training.subword_sampling=0.1"]
+    values = ["data.src=en", "data.tgt=de", f"data.train={tmp_path / 'my.tsv'}", "training.bpe_dropout=0.1"]
     config = settings.resolve(None, [*values, f"tokenizer.model={models[0]}", f"run_dir={tmp_path / 'run'}"]).config
-    with pytest.raises(UsageError, match="subword_sampling needs a BPE model, and that of tokenizer.model is another"):
+    with pytest.raises(UsageError, match="bpe_dropout needs a BPE model, and that of tokenizer.model is another"):
         prepare(config, tmp_path / "data")
     assert not (tmp_path / "data").exists()
 

@@ -187,7 +187,7 @@ def test_two_sets_in_the_opposite_order_are_both_named(tmp_path: Path, clean: To
 def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:
     train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
     for copies in (0, 0.5):
-        training = TrainingConfig(batch_tokens=16, copies=copies)
+        training = TrainingConfig(batch_tokens=16, copied_target_ratio=copies)
         assert checks.steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
 
 

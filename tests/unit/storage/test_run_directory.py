@@ -36,9 +36,10 @@ FIXED: dict[str, Any] = {
     "model.tie": "none", "model.positions": "learned", "model.output_bias": True,
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
     "training.learning_rate": 0.1, "training.warmup_steps": 5, "training.label_smoothing": 0.2,
-    "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.subword_sampling": 0.2, "training.consistency": 3.0,
-    "training.copies": 0.5, "training.source_loss": True, "training.upper_case": 0.1, "training.title_case": 0.1,
-    "training.no_end_punctuation": 0.1, "training.typing_errors": 0.1, "training.choose_by": "nll",
+    "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.bpe_dropout": 0.2, "training.rdrop_alpha": 3.0,
+    "training.copied_target_ratio": 0.5, "training.source_loss": True, "training.upper_case": 0.1,
+    "training.title_case": 0.1,
+    "training.no_end_punctuation": 0.1, "training.typing_errors": 0.1, "training.best_metric": "nll",
     "data.duplicates": "newest", "data.terms": "auto", "training.deterministic": True,
 }  # fmt: skip
 MAY_CHANGE: dict[str, Any] = {

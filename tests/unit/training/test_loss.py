@@ -184,20 +184,20 @@ def two_passes(dtype: torch.dtype, bias: bool) -> tuple[Tensor, Tensor, Tensor |
 
 @pytest.mark.parametrize("rows_a_chunk", [1, 10, 1000])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("consistency", [0.0, 1e-300, 3.0])
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-300, 3.0])
 @pytest.mark.parametrize("dtype, bias", [(torch.float64, True), (torch.float32, False)])
 def test_two_passes_have_their_mean_loss_and_the_divergence_between_them(
-    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, consistency: float, dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch, rows_a_chunk: int, smoothing: float, rdrop_alpha: float, dtype: torch.dtype,
     bias: bool,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(loss, "_CPU_CHUNK", rows_a_chunk)
     *leaves, targets = two_passes(dtype, bias)
     hidden, weight, row = leaves
-    got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, consistency)  # type: ignore[arg-type]
+    got = smoothed_loss(hidden, weight, row, targets, smoothing, 0.5, rdrop_alpha)  # type: ignore[arg-type]
     means = [reference(h, weight, row, targets, smoothing) for h in hidden]  # type: ignore[arg-type, union-attr]
     logs = [F.linear(h, weight, row)[targets != PAD].log_softmax(-1) for h in hidden]  # type: ignore[arg-type, union-attr]
     both = sum(F.kl_div(a, b, reduction="sum", log_target=True) for a, b in (logs, logs[::-1]))
-    expected = 0.5 * (sum(means) / 2 + consistency / 4 * both)
+    expected = 0.5 * (sum(means) / 2 + rdrop_alpha / 4 * both)
     close: Any = {"rtol": 1e-5, "atol": 1e-5, "check_dtype": False}
     torch.testing.assert_close(got.loss, expected, **close)
     nlls = [reference(h, weight, row, targets, 0.0) for h in hidden]  # type: ignore[arg-type, union-attr]
@@ -214,9 +214,9 @@ def test_a_chunk_of_a_large_vocabulary_has_fewer_positions() -> None:
 def test_two_passes_in_bf16_are_near_those_in_fp32() -> None:
     """2^-8 is the precision of bf16; the largest gradients are sums of few terms."""
     hidden, weight, _, targets = two_passes(torch.float32, False)
-    exact = smoothed_loss(hidden, weight, None, targets, 0.1, consistency=5.0)
+    exact = smoothed_loss(hidden, weight, None, targets, 0.1, rdrop_alpha=5.0)
     with torch.autocast("cpu", torch.bfloat16):
-        rounded = smoothed_loss(hidden, weight, None, targets, 0.1, consistency=5.0)
+        rounded = smoothed_loss(hidden, weight, None, targets, 0.1, rdrop_alpha=5.0)
     assert float(rounded.loss) == pytest.approx(float(exact.loss), rel=0.02)
     for a, b in zip(gradients(rounded.loss, hidden, weight), gradients(exact.loss, hidden, weight), strict=True):
         assert float((a - b).norm() / b.norm()) < 0.03
@@ -225,7 +225,7 @@ def test_two_passes_in_bf16_are_near_those_in_fp32() -> None:
 def test_two_equal_passes_are_one() -> None:
     hidden, weight, bias, targets = inputs(torch.float64, bias=True)
     one = smoothed_loss(hidden, weight, bias, targets, 0.1)
-    two = smoothed_loss(torch.stack([hidden, hidden]), weight, bias, targets, 0.1, consistency=5.0)
+    two = smoothed_loss(torch.stack([hidden, hidden]), weight, bias, targets, 0.1, rdrop_alpha=5.0)
     torch.testing.assert_close(two.loss, one.loss)
     for a, b in zip(gradients(two.loss, hidden, weight), gradients(one.loss, hidden, weight), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)

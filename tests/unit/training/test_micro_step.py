@@ -80,8 +80,8 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
     assert counter.frame_count == 1
 
 
-@pytest.mark.parametrize("consistency", [0.0, 1e-9])
-def test_the_loss_of_the_source_is_added_to_that_of_the_target(consistency: float) -> None:
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-9])
+def test_the_loss_of_the_source_is_added_to_that_of_the_target(rdrop_alpha: float) -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
     batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
     assert isinstance(model, DecoderModel)
@@ -92,7 +92,7 @@ def test_the_loss_of_the_source_is_added_to_that_of_the_target(consistency: floa
         for hidden, ids in predictions
     )
     expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
-    micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
+    micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
     micro_step.start_step()
     micro_step(batch, 0.05)
     hidden, ids = predictions[0]
@@ -131,8 +131,8 @@ def test_two_passes_without_dropout_are_one(src: list[int], tgt: list[int], tail
     """Also beside dummies, and where there is nothing else, as on a rank that a step leaves without sentences."""
     model, batch = tiny_model(NUM_IDS, dropout=0.0).train(), random_batch(src, tgt, NUM_IDS, tail=tail)
     results = []
-    for consistency in (0.0, 5.0):
-        micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
+    for rdrop_alpha in (0.0, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
         micro_step.start_step()
         micro_step(batch, 0.5)
         results.append([micro_step.sums, *(p.grad for p in model.parameters())])
@@ -143,8 +143,8 @@ def test_two_passes_without_dropout_are_one(src: list[int], tgt: list[int], tail
 def test_two_passes_have_masks_of_their_own() -> None:
     model, batch = tiny_model(NUM_IDS, dtype=torch.float32, dropout=0.3).train(), random_batch(*LENGTHS[0], NUM_IDS)
     losses = []
-    for consistency in (1e-9, 5.0):
-        micro_step = MicroStep(model, 0.1, "fp32", consistency=consistency)
+    for rdrop_alpha in (1e-9, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
         micro_step.start_step()
         torch.manual_seed(1)
         micro_step(batch, 1.0)

@@ -111,7 +111,7 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
     with StoreWriter(tmp_path / "train.arrow", 200, [1.0]) as writer:
         writer.add(store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100))
     data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
-    config = config_of(f"training.copies={copies}", "training.batch_tokens=1000")
+    config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
     text = runtime.training_text(config, data)
     sampler = runtime.new_sampler(config, text, data.tokenizer)
     assert sampler.ratio == pytest.approx((4 + copies * 2) / (2 + copies * 2))

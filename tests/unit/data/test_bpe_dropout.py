@@ -8,9 +8,9 @@ import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data import sampler as module
+from mtx.data.bpe_dropout import SubwordSampler
 from mtx.data.epoch_text import StoredText
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.subword_sampling import SubwordSampler
 from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 
