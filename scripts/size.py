@@ -2,6 +2,7 @@
 
     python scripts/size.py [DIRECTORY]
 
+The budgets of the folders of mtx are in pyproject.toml, under [tool.budget]; a folder above its own ends this with 1.
 Comments, white space and line breaks count nothing, so that cramming lines does not make code smaller. Figures are
 comparable under one version of Python only: from 3.12 on, an f-string is several tokens. The project counts with 3.11.
 """
@@ -11,6 +12,7 @@ import io
 import sys
 import token
 import tokenize
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -30,8 +32,10 @@ def count_tokens(source: str) -> int:
 
 
 def main() -> None:
-    """Prints a line for each folder and one for all."""
+    """Prints a line for each folder and one for all; a folder above its budget is an error."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else "mtx")
+    project = root.resolve().parent / "pyproject.toml"
+    budgets = tomllib.loads(project.read_text(encoding="utf-8"))["tool"]["budget"] if project.is_file() else {}
     sizes, modules = Counter[str](), Counter[str]()
     for path in root.rglob("*.py"):
         folder = path.relative_to(root).parts[0] if path.parent != root else "."
@@ -39,7 +43,10 @@ def main() -> None:
         modules[folder] += 1
     for folder, size in [*sizes.most_common(), ("all", sizes.total())]:
         number = modules[folder] if folder in modules else modules.total()
-        print(f"{folder:16} {size:8,} tokens {number:4} modules")
+        budget = f" of {budgets[folder]:,}" if folder in budgets else ""
+        print(f"{folder:16} {size:8,}{budget:10} tokens {number:4} modules")
+    if above := [folder for folder, budget in budgets.items() if sizes[folder] > budget]:
+        sys.exit(f"error: above the budget in pyproject.toml: {', '.join(above)}; take something out, or decide on more")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def _results(
     from mtx.evaluation.differing_settings import differing_settings, groups_of
     from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
     from mtx.evaluation.significance import METRICS
-    from mtx.storage.run_status import translated_step, unfinished
+    from mtx.storage.run_status import unfinished
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     place = Placement(device, engine="torch")
@@ -103,9 +103,7 @@ def _results(
     return Results(
         runs=[str(run) for run in runs],
         differing_keys=differing_settings(systems),
-        same_but_for_seed=[group.members for group in groups if is_run(systems[group.members[0]])],
         unfinished={str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))},
-        translated_steps={str(run): step for run in runs if (step := translated_step(run)) is not None},
         test_sets=comparisons,
     )
 

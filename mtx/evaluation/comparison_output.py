@@ -17,9 +17,6 @@ Format = Literal["text", "markdown", "latex", "json"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
-_EQUAL_STEPS = 1.1  # the most steps of a run for each step of another that counts as equally long
-
-
 @dataclass(frozen=True)
 class Results:
     """The comparisons of the same systems on one or more test sets.
@@ -27,40 +24,23 @@ class Results:
     Attributes:
         runs: the names of the runs among the systems.
         differing_keys: the settings in which these differ, each with its value in every run.
-        same_but_for_seed: groups of systems, by their indices.
         unfinished: what is not done yet of a run, by its name.
-        translated_steps: the step whose translations are compared, of those runs of which it is known.
         test_sets: the comparison on each test set.
     """
 
     runs: list[str]
     differing_keys: dict[str, list[object]]
-    same_but_for_seed: list[list[int]]
     unfinished: dict[str, str]
-    translated_steps: dict[str, int]
     test_sets: dict[str, Comparison]
 
     def notes(self) -> list[str]:
         """What a reader of the verdict has to know."""
         comparisons = self.test_sets.values()
-        notes = []
-        for run, state in self.unfinished.items():
-            step = f"step {self.translated_steps[run]:,}" if run in self.translated_steps else "an earlier step"
-            notes.append(f"{run} {state}; its translations are those of {step}")
+        notes = [f"{run} {state}; its translations are of an earlier step" for run, state in self.unfinished.items()]
         has_one_seed = len(self.runs) > 1 and set(self.differing_keys) - {"seed"}
         if has_one_seed and not any(comparison.has_seeds() for comparison in comparisons):
             seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
             notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
-        names = next(iter(comparisons)).names
-        for members in self.same_but_for_seed:
-            of_members = [self.translated_steps.get(names[member]) for member in members]
-            steps = [step for step in of_members if step is not None]
-            if steps and max(steps) > _EQUAL_STEPS * min(steps):
-                ended = ", ".join(f"{step:,}" for step in steps)
-                notes.append(
-                    f"{names[members[0]]} and its other seeds ended at steps {ended}, and differ for "
-                    "that too: training.max_steps ends all at the same step, a time limit does not"
-                )
         if any(comparison.has_few_seeds() for comparison in comparisons):
             notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
         return notes

@@ -4,7 +4,6 @@ Flow: `RunSummary` -> curves of its `TrainingHistory` -> `Line`s -> `draw_chart`
 """
 
 import io
-import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,8 +22,6 @@ _SHORT_H = 2.0  # a training of fewer hours is shown in minutes
 _WIDTH, _HEIGHT = 4.0, 2.5  # inches; 288 points wide, so that text stays readable on a phone
 _LEFT, _RIGHT = 0.15, 0.98  # the plot area, as fractions of the chart
 _BOTTOM, _TOP = 0.17, 0.88
-_MAX_MARKED = 50  # points of a curve that marks its points
-_DASH = 6.0  # points of each colour where curves are equal
 # matplotlib draws with colours that stand for these of the style sheet, by which `_themed` replaces them.
 _COLOURS = ["currentColor", "var(--line)", *(f"var(--s{number})" for number in range(1, 11))]
 _FG, _LINE, *_SERIES = (f"#0300{number:02}" for number in range(len(_COLOURS)))
@@ -90,7 +87,6 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
         return drawn
 
     nll = [*lines("train", "nll"), *lines("validation", "nll")]
-    perplexity = [replace(line, curve=replace(line.curve, values=_exponential(line.curve.values))) for line in nll]
     smoothed = [
         replace(line, name=f"{line.name}, with label smoothing", colour=2, style="dotted")
         for line in (lines("train", "loss") if len(runs) == 1 else ())
@@ -98,7 +94,6 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
     norm, speed = lines("train", "grad_norm", largest=True), lines("train", "tgt_tokens_per_s")
     for title, about, unit, is_log, drawn in (
         ("Loss", "how unsure it is of the right piece", "nats per target token", False, [*nll, *smoothed]),
-        ("Perplexity", "pieces it hesitates between", "pieces", True, perplexity),
         ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
         ("Validation chrF2", "decides which validation is the best", "chrF2", False, lines("validation", "chrf")),
         ("Learning rate", "how far each step goes", "learning rate", False, lines("train", "learning_rate")),
@@ -118,22 +113,10 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
             }
 
 
-def _exponential(values: list[float]) -> list[float]:
-    return [round(math.exp(min(value, 30.0)), 4) for value in values]
-
-
-def equal_lines(lines: Sequence[Line], axis: Axis) -> list[list[Line]]:
-    """The lines, in groups of those that lie on each other."""
-    groups: dict[Any, list[Line]] = {}
-    for line in lines:
-        groups.setdefault((line.style, *line.x(axis), *line.curve.values), []).append(line)
-    return list(groups.values())
-
-
 def draw_chart(
     title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False
 ) -> tuple[Markup, dict[str, float]]:
-    """Draw lines over steps or hours; `log` makes the y axis logarithmic. Equal lines take turns in one dashed line.
+    """Draw lines over steps or hours; `log` makes the y axis logarithmic.
 
     Returns:
         The SVG, and its scale: the x value `smallest` is drawn at `start` and `largest` at `end`, as fractions of the
@@ -148,17 +131,9 @@ def draw_chart(
     with style.context(["default", _RC_PARAMS]):  # a matplotlibrc of the user has no effect
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
-        longest_first = sorted(equal_lines(lines, axis), key=lambda group: -group[0].curve.steps[-1])
-        for group in longest_first:  # so that a shorter line lies on a longer one, which it may cover
-            for turn, line in enumerate(group):
-                looks = dict(_STYLES[line.style])
-                if len(line.curve.steps) > _MAX_MARKED:
-                    looks["marker"] = None
-                if (count := len(group)) > 1:  # dashes, and every `count`th point, leave room for the others
-                    dashes = _DASH, _DASH * (count - 1)
-                    looks |= {"linestyle": (-turn * _DASH, dashes), "markevery": (turn, count)}
-                x = [scale * value for value in line.x(axis)]
-                axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **looks)
+        for line in sorted(lines, key=lambda line: -line.curve.steps[-1]):  # a shorter line lies on a longer one
+            x = [scale * value for value in line.x(axis)]
+            axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         if log:
             axes.set_yscale("log")

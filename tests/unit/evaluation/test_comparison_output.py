@@ -1,7 +1,6 @@
 """What `mtx compare` prints says which test the p-values are of, and shows every figure once."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -22,7 +21,7 @@ def results(groups: list[Group], paired: TestType = "bs", wrong: tuple[int, ...]
     comparison = compare(systems, REFERENCES, paired, ["bleu"], groups=groups)
     names = [system.name for system in systems]
     keys: dict[str, list[object]] = {"data.valid": [None] * len(names)}
-    return Results(names, keys, [group.members for group in groups], {}, {}, {"heldout": comparison})
+    return Results(names, keys, {}, {"heldout": comparison})
 
 
 TWO = [Group("good", [0, 1]), Group("bad", [2, 3])]
@@ -76,12 +75,3 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
         and json.loads(output_lines(twins, "json")[0])["test_sets"]["heldout"]["test"] == ""
     )
     assert "  data.valid: null (a), null (b)" in lines
-
-
-def test_seeds_that_ended_at_other_steps_are_named() -> None:
-    def notes(*steps: int) -> str:
-        found = results(TWO)
-        return " ".join(replace(found, translated_steps=dict(zip("abcd", steps, strict=True))).notes())
-
-    assert "a and its other seeds ended at steps 157, 1, and differ for that too" in notes(157, 1, 100, 105)
-    assert "ended at steps" not in notes(100, 105, 300, 310), "a step more or less, and settings may differ"

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from mtx.report.charts import AXES, Line, draw_chart, equal_lines
+from mtx.report.charts import AXES, Line, draw_chart
 from mtx.report.training_history import Curve
 
 
@@ -42,12 +42,3 @@ def test_all_numbers_have_one_format() -> None:
     assert texts == ["0", "5,000", "10,000", "15,000", "20,000", "0", "0.0005", "0.001", "0.0015", "0.002"]
     log, _ = draw_chart("t", [Line("a", Curve([0, 1], [0, 1], [5.0, 20_000.0]), 0, "line")], "y", "step", log=True)
     assert ">10,000</text>" in log
-
-
-def test_equal_curves_stay_visible() -> None:
-    curve, other = Curve([1, 2], [1, 2], [3.0, 4.0]), Curve([1, 2], [1, 2], [3.0, 5.0])
-    lines = [Line("a", curve, 0, "line"), Line("b", other, 1, "line"), Line("c", curve, 2, "line")]
-    assert equal_lines(lines, "step") == [[lines[0], lines[2]], [lines[1]]]
-    svg = str(draw_chart("t", lines, "y", "step")[0])
-    dashes = re.findall(r"stroke-dasharray: 7.2,7.2; stroke-dashoffset: (\S+); stroke: var\(--s(\d)\)", svg)
-    assert dashes == [("0", "1"), ("7.2", "3")], "one is drawn where the other is not"
