@@ -46,7 +46,7 @@ def main() -> None:
         budget = f" of {budgets[folder]:,}" if folder in budgets else ""
         print(f"{folder:16} {size:8,}{budget:10} tokens {number:4} modules")
     if above := [folder for folder, budget in budgets.items() if sizes[folder] > budget]:
-        sys.exit(f"error: above the budget in pyproject.toml: {', '.join(above)}; take something out, or decide on more")
+        sys.exit(f"error: above the budget in pyproject.toml: {', '.join(above)}; take something out")
 
 
 if __name__ == "__main__":

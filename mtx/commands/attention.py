@@ -30,7 +30,7 @@ def attention(
 
     with open_output(output) as file:
         translator: Any = load_translator(model, WHOLE_LINES, Placement(device, engine="torch"))
-        from mtx.report.attention_page import attention_page
+        from mtx.report.html_page import attention_page
 
         maps = translator.attention_maps(sentences, target)
         file.write(attention_page(maps, translator.src, translator.tgt).encode())

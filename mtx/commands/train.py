@@ -80,7 +80,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     """Train a run to its end, and say what has come of it."""
     from mtx import pipeline
     from mtx.evaluation.gains import advice
-    from mtx.report.run_summary import read_run
+    from mtx.report.run_history import read_run
     from mtx.report.verdict import usability
 
     if config.data.generator:

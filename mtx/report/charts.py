@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from mtx.report.run_summary import RunSummary
-from mtx.report.training_history import MAX_POINTS, Curve
+from mtx.report.run_history import MAX_POINTS, Curve, RunSummary
 
 Axis = Literal["step", "hours"]
 Style = Literal["line", "dotted", "marked"]

@@ -19,13 +19,10 @@ from mtx.evaluation.comparison import p_text
 from mtx.evaluation.differing_settings import LOCATION_KEYS, differing_settings, setting_text
 from mtx.evaluation.gains import advice
 from mtx.formatting import format_duration
-from mtx.report.attention_page import viewer_data
 from mtx.report.charts import NUM_COLOURS, learning_curves
-from mtx.report.page import render
-from mtx.report.run_summary import RunSummary, read_run
-from mtx.report.sentences import samples
-from mtx.report.test_set_results import test_set_values
-from mtx.report.training_history import progress
+from mtx.report.html_page import render, viewer_data
+from mtx.report.run_history import RunSummary, progress, read_run
+from mtx.report.test_set_results import samples, test_set_values
 from mtx.report.verdict import usability
 from mtx.storage.run_events import DECIDING_METRICS, quality, recorded_metric
 from mtx.storage.run_files import REPORT, RunLayout

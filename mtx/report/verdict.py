@@ -11,8 +11,7 @@ from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.evaluation.gains import advice
 from mtx.evaluation.traits import ALIKE, Traits
-from mtx.report.run_summary import RunSummary
-from mtx.report.training_history import MIN_GAIN, improvement
+from mtx.report.run_history import MIN_GAIN, RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores
 from mtx.storage.run_events import DECIDING_METRICS

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.report.attention_page import attention_page
+from mtx.report.html_page import attention_page
 from tests.browser.conftest import Open
 
 pytestmark = pytest.mark.extended

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from mtx.report.charts import AXES, Line, draw_chart
-from mtx.report.training_history import Curve
+from mtx.report.run_history import Curve
 
 
 @pytest.mark.parametrize("axis", AXES)

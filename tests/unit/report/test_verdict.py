@@ -7,8 +7,7 @@ import pytest
 
 from mtx.config.schema import Config
 from mtx.errors import Advice
-from mtx.report.run_summary import RunSummary
-from mtx.report.training_history import training_history
+from mtx.report.run_history import RunSummary, training_history
 from mtx.report.verdict import usability
 
 _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]

@@ -1,6 +1,6 @@
 import pytest
 
-from mtx.report.training_history import Event, TrainingHistory, progress, training_history
+from mtx.report.run_history import Event, TrainingHistory, progress, training_history
 
 
 def _train(step: int, time: float, nll: float = 2.0, **more: object) -> Event:

@@ -1,4 +1,4 @@
-"""A page shows the exact weights of the model, and pieces only ever as text."""
+"""Untrusted values stand in a page as text, whatever they hold."""
 
 import base64
 import json
@@ -8,13 +8,34 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from jinja2 import UndefinedError
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.report.attention_page import attention_page, piece_labels, printable_piece, text_of
+from mtx.report import html_page
+from mtx.report.html_page import attention_page, piece_labels, printable_piece, text_of
 from tests.attended import KINDS, largest_error, recorded
 from tests.models import random_ids, tiny_model
+
+ENDING = "</script><script>alert(1)</script><!-- & \u2028\u2029 ]]> \x00 '\""
+
+
+def test_data_cannot_end_its_element() -> None:
+    element = str(html_page.embedded({"token": ENDING}))
+    inside = re.fullmatch(r'<script type="application/json">([^<>&\u2028\u2029]*)</script>', element)
+    assert inside and json.loads(inside[1]) == {"token": ENDING}
+
+
+def test_numbers_that_json_does_not_have_are_refused() -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        html_page.embedded(float("nan"))
+
+
+def test_a_value_that_is_missing_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        html_page.render("page.html")
+
 
 HOSTILE = ["</script><script>alert(1)</script>", "a\u202eb", "\x1b[31m", "\u2028", "<!--", "אב", "</s>"]
 
