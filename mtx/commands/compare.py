@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 _WORSE = 3  # exit code of --fail-if-worse
 
 
-PairedTest = Literal["bs", "ar"]
-
-
 class Metric(StrEnum):
     """The metrics to compare by."""
 
@@ -42,7 +39,6 @@ def compare(
     test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
     metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
     protocol: Published = None,
-    paired: Annotated[PairedTest, typer.Option(help="Paired bootstrap, or approximate randomisation.")] = "bs",
     fail_if_worse: Annotated[
         bool, typer.Option("--fail-if-worse", help="Exit with 3 if another is significantly worse than the first.")
     ] = False,
@@ -56,7 +52,7 @@ def compare(
 ) -> None:
     """Compare runs, models or files of hypotheses by BLEU, chrF and TER, each setting over its seeds."""
     texts = _texts(systems, src, ref, direction, test)
-    results = _results(systems, texts, metrics, protocol, paired, device)
+    results = _results(systems, texts, metrics, protocol, device)
     from mtx.evaluation.comparison_output import output_lines
 
     lines = output_lines(results, "json" if as_json else form)
@@ -75,7 +71,6 @@ def _results(
     texts: "list[TestSet]",
     metrics: list[Metric] | None,
     protocol: ProtocolName | None,
-    paired: PairedTest,
     device: str,
 ) -> "Results":
     """Translate what is not translated yet, and compare the systems on each test set."""
@@ -96,9 +91,7 @@ def _results(
     for text in texts:
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
-        comparisons[text.name] = comparison.compare(
-            outputs, references, paired, metrics or METRICS, tgt, published, groups
-        )
+        comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, published, groups)
     runs = [path for path in systems if is_run(path)]
     return Results(
         runs=[str(run) for run in runs],

@@ -18,7 +18,6 @@ from mtx.evaluation.significance import (
     SIGNIFICANCE_LEVEL,
     MetricComparison,
     System,
-    TestType,
     significance_tests,
 )
 
@@ -27,7 +26,6 @@ _BIN_WORDS, _BIN_CHARACTERS = 10, 20
 _NUM_SENTENCES = 5
 _FEW_SEEDS = 3
 _LEAST_P = 0.0001
-_PAIRED_TESTS: dict[TestType, str] = {"bs": "paired bootstrap", "ar": "approximate randomisation"}
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,6 @@ class Comparison:
 
     names: list[str]
     num_lines: int
-    paired: TestType
     groups: list[Group]
     metrics: list[MetricComparison]
     decided_by: str
@@ -95,7 +92,7 @@ class Comparison:
         if len(self.groups) < 2:
             return ""
         first, *others = (len(group.members) == 1 for group in self.groups)
-        kind, test = "system", f"sacreBLEU's {_PAIRED_TESTS[self.paired]}, which counts the sentences only"
+        kind, test = "system", "sacreBLEU's paired bootstrap, which counts the sentences only"
         if self.has_seeds():
             singles = f", or for two single systems by {test}" if first and any(others) else ""
             kind = "group"
@@ -126,7 +123,7 @@ class Comparison:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
         difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
         significance = "which may be chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
-        test = _PAIRED_TESTS[self.paired]
+        test = "paired bootstrap"
         numbers = len(group.members), len(baseline.members)
         if max(numbers) > 1:
             if min(numbers) == 1 and score.p_value < SIGNIFICANCE_LEVEL:  # the test takes its spread from the other
@@ -144,7 +141,6 @@ def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
 def compare(
     systems: Sequence[System],
     references: list[str],
-    paired: TestType = "bs",
     metrics: Sequence[str] = METRICS,
     tgt: str = "",
     protocol: Protocol | None = None,
@@ -153,7 +149,6 @@ def compare(
     """Compare systems, or groups of them, with the first, the baseline.
 
     Args:
-        paired: the significance test between single systems.
         metrics: some of bleu, chrf and ter.
         tgt: target language, which decides BLEU's tokenizer and the unit of lengths.
         protocol: adds BLEU by this published protocol, with the same significance test.
@@ -169,16 +164,13 @@ def compare(
         raise DataError("nothing to compare: no lines")
     tokenizer = tokenizer_of(tgt, references)
     groups = list(groups) or [Group(system.name, [index]) for index, system in enumerate(systems)]
-    measured = significance_tests(
-        systems, references, paired, metrics, tgt, protocol, [group.members for group in groups]
-    )
+    measured = significance_tests(systems, references, metrics, tgt, protocol, [group.members for group in groups])
     names = [metric.name for metric in measured]
     main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
     other = groups[1].members[0] if len(groups) > 1 else 1
     return Comparison(
         names=[system.name for system in systems],
         num_lines=len(references),
-        paired=paired,
         groups=groups,
         metrics=measured,
         decided_by=main,

@@ -95,7 +95,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
             continue
         references = _lines(paths.evaluation / name, REFERENCE_TEXT)
         systems = [System("before", before), System("after", after)]
-        measured = significance_tests(systems, references, "bs", ("bleu", "chrf"), tgt, None, [[0], [1]])
+        measured = significance_tests(systems, references, ("bleu", "chrf"), tgt, None, [[0], [1]])
         changes = []
         for metric in measured:
             first, second = metric.groups

@@ -14,7 +14,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,9 @@ from mtx.decoding.metrics import ter_takes_too_long
 from mtx.errors import UsageError
 from mtx.evaluation.protocols import Protocol
 
-TestType = Literal["bs", "ar"]  # bootstrap resampling (Koehn 2004), approximate randomisation (Riezler & Maxwell 2005)
 METRICS = ("bleu", "chrf", "ter")
 _NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
+_MOST_FREEDOM = 1e4  # degrees of freedom from which on Student's distribution is taken for the normal one
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
 
@@ -40,26 +40,15 @@ class System:
 
 @dataclass(frozen=True)
 class SystemScore:
-    """The score of one system by one metric.
-
-    Attributes:
-        mean: mean over the bootstrap samples; None with approximate randomisation.
-        ci: half of the 95% confidence interval around `mean`; None with approximate randomisation.
-    """
+    """The score of one system by one metric, with the ends of its 95% confidence interval over sentences."""
 
     score: float
-    mean: float | None
-    ci: float | None
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The ends of the 95% confidence interval over sentences; None with approximate randomisation."""
-        return None if self.mean is None or self.ci is None else (self.mean - self.ci, self.mean + self.ci)
+    interval: tuple[float, float]
 
     @property
     def interval_text(self) -> str:
-        """The interval as it is shown; empty if there is none."""
-        return "" if self.interval is None else "{:.1f} to {:.1f}".format(*self.interval)
+        """The interval as it is shown."""
+        return "{:.1f} to {:.1f}".format(*self.interval)
 
 
 @dataclass(frozen=True)
@@ -70,7 +59,7 @@ class GroupScore:
         mean: over the runs of the group.
         deviation: sample standard deviation over them; None for a single one.
         p_value: of the difference to the first group; None for this one. It is 1 if two single systems have the same
-            score, for which sacreBLEU's tests would give 0.0001.
+            score, for which sacreBLEU's test would give 0.0001.
     """
 
     mean: float
@@ -109,7 +98,6 @@ class MetricComparison:
 def significance_tests(
     systems: Sequence[System],
     references: list[str],
-    paired: TestType,
     metrics: Sequence[str],
     tgt: str,
     protocol: Protocol | None,
@@ -117,8 +105,7 @@ def significance_tests(
 ) -> list[MetricComparison]:
     """The scores by each metric of all systems and groups, tested against the first; for the arguments see `compare`.
 
-    Single systems are compared by sacreBLEU's paired tests, groups of which at least one has several runs by
-    `seeds_p_value`.
+    Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `seeds_p_value`.
     """
     from sacrebleu.metrics import BLEU, CHRF, TER
 
@@ -126,71 +113,20 @@ def significance_tests(
     if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
         del factories["ter"]
     chosen = [factory() for name, factory in factories.items() if name in metrics]
-    comparisons = [_compare(systems, references, paired, metric, groups) for metric in chosen]
+    comparisons = [_compare(systems, references, metric, groups) for metric in chosen]
     if protocol is not None:
         text = protocol.tokenized(references, [system.hypotheses for system in systems])
         tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]
-        bleu = _compare(tokenized, text.references, paired, protocol.metric(), groups)
+        bleu = _compare(tokenized, text.references, protocol.metric(), groups)
         name, signature = f"{protocol.name} {bleu.name}", text.signature(bleu.signature)
         comparisons.append(replace(bleu, name=name, signature=signature))
     return comparisons
 
 
 def _compare(
-    systems: Sequence[System], references: list[str], paired: TestType, metric: Any, groups: Sequence[list[int]]
+    systems: Sequence[System], references: list[str], metric: Any, groups: Sequence[list[int]]
 ) -> MetricComparison:
-    """One metric of all systems and groups."""
-    singles = [group[0] for group in groups if len(group) == 1]
-    if len(singles) == len(groups):
-        measured, p_values = _paired_test(systems, references, paired, metric)
-    else:
-        measured, resampled = _bootstrap(systems, references, metric)
-        if singles[:1] == [0] and len(singles) > 1:  # these are compared as if there were no groups
-            _, p_values = _paired_test([systems[index] for index in singles], references, paired, metric)
-    points = [score.score for score in measured.systems]
-    of_groups = []
-    for group in groups:
-        of_group, p_value = [points[index] for index in group], None
-        if group is not groups[0] and len(group) == len(groups[0]) == 1:
-            p_value = p_values[singles.index(group[0])]
-        elif group is not groups[0]:
-            p_value = seeds_p_value(points, resampled, groups[0], group)
-        deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
-        of_groups.append(GroupScore(statistics.fmean(of_group), deviation, p_value))
-    return replace(measured, groups=of_groups)
-
-
-def _seed() -> int | None:
-    """The seed of the samples, which the user may set as for sacreBLEU."""
-    seed = os.environ.get("SACREBLEU_SEED", "12345")
-    if not (seed.lower() == "none" or (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 32)):
-        raise UsageError(f"SACREBLEU_SEED={seed}: expected a whole number below 2^32, or none")
-    return None if seed.lower() == "none" else int(seed)
-
-
-def _paired_test(
-    systems: Sequence[System], references: list[str], paired: TestType, metric: Any
-) -> tuple[MetricComparison, list[float | None]]:
-    """A metric of all systems, without groups, and sacreBLEU's p-value of each against the first."""
-    from sacrebleu.significance import PairedTest
-
-    _seed()  # sacreBLEU reads it too
-    named = [(system.name, system.hypotheses) for system in systems]
-    signatures, results = PairedTest(named, {"": metric}, [references], test_type=paired)()
-    [(name, signature)] = signatures.items()
-    scores, p_values = list[SystemScore](), list[float | None]()
-    for system, result in zip(systems, results[name], strict=True):
-        figures = [None if value is None else float(value) for value in (result.mean, result.ci, result.p_value)]
-        scores.append(SystemScore(float(result.score), *figures[:2]))
-        is_equal = scores[-1].score == scores[0].score or system.hypotheses == systems[0].hypotheses
-        p_values.append(1.0 if is_equal else figures[2])
-    return MetricComparison(name, str(signature), scores, []), [None, *p_values[1:]]
-
-
-def _bootstrap(
-    systems: Sequence[System], references: list[str], metric: Any
-) -> tuple[MetricComparison, NDArray[np.float64]]:
-    """A metric of all systems, without groups, and the scores of each on each of sacreBLEU's bootstrap samples.
+    """One metric of all systems and groups, with the scores of each on the same bootstrap samples of sentences.
 
     They are computed from the statistics of each sentence, which are enough for the score of any set of sentences.
     """
@@ -205,14 +141,39 @@ def _bootstrap(
         whole, *parts = np.concatenate([of_sentences.sum(0, keepdims=True), counts @ of_sentences])
         resampled.append(np.array([metric._compute_score_from_stats(part.tolist()).score for part in parts]))
         result = metric._compute_score_from_stats(whole.tolist())
-        scores.append(SystemScore(float(result.score), *map(float, estimate_ci(resampled[-1]))))
+        mean, half = map(float, estimate_ci(resampled[-1]))
+        scores.append(SystemScore(float(result.score), (mean - half, mean + half)))
     signature = metric.get_signature()
     signature.update("seed", str(seed).lower())
     signature.update("bs", _NUM_SAMPLES)
-    return MetricComparison(str(result.name), str(signature), scores, []), np.stack(resampled)
+    points, first = [score.score for score in scores], groups[0]
+    of_groups = []
+    for group in groups:
+        p_value = None
+        if group is not first and len(group) == len(first) == 1:
+            difference = points[group[0]] - points[first[0]]
+            p_value = _paired_bootstrap(difference, resampled[group[0]] - resampled[first[0]])
+        elif group is not first:
+            p_value = seeds_p_value(points, np.stack(resampled), first, group)
+        of_group = [points[index] for index in group]
+        deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
+        of_groups.append(GroupScore(statistics.fmean(of_group), deviation, p_value))
+    return MetricComparison(str(result.name), str(signature), scores, of_groups)
 
 
-_MOST_FREEDOM = 1e4  # degrees of freedom from which on Student's distribution is taken for the normal one
+def _paired_bootstrap(difference: float, resampled: NDArray[np.float64]) -> float:
+    """sacreBLEU's p-value of the difference between two scores, by the differences on the bootstrap samples."""
+    sizes = np.abs(resampled)
+    num_larger = int(np.sum(sizes - sizes.mean() > abs(difference)))
+    return (num_larger + 1) / (len(sizes) + 1) if difference else 1.0
+
+
+def _seed() -> int | None:
+    """The seed of the samples, which the user may set as for sacreBLEU."""
+    seed = os.environ.get("SACREBLEU_SEED", "12345")
+    if not (seed.lower() == "none" or (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 32)):
+        raise UsageError(f"SACREBLEU_SEED={seed}: expected a whole number below 2^32, or none")
+    return None if seed.lower() == "none" else int(seed)
 
 
 def seeds_p_value(

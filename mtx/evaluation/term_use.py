@@ -81,7 +81,7 @@ def score_with_glossary(
     _, used_without = count_used(glossary, sources, plain)
     references = normalize_lines(test_set.references, normalization)
     systems = [System("without", plain), System("with", guided)]
-    [bleu] = significance_tests(systems, references, "bs", ["bleu"], test_set.tgt, None, [[0], [1]])
+    [bleu] = significance_tests(systems, references, ["bleu"], test_set.tgt, None, [[0], [1]])
     p_value = bleu.groups[1].p_value
     assert p_value is not None
     use = TermUse(num_terms, used, used_without, after.bleu.score - before.bleu.score, p_value)

@@ -162,7 +162,7 @@ def _headlines(test_sets: Sequence[dict[str, Any]], run: RunSummary, key: str) -
     for test_set in test_sets:
         main, *others = test_set["metrics"]
         row = main["rows"][0]
-        about = [f"95% interval {row['interval']}"] if row["interval"] else []
+        about = [f"95% interval {row['interval']}"]
         about += [f"{other['name']} {other['rows'][0]['score']}" for other in others]
         about += [] if run.is_finished else ["of the model when training ended before"]
         words = {"on": "on", "name": test_set["name"], "about": " · ".join(about)}

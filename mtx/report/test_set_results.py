@@ -75,7 +75,7 @@ def _values(
 
 def _metric(metric: MetricComparison) -> dict[str, Any]:
     """The scores of all systems by one metric, with intervals as numbers and as percentages of their common scale."""
-    ranges = [system.interval or (system.score, system.score) for system in metric.systems]
+    ranges = [system.interval for system in metric.systems]
     low = math.floor(min(low for low, _ in ranges))
     high = max(math.ceil(max(high for _, high in ranges)), low + 1)
 

@@ -65,8 +65,8 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
     assert source in page.text("sentences")
     assert "held out" in page.text("data") and "sha256" in page.text("data")
     assert "torch" in page.text("settings") and "batch_tokens: 256" in page.text("settings")
-    assert sum(tag == "svg" for tag, _ in page.elements) == 14, (
-        "six charts and one in the overview, over steps and time"
+    assert sum(tag == "svg" for tag, _ in page.elements) == 12, (
+        "five charts and one in the overview, over steps and time"
     )
     assert any("attention" in (attrs.get("class") or "").split() for _, attrs in page.elements)
 
