@@ -3,14 +3,18 @@
 Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 """
 
+import base64
+import hashlib
 import secrets
 import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+from jinja2 import Template
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,12 +24,42 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from mtx.serve import page
-from mtx.serve.fields import Aligned, Detected, Translated, check_fields, read_fields
 from mtx.serve.guard import Guard, Limits, Metrics, answer, finish_in_time
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
-from mtx.serve.translation import Translation, align, translate_html, translate_plain, without_tags
+from mtx.serve.translation import (
+    Aligned,
+    Detected,
+    Translated,
+    Translation,
+    align,
+    check_fields,
+    read_fields,
+    translate_html,
+    translate_plain,
+    without_tags,
+)
+
+
+def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
+    """The HTML of the page, one file with everything inside, and its policy, which allows its script and its styles alone.
+
+    Names of languages come from models, and are not trusted.
+    """
+    template, style, script = (
+        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
+    )
+    text = Template(template).render(style=style, script=script, data={"languages": languages, "settings": settings})
+    policy = (
+        f"default-src 'none'; connect-src 'self'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return text, policy
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
 
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
@@ -47,7 +81,7 @@ class Server:
     def app(self) -> Starlette:
         """The ASGI application."""
         languages, settings = self._pairs.languages(), self._settings()
-        text, policy = page.render(languages, settings)
+        text, policy = render_page(languages, settings)
         fixed = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
             "/languages": JSONResponse(languages),
@@ -196,4 +230,4 @@ def run(server: uvicorn.Server, listener: socket.socket) -> None:
     """
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
-    server.run([listener])
+    run([listener])

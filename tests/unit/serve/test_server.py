@@ -1,10 +1,13 @@
 """LibreTranslate's interface: what it answers, and how it refuses."""
 
 import asyncio
+import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import logging
+import re
 import socket
 import threading
 import time
@@ -22,7 +25,7 @@ from mtx.errors import UsageError
 from mtx.serve.guard import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
-from mtx.serve.server import Server, http_server
+from mtx.serve.server import Server, http_server, render_page
 from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Upper, served
 
@@ -409,3 +412,27 @@ def test_a_client_that_goes_before_its_body_has_arrived(caplog: pytest.LogCaptur
     with caplog.at_level(logging.INFO, logger="mtx"):
         assert answered(receive)[0]["status"] == 499
     assert [record.fields["status"] for record in dict.fromkeys(caplog.records) if hasattr(record, "fields")] == [499]
+
+
+LANGUAGES: list[dict[str, object]] = [{"code": "en", "name": "</script><b>&", "targets": ["de"]}]
+
+
+def test_the_policy_names_the_script_and_the_styles_of_the_page() -> None:
+    text, policy = render_page(LANGUAGES, {})
+    for tag in ("script", "style"):
+        [content] = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'; connect-src 'self'; ")
+
+
+def test_everything_is_inside() -> None:
+    text, _ = render_page(LANGUAGES, {})
+    assert "{{" not in text
+    assert re.findall(r'(?:src|href)="(?!data:)', text) == []
+    assert set(re.findall(r"https?://[^'\"\s]+", text)) == {"http://www.w3.org/2000/svg"}, "a namespace, no address"
+
+
+def test_a_name_of_a_model_stays_text() -> None:
+    text, _ = render_page(LANGUAGES, {})
+    assert r'"\u003c/script\u003e\u003cb\u003e\u0026"' in text and "<b>" not in text
