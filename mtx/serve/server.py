@@ -41,8 +41,11 @@ from mtx.serve.translation import (
 )
 
 
+_STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
+
+
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
-    """The HTML of the page, one file with everything inside, and its policy, which allows its script and its styles alone.
+    """The HTML of the page, one file with everything inside, and its policy: its script and its styles alone run.
 
     Names of languages come from models, and are not trusted.
     """
@@ -59,9 +62,6 @@ def render_page(languages: list[dict[str, object]], settings: dict[str, object])
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-_STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
 class Server:
@@ -230,4 +230,4 @@ def run(server: uvicorn.Server, listener: socket.socket) -> None:
     """
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
-    run([listener])
+    server.run([listener])
