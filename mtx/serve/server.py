@@ -40,7 +40,6 @@ from mtx.serve.translation import (
     without_tags,
 )
 
-
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
