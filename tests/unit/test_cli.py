@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from mtx import cli
-from mtx.commands.help import EXAMPLES
+from mtx.cli import EXAMPLES
 from mtx.machine import package_version
 
 ROOT = Path(__file__).parent.parent.parent
