@@ -15,7 +15,6 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread
-_MARGIN = 5.0  # nats by which each side looks more like the other language
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 _BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 
@@ -26,13 +25,11 @@ class TextFigures:
 
     Attributes:
         unknown: of source and target, the share of the words with a piece that is `<unk>` or a single byte.
-        swapped: share of the pairs whose sides look exchanged, by the pieces of the training text's sides.
         alike: correlation of the two sides' lengths in pieces; 1 if the lengths of a side hardly vary.
     """
 
     pairs: int
     unknown: list[float]
-    swapped: float
     alike: float
 
 
@@ -43,24 +40,16 @@ def stores_of(data: PreparedData) -> dict[str, TokenStore]:
 
 def text_figures(data: PreparedData) -> dict[str, TextFigures]:
     """The figures of each set, by the names of `stores_of`."""
-    src_log, tgt_log = (_log_frequencies(side, data.train) for side in (data.train.src, data.train.tgt))
-    return {name: _figures(store, data.tokenizer, tgt_log - src_log) for name, store in stores_of(data).items()}
+    return {name: _figures(store, data.tokenizer) for name, store in stores_of(data).items()}
 
 
-def _figures(store: TokenStore, tokenizer: Tokenizer, log_odds: NDArray[np.float64]) -> TextFigures:
-    """The figures of a set.
-
-    Args:
-        log_odds: for each id, the log of how much likelier it is in the target than in the source of the training text.
-    """
+def _figures(store: TokenStore, tokenizer: Tokenizer) -> TextFigures:
     rows = spread(store.num_pairs, _MAX_PAIRS)
     unknown = [_unknown_words(side, rows, tokenizer) for side in (store.src, store.tgt)]
-    src_odds, tgt_odds = (_sums(side, rows, log_odds) for side in (store.src, store.tgt))
-    swapped = float(((src_odds > _MARGIN) & (tgt_odds < -_MARGIN)).mean())
     src_lengths, tgt_lengths = (side.lengths[rows].astype(np.float64) for side in (store.src, store.tgt))
     is_even = min(src_lengths.std(), tgt_lengths.std()) < _SPREAD
     alike = 1.0 if is_even else float(np.corrcoef(src_lengths, tgt_lengths)[0, 1])
-    return TextFigures(store.num_pairs, unknown, swapped, alike)
+    return TextFigures(store.num_pairs, unknown, alike)
 
 
 def spread(number: int, most: int) -> NDArray[np.int64]:
@@ -91,17 +80,3 @@ def _ids(side: Side, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArra
     first = np.zeros(len(index), np.bool_)
     first[starts[lengths > 0]] = True
     return side.tokens[index].astype(np.int64), first
-
-
-def _log_frequencies(side: Side, train: TokenStore) -> NDArray[np.float64]:
-    """The log of each id's share of a side of the training text; each id counts once more, so that no share is zero."""
-    counts = np.bincount(_ids(side, spread(train.num_pairs, _MAX_PAIRS))[0], minlength=train.num_ids) + 1
-    shares: NDArray[np.float64] = np.log(counts / counts.sum())
-    return shares
-
-
-def _sums(side: Side, rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each sentence, the sum of the values of its ids."""
-    ids, _ = _ids(side, rows)
-    sentence = np.arange(len(rows)).repeat(side.lengths[rows] - 1)
-    return np.bincount(sentence, values[ids], minlength=len(rows)).astype(np.float64)

@@ -4,12 +4,11 @@ The limits are rules of thumb: beyond them a value is unusual, but training stil
 `mtx.data.cleaning` is what drops pairs. Flow: prepared data + configuration -> figures of the text -> `Advice`.
 """
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import Config, DataConfig, TrainingConfig, TrainText
+from mtx.config.schema import Config, TrainingConfig
 from mtx.data.language_guess import Profile, are_exchanged
 from mtx.data.languages import name_of
 from mtx.data.preprocess import PreparedData
@@ -24,14 +23,11 @@ from mtx.training.planned_end import planned_end
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
 _UNKNOWN_WORDS = 0.02
-_SWAPPED, _MOST = 0.02, 0.5  # shares of the pairs: some, and so many that it is the whole set
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
-_FEW_FOR_TERMS = 20_000  # docs/results.md, "Terms": measured with 5,400 and with 29,000 pairs
 _FEW_STEPS = 10  # of an epoch
 _MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
-_TABLE_ENDING = re.compile(r"\.(tsv|csv|txt|tab)(\.gz)?$", re.IGNORECASE)  # whose columns have numbers
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
@@ -100,23 +96,21 @@ def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
 
 
 def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) -> Iterator[Advice]:
-    """Sides that are exchanged, in another language, or do not belong together; the languages tell it best."""
+    """Sides that are swapped, in another language, or do not belong together; the languages tell it best."""
     languages = config.data.languages
     profiles = _profiles(data)
-    exchanged = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
-    if exchanged:
+    swapped = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
+    if swapped:
         looks = zip(languages, map(name_of, reversed(languages)), strict=True)
         evidence = "".join(f", the {side} side looks like {name}" for side, name in looks if name)
-        help = _how_to_exchange(config.data, exchanged, is_all=len(exchanged) == len(profiles))
-        yield Advice(f"{', '.join(exchanged)}: the sides are exchanged{evidence}", help)
-    yield from _other_languages({name: profiles[name] for name in profiles if name not in exchanged}, languages)
+        src, tgt = config.data.columns or ("1", "2")
+        help = (
+            f"swap their files or columns (of tables: data.columns={tgt},{src}); or, if all are swapped, train the "
+            f"other direction: data.src={languages[1]} data.tgt={languages[0]}"
+        )
+        yield Advice(f"{', '.join(swapped)}: the sides are swapped{evidence}", help)
+    yield from _other_languages({name: profiles[name] for name in profiles if name not in swapped}, languages)
     for name, text in figures.items():
-        is_most = text.swapped >= _MOST
-        if text.swapped >= _SWAPPED and not (exchanged and is_most):
-            order = f"the first must be {languages[0]}, the second {languages[1]}"
-            where = ", there or in the training text" if is_most else ""
-            help = f"{order}: see that the columns or files are in order{where}"
-            yield Advice(f"{name}: in {text.swapped:.0%} of the pairs the sides look exchanged", help)
         if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
             correlation = f"correlation of lengths {text.alike:.2f}"
             help = "see that line n of one side is the translation of line n of the other"
@@ -133,19 +127,6 @@ def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
             src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
             profiles[name] = Profile.of(src), Profile.of(tgt)
     return profiles
-
-
-def _how_to_exchange(data: DataConfig, sets: list[str], is_all: bool) -> str:
-    """What to do about sets whose sides are exchanged; if all are, the direction or one setting is enough."""
-    if not is_all:
-        order = f"the first must be {data.src}, the second {data.tgt}"
-        return f"{order}: exchange the columns or files of {' and '.join(sets)}"
-    names = [text.name if isinstance(text, TrainText) else text for text in data.train]
-    how = "exchange the files or columns"
-    if all(map(_TABLE_ENDING.search, names)):
-        src, tgt = data.columns or ("1", "2")
-        how = f"data.columns={tgt},{src} exchanges {'these' if data.columns else 'two'} columns"
-    return f"{how}; or train the other direction: data.src={data.tgt} data.tgt={data.src}"
 
 
 def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tuple[str, str]) -> Iterator[Advice]:
@@ -179,10 +160,6 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
     if num_pairs < _FEW_PAIRS and not training.init_from:
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
         yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
-    if config.data.terms is not None and num_pairs < _FEW_FOR_TERMS and not training.init_from:
-        help = "mtx evaluate RUN --glossary FILE tells which share of the terms the model uses"
-        text = "pairs are few to learn terms from: models of 29,000 used 91% of unseen terms, one of 5,400 used 8%"
-        yield Advice(f"{num_pairs:,} {text}", help)
     epoch = steps_per_epoch(data.train, training)
     if epoch < _FEW_STEPS:
         help = "a smaller training.batch_tokens makes more steps of the same text"
