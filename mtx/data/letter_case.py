@@ -1,7 +1,7 @@
 """Sentences in capital letters and in title case, and the same sentences as they are usually written.
 
-A model that has seen little of such text cuts its words into single letters and translates them badly. So it is
-translated as it is usually written, and the translation gets the case of its source (`mtx.decoding.text_translator`).
+A model that has seen little of such text cuts its words into single letters and translates them badly. So such text is
+truecased and then translated, and the translation gets the case of its source (`mtx.decoding.text_translator`).
 Which words have a capital usually, the pieces of the tokenizer tell: it knows `Haus` as a whole, and `haus` in two. Of
 names that are words, too (`US`), they tell nothing.
 """
@@ -35,7 +35,7 @@ def case_of(text: str) -> Case | None:
     return "title" if len(first) >= _FEWEST_TITLE_WORDS and all(map(str.isupper, first)) else None
 
 
-def usual_case(
+def truecase(
     sentence: str, case: Case, language: str, count_tokens: CountTokens, kept: Sequence[tuple[int, int]] = ()
 ) -> str | None:
     """A sentence in capitals or in title case as it is usually written; None if the tokenizer knows it no better so.
@@ -50,11 +50,11 @@ def usual_case(
     given = [word[0] for word in words]
     if case == "upper" and sum(map(len, given)) < _FEWEST_LETTERS:
         return None
-    small = [in_small_letters(word, language) for word in given]
+    small = [_lower(word, language) for word in given]
     capital = [word[:1] + lower[1:] for word, lower in zip(given, small, strict=True)]
-    counts = count_tokens([*given, *small, *capital])
-    of_given, of_small, of_capital = (counts[start : start + len(words)] for start in range(0, len(counts), len(words)))
-    forms, starts = list[str](), {match.end() for match in _SENTENCE_START.finditer(sentence)}
+    of_given, of_small, of_capital = map(count_tokens, (given, small, capital))
+    starts = {match.end() for match in _SENTENCE_START.finditer(sentence)}
+    forms = list[str]()
     for word, lower, upper, a, b in zip(words, small, capital, of_small, of_capital, strict=True):
         is_pronoun = _PRONOUN.fullmatch(word[0]) is not None and code_of(language) == "en"
         is_small = word.start() not in starts and (a < b or a == _WHOLE or (a == b and case == "upper"))
@@ -69,8 +69,7 @@ def usual_case(
     return usual if after < before else None
 
 
-def in_small_letters(text: str, language: str) -> str:
-    """A text in small letters."""
+def _lower(text: str, language: str) -> str:
     text = text.replace("I", "ı") if code_of(language) in _DOTTED else text
     return text.replace("İ", "i").lower()  # Python would make two characters of it
 

@@ -1,8 +1,8 @@
 """Decides which sentence pairs make up which training step. No torch, no files.
 
 The pairs of a step are a pure function of the seed, the position in the data and the token budget. They depend neither
-on the memory of the device nor on the number of micro-batches; cutting a step into those is the work of `packing`.
-Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `packing`.
+on the memory of the device nor on the number of micro-batches; cutting a step into those is the work of `batches`.
+Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
 Weights = npt.NDArray[np.float64] | None
 
-CHUNK = 4096  # places of an epoch that are encoded anew at once
+CHUNK = 4096  # places of an epoch that are encoded again at once
 WINDOW_BLOCK = 65_536
 WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is a single permutation
 
@@ -33,11 +33,19 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Pairs that were encoded anew; sentence i of `src` and `tgt` (`token_store.Side`) belongs to `pairs[i]`."""
+    """Some pairs in a row of an epoch's order.
+
+    Attributes:
+        sides: source and target (`token_store.Side`) of pairs that were encoded again, of which sentence i belongs to
+            `pairs[i]`; empty if the pairs are as in the store.
+    """
 
     pairs: Ints
-    src: Any
-    tgt: Any
+    sides: tuple[Any, ...] = ()
+
+    def take(self, places: slice) -> "Chunk":
+        """The pairs at these places."""
+        return Chunk(self.pairs[places], tuple(side.take(places) for side in self.sides))
 
 
 Encode = Callable[[int, int, Ints], Chunk]  # epoch, number of the chunk in it, pairs
@@ -49,7 +57,7 @@ class Step:
 
     Attributes:
         src_lengths, tgt_lengths: tokens of each of these pairs.
-        encoded: the pairs with new pieces, if the text is encoded anew; else None.
+        sides: see `Chunk`; there may be more sentences than in the step.
     """
 
     pairs: Ints
@@ -58,7 +66,7 @@ class Step:
     num_src_tokens: int
     num_tgt_tokens: int
     after: SamplerState
-    encoded: Chunk | None = None
+    sides: tuple[Any, ...]
 
 
 class EpochOrder:
@@ -69,7 +77,7 @@ class EpochOrder:
 
     Args:
         weights: how often each pair occurs in an epoch, float [num_pairs], or None for once. The fraction of a weight
-            is the probability of one more occurrence, drawn anew for each epoch.
+            is the probability of one more occurrence, drawn again for each epoch.
     """
 
     def __init__(self, seed: int, epoch: int, num_pairs: int, weights: Weights = None):
@@ -131,7 +139,7 @@ class BatchSampler:
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `EpochOrder`.
-        encode: encodes a chunk of an epoch anew (`mtx.data.epoch_text`); None takes the pieces of the store.
+        encode: encodes a chunk of an epoch again (`mtx.data.augmentation`); None takes the pieces of the store.
         longest: the most source tokens of a sentence; None: that of these pairs.
 
     Attributes:
@@ -164,46 +172,34 @@ class BatchSampler:
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
         self._order = lru_cache(maxsize=3)(self._make_order)  # the trainer may be an epoch behind
-        self._encode, self._chunk = encode, lru_cache(maxsize=4)(self._make_chunk)
+        self._encode = encode
+        self._chunk = lru_cache(maxsize=4)(self._make_chunk)
 
     def _make_order(self, epoch: int) -> EpochOrder:
         return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
 
-    def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
-        """The next `num_pairs` pairs, which may extend over several epochs."""
-        parts: list[Ints] = []
-        epoch, index = position.epoch, position.index
-        while num_pairs > 0:
-            order = self._order(epoch)
-            parts.append(order.take(index, index + num_pairs))
-            if not order.prepare_next(index):
-                self._order(epoch + 1).window(0)
-            num_pairs -= len(parts[-1])
-            epoch, index = epoch + 1, 0
-        return np.concatenate(parts)
-
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
-        assert self._encode is not None
-        return self._encode(epoch, number, self._order(epoch).take(number * CHUNK, (number + 1) * CHUNK))
+        order, start = self._order(epoch), number * CHUNK
+        pairs = order.take(start, start + CHUNK)
+        if not order.prepare_next(start):
+            self._order(epoch + 1).window(0)
+        return Chunk(pairs) if self._encode is None else self._encode(epoch, number, pairs)
 
-    def _upcoming_encoded(self, position: SamplerState, num_pairs: int) -> Chunk:
-        """Like `_upcoming`, with new pieces."""
+    def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
+        """The next `num_pairs` pairs, which may extend over several epochs."""
         parts: list[Chunk] = []
         epoch, index = position.epoch, position.index
         while num_pairs > 0:
             if index >= self._order(epoch).num_items:
                 epoch, index = epoch + 1, 0
-            chunk, first = self._chunk(epoch, index // CHUNK), index % CHUNK
-            places = slice(first, first + num_pairs)
-            parts.append(Chunk(chunk.pairs[places], chunk.src.take(places), chunk.tgt.take(places)))
+            first = index % CHUNK
+            parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
             index += len(parts[-1].pairs)
             num_pairs -= len(parts[-1].pairs)
         if len(parts) == 1:  # of a single one nothing is copied
             return parts[0]
-        src, tgt = (
-            side.joined(others) for side, *others in zip(*((part.src, part.tgt) for part in parts), strict=True)
-        )
-        return Chunk(np.concatenate([part.pairs for part in parts]), src, tgt)
+        sides = zip(*(part.sides for part in parts), strict=True)
+        return Chunk(np.concatenate([part.pairs for part in parts]), tuple(side.joined(more) for side, *more in sides))
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
@@ -212,14 +208,11 @@ class BatchSampler:
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
-            encoded = None if self._encode is None else self._upcoming_encoded(position, num_pairs)
-            if encoded is None:
-                pairs = self._upcoming(position, num_pairs)
-                src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
+            chunk = self._upcoming(position, num_pairs)
+            if chunk.sides:
+                src, tgt = (side.lengths for side in chunk.sides)
             else:
-                pairs = encoded.pairs
-                src = encoded.src.lengths
-                tgt = encoded.tgt.lengths
+                src, tgt = self._src_lengths[chunk.pairs], self._tgt_lengths[chunk.pairs]
             src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
             size = min(
                 int(tgt_ends.searchsorted(self._tgt_budget, side="right")),
@@ -231,9 +224,15 @@ class BatchSampler:
         epoch, index = position.epoch, position.index + size
         while index >= (num_items := self._order(epoch).num_items):
             epoch, index = epoch + 1, index - num_items
-        num_src_tokens, num_tgt_tokens = int(src_ends[size - 1]), int(tgt_ends[size - 1])
-        after = SamplerState(epoch, index)
-        return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after, encoded)
+        return Step(
+            pairs=chunk.pairs[:size],
+            src_lengths=src[:size],
+            tgt_lengths=tgt[:size],
+            num_src_tokens=int(src_ends[size - 1]),
+            num_tgt_tokens=int(tgt_ends[size - 1]),
+            after=SamplerState(epoch, index),
+            sides=chunk.sides,
+        )
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:

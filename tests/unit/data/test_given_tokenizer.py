@@ -12,7 +12,7 @@ import sentencepiece
 
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
-from mtx.data.bpe_dropout import _Cutter as Cutter
+from mtx.data.bpe_dropout import WordCutter
 from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.source_record import changed_files, describe
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
@@ -90,7 +90,7 @@ def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path],
     tokenizer = given(models[1])
     [ids] = tokenizer.encode(["xyz <sep> za"], target=True)
     [symbol] = [token for token in ids if tokenizer.pieces([token]) == ["<sep>"]]
-    cutter = Cutter(tokenizer, 1, 0.5, True)
+    cutter = WordCutter(tokenizer, 1, 0.5, True)
     cuts = [cutter.cut(ids, [draw] * len(ids)) for draw in range(20)]
     assert all(symbol in cut for cut in cuts) and len({*map(tuple, cuts)}) > 1
     write_tsv(tmp_path / "my.tsv", range(200))

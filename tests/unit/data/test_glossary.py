@@ -6,7 +6,7 @@ import pytest
 
 from mtx.data import glossary as module
 from mtx.data.cleaning import clean_text
-from mtx.data.glossary import MAX_TERM_CHARS, TERM_MARKS, Glossary, occurrences
+from mtx.data.glossary import MAX_TERM_CHARS, TERM_MARKS, Glossary, find_words
 from mtx.errors import DataError, UsageError
 
 SHOWN = str.maketrans(dict(zip(TERM_MARKS, "<|>", strict=True)))
@@ -55,10 +55,10 @@ def test_text_of_users_cannot_hold_a_mark() -> None:
 
 
 def test_occurrences_are_whole_words_in_this_case() -> None:
-    assert occurrences("Haus", "Haus Hausboot haus Haus") == [(0, 4), (19, 23)]
-    assert occurrences("aa", "aa aaa aa") == [(0, 2), (7, 9)]
-    assert occurrences("a a", "a a a") == [(0, 3)]
-    assert occurrences("车", "汽车车") == [(1, 2), (2, 3)]
+    assert find_words("Haus", "Haus Hausboot haus Haus") == [(0, 4), (19, 23)]
+    assert find_words("aa", "aa aaa aa") == [(0, 2), (7, 9)]
+    assert find_words("a a", "a a a") == [(0, 3)]
+    assert find_words("车", "汽车车") == [(1, 2), (2, 3)]
 
 
 def read(tmp_path: Path, content: bytes) -> Glossary:

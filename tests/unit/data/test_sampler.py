@@ -207,6 +207,7 @@ def test_the_order_of_windows_is_that_of_earlier_versions(monkeypatch: pytest.Mo
 def test_the_next_window_is_shuffled_before_a_step_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WINDOW_BLOCK", 8)
     monkeypatch.setattr(module, "WINDOW_BLOCKS", 2)
+    monkeypatch.setattr(module, "CHUNK", 4)
     shuffled: list[tuple[int, int]] = []
     shuffle = EpochOrder._shuffle
 

@@ -1,21 +1,31 @@
-"""Turns the sentences of a step into micro-batches of one fixed shape. No torch, no files.
+"""Turns the sentences of each step into micro-batches of one fixed shape, ahead of the device.
 
-Which sentences a step has is decided in `sampler`. Memory and devices change only how the step is cut here.
-Flow: `Step` -> `assign` to micro-batches -> `pack` into a `PackedBatch` -> the loader, which copies it to the device.
+Which sentences a step has is decided in `sampler`. Memory and devices change only how the step is cut here. This is the
+only module of `data` that needs torch.
+Flow: `Step` -> `assign` to micro-batches -> `pack` into a `PackedBatch` -> `load_steps`, a thread -> `to_device`.
 """
 
 import math
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
-from mtx.data.sampler import Ints, Lengths, src_budget
+from mtx.data.sampler import Ints, Lengths, SamplerState, Step, src_budget
+
+if TYPE_CHECKING:
+    from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does without
 
 _MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
-_MANY = 32  # micro-batches; from so many on `_distribute` takes longer than a step, so `_deal` is tried before it
+_MANY = 32  # micro-batches, from which on `_distribute` takes longer than a step, so `_deal` is tried first
+_NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ SLICES = ("src_ids", "src_positions", "tgt_in_ids", "tgt_out_ids", "tgt_position
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """One micro-batch: sentences end to end without padding between them; numpy arrays, or tensors after the loader.
+    """One micro-batch: sentences end to end without padding between them.
 
     Dummy sentences (all pad, without loss) cover the tail, so every position belongs to a sentence.
 
@@ -168,30 +178,31 @@ class PackedBatch:
         src_offsets, tgt_offsets: int32 [max_sentences + 1], the start of each sentence; unused entries equal N.
         num_sentences, num_src_tokens, num_tgt_tokens: counts without the dummies.
         max_tokens: an upper bound of the length of a sentence, on either side.
-        buffer: int64, the memory of all of these arrays, so that one copy moves a batch.
+        buffer: int64, the memory of all of these tensors, so that one copy moves a batch.
     """
 
-    src_ids: Any
-    src_positions: Any
-    tgt_in_ids: Any
-    tgt_out_ids: Any
-    tgt_positions: Any
-    src_offsets: Any
-    tgt_offsets: Any
+    src_ids: Tensor
+    src_positions: Tensor
+    tgt_in_ids: Tensor
+    tgt_out_ids: Tensor
+    tgt_positions: Tensor
+    src_offsets: Tensor
+    tgt_offsets: Tensor
     num_sentences: int
     num_src_tokens: int
     num_tgt_tokens: int
     max_tokens: int
-    buffer: Any
+    buffer: Tensor
 
 
-def slices(buffer: Any, num_src: int, num_tgt: int, num_offsets: int, int32: Any) -> dict[str, Any]:
-    """The fields of a `PackedBatch` in `buffer`, which is an array or a tensor; `int32` is that library's type."""
+def slices(buffer: Tensor, num_src: int, num_tgt: int, num_offsets: int) -> dict[str, Any]:
+    """The fields of a `PackedBatch` in its buffer."""
     words = _offset_words(num_offsets)
-    sizes = (num_src, num_src, num_tgt, num_tgt, num_tgt, words, words)
-    parts = [buffer[end - size : end] for size, end in zip(sizes, accumulate(sizes), strict=True)]
-    parts[5:] = [part.view(int32)[:num_offsets] for part in parts[5:]]
-    return dict(zip(SLICES, parts, strict=True))
+    *ids, src, tgt = buffer[: 2 * num_src + 3 * num_tgt + 2 * words].split(
+        [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words]
+    )
+    offsets = (part.view(torch.int32)[:num_offsets] for part in (src, tgt))
+    return dict(zip(SLICES, (*ids, *offsets), strict=True))
 
 
 def _offset_words(num_offsets: int) -> int:
@@ -200,7 +211,7 @@ def _offset_words(num_offsets: int) -> int:
 
 
 def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBatch:
-    """Gather sentences into one batch of `shape`.
+    """Gather sentences into one batch of `shape`, in host memory.
 
     Args:
         src, tgt: the sides of a store (`tokens`, `starts`, `lengths`).
@@ -213,18 +224,27 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
     assert num_dummies <= min(tails) or max(tails) == 0, "the spare positions hold every dummy"
     src_dummies, tgt_dummies = (_split_evenly(tail, num_dummies) for tail in tails)
     num_offsets = shape.max_sentences + 1
-    buffer = np.empty(2 * shape.num_src + 3 * shape.num_tgt + 2 * _offset_words(num_offsets), dtype=np.int64)
-    fields = slices(buffer, shape.num_src, shape.num_tgt, num_offsets, np.int32)
-    counts = {"num_sentences": len(pairs), "num_src_tokens": num_src, "num_tgt_tokens": num_tgt}
-    batch = PackedBatch(**fields, **counts, max_tokens=shape.max_tokens, buffer=buffer)
-    _fill_offsets(batch.src_offsets, batch.src_positions, np.concatenate([src_lengths, src_dummies]))
-    _fill_offsets(batch.tgt_offsets, batch.tgt_positions, np.concatenate([tgt_lengths, tgt_dummies]))
-    _fill_ids(batch.src_ids, batch.src_positions, src.tokens, src.starts[pairs], src_lengths)
-    _fill_ids(batch.tgt_out_ids, batch.tgt_positions, tgt.tokens, tgt.starts[pairs], tgt_lengths)
-    batch.src_ids[num_src:] = batch.tgt_out_ids[num_tgt:] = pad_id
-    batch.tgt_in_ids[1:] = batch.tgt_out_ids[:-1]
-    batch.tgt_in_ids[batch.tgt_offsets[: len(pairs) + num_dummies]] = pad_id  # the decoder starts from pad
-    return batch
+    size = 2 * shape.num_src + 3 * shape.num_tgt + 2 * _offset_words(num_offsets)
+    buffer = torch.empty(size, dtype=torch.int64)
+    fields = slices(buffer, shape.num_src, shape.num_tgt, num_offsets)
+    src_ids, src_positions, tgt_in_ids, tgt_out_ids, tgt_positions, src_offsets, tgt_offsets = (
+        tensor.numpy() for tensor in fields.values()
+    )
+    _fill_offsets(src_offsets, src_positions, np.concatenate([src_lengths, src_dummies]))
+    _fill_offsets(tgt_offsets, tgt_positions, np.concatenate([tgt_lengths, tgt_dummies]))
+    _fill_ids(src_ids, src_positions, src.tokens, src.starts[pairs], src_lengths)
+    _fill_ids(tgt_out_ids, tgt_positions, tgt.tokens, tgt.starts[pairs], tgt_lengths)
+    src_ids[num_src:] = tgt_out_ids[num_tgt:] = pad_id
+    tgt_in_ids[1:] = tgt_out_ids[:-1]
+    tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id  # the decoder starts from pad
+    return PackedBatch(
+        **fields,
+        num_sentences=len(pairs),
+        num_src_tokens=num_src,
+        num_tgt_tokens=num_tgt,
+        max_tokens=shape.max_tokens,
+        buffer=buffer,
+    )
 
 
 def _fill_offsets(offsets: npt.NDArray[np.int32], positions: Ints, lengths: Ints) -> None:
@@ -249,3 +269,102 @@ def _split_evenly(total: int, parts: int) -> Ints:
     sizes = np.full(parts, total // max(parts, 1))
     sizes[: total % max(parts, 1)] += 1
     return sizes
+
+
+def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
+    """One batch of exactly these sentences, in host memory."""
+    from mtx.data.token_store import Side
+
+    sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
+    num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
+    longest = max(map(len, (*src, *tgt)))
+    return pack(*sides, np.arange(len(src)), Shape(num_src, num_tgt, len(src), longest, 0), pad_id)
+
+
+def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
+    """Copy a batch to `device`; except on CUDA, offsets stay in host memory, where attention reads them.
+
+    A copy to CUDA may still be running on return. The caller may drop the batch in host memory anyway: torch reuses
+    page-locked memory only when copies from it are done, and copies from other memory block.
+    """
+    if device.type == "cpu":
+        return batch
+    if device.type == "cuda":
+        return _in_buffer(batch, batch.buffer.to(device, non_blocking=True))
+    # This copy blocks, because the source could be freed before it is read (pytorch issue 189690).
+    moved = _in_buffer(batch, batch.buffer.to(device))
+    return replace(moved, src_offsets=batch.src_offsets, tgt_offsets=batch.tgt_offsets)
+
+
+def _in_buffer(batch: PackedBatch, buffer: Tensor) -> PackedBatch:
+    sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
+    return replace(batch, **slices(buffer, *sizes), buffer=buffer)
+
+
+def twice(batch: PackedBatch) -> PackedBatch:
+    """A batch with its sentences twice: all of them, then the batch with its dummies. It has no buffer."""
+    num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
+    fields: dict[str, Any] = {}
+    for name in SLICES:
+        field, size = getattr(batch, name), num_src if name.startswith("src") else num_tgt
+        parts = [field[:num], field + size] if name.endswith("offsets") else [field[:size], field]
+        fields[name] = torch.cat(parts)
+    counts = {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
+    return replace(batch, **fields, **counts, buffer=torch.empty(0))
+
+
+@dataclass(frozen=True)
+class LoadedStep:
+    """The micro-batches of one optimizer update, in host memory.
+
+    Attributes:
+        micro_batches: those of this rank: with R ranks, rank r has the micro-batches r, r + R, r + 2R and so on.
+        num_src_tokens, num_tgt_tokens: of the whole step, on all ranks.
+        after: the data position of the next step.
+    """
+
+    micro_batches: list[PackedBatch]
+    num_src_tokens: int
+    num_tgt_tokens: int
+    after: SamplerState
+
+
+def load_steps(
+    store: "TokenStore",
+    planned: Iterator[Step],
+    k: int,
+    shape: Shape,
+    pin: bool = False,
+    rank: int = 0,
+    num_ranks: int = 1,
+) -> Generator[LoadedStep, None, None]:
+    """The planned steps, each as k (rarely more) micro-batches of one shape; a thread prepares them ahead.
+
+    All ranks have as many; where sentences need more than k, empty micro-batches fill up.
+
+    Args:
+        pin: whether they lie in page-locked memory, which belongs to the CUDA device of the caller.
+    """
+
+    def prepare() -> LoadedStep | None:
+        if (step := next(planned, None)) is None:
+            return None
+        groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
+        groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
+        own = groups[rank::num_ranks]
+        if not step.sides:
+            own = [step.pairs[group] for group in own]
+        packed = [pack(*(step.sides or (store.src, store.tgt)), pairs, shape, store.num_ids) for pairs in own]
+        if pin:
+            packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
+        return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
+
+    on_device = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin else (None, ())
+    pool = ThreadPoolExecutor(1, "mtx-loader", *on_device)
+    try:
+        ahead = deque(pool.submit(prepare) for _ in range(_NUM_AHEAD))
+        while (loaded := ahead.popleft().result()) is not None:
+            ahead.append(pool.submit(prepare))
+            yield loaded
+    finally:
+        pool.shutdown(cancel_futures=True)
