@@ -9,6 +9,7 @@ Flow: token store -> `EpochText`: the augmentations, then perhaps BPE-dropout ->
 import random
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -180,65 +181,56 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
     augmentations = [(augmentation, getattr(training, name)) for name, augmentation in AUGMENTATIONS.items()]
     if terms is not None:
         augmentations.append((Terms(terms), TERMS_SHARE))
-    if not training.bpe_dropout and not any(share for _, share in augmentations):
+    if not any([training.bpe_dropout, *(share for _, share in augmentations)]):
         return None
-    return EpochText(config, store, tokenizer, augmentations)
+    assert all(augmentation.symbols in "".join(tokenizer.marks) for augmentation, _ in augmentations)
+    rate, most = training.bpe_dropout, config.data.max_tokens
+    dropouts = [BpeDropout(tokenizer, config.seed, rate, most, target) for target in (False, True) if rate]
+    return EpochText(config, store, tokenizer, augmentations, dropouts)
 
 
+@dataclass(frozen=True)
 class EpochText:
     """Chunks of an epoch's order in which some pairs have changed text, and perhaps all have other pieces.
 
     A tag at the beginning of a source stays.
 
-    Args:
+    Attributes:
         augmentations: in the order in which they are applied, each with the share of the pairs that it changes.
+        dropouts: of the two sides; empty without BPE-dropout.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        store: TokenStore,
-        tokenizer: Tokenizer,
-        augmentations: Sequence[tuple[Augmentation, float]],
-    ):
-        assert all(augmentation.symbols in "".join(tokenizer.marks) for augmentation, _ in augmentations)
-        self._store = store
-        self._tokenizer = tokenizer
-        self._seed = config.seed
-        self._max_tokens = config.data.max_tokens
-        self._augmentations = augmentations
-        self._tags = frozenset(tokenizer.tags.values())
-        rate = config.training.bpe_dropout
-        self._dropout = BpeDropout(tokenizer, config.seed, rate, self._max_tokens) if rate else None
+    config: Config
+    store: TokenStore
+    tokenizer: Tokenizer
+    augmentations: Sequence[tuple[Augmentation, float]]
+    dropouts: Sequence[BpeDropout]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk; `number` is that of the chunk in its epoch."""
-        store = self._store
-        src, tgt = store.src.sentences(pairs), store.tgt.sentences(pairs)
-        self._augment(epoch, number, pairs, src, tgt)
-        if self._dropout is not None:
-            src, tgt = self._dropout(epoch, number, src, tgt)
-        return Chunk(pairs, (Side.of(src, store.src.tokens.dtype), Side.of(tgt, store.tgt.tokens.dtype)))
+        key = (self.config.seed, epoch, number)
+        sides = self.store.src, self.store.tgt
+        src, tgt = (side.sentences(pairs) for side in sides)
+        self._augment(np.random.default_rng((*key, 1)), pairs, src, tgt)
+        rng, ids = np.random.default_rng(key), [src, tgt]
+        for number_of_side, dropout in enumerate(self.dropouts):
+            ids[number_of_side] = dropout(ids[number_of_side], rng)
+        return Chunk(pairs, tuple(Side.of(new, side.tokens.dtype) for new, side in zip(ids, sides, strict=True)))
 
-    def _augment(self, epoch: int, number: int, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
+    def _augment(self, rng: np.random.Generator, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
         """Replace the ids of the pairs whose text changes."""
-        rng = np.random.default_rng((self._seed, epoch, number, 1))  # three numbers are the key of BPE-dropout
-        shares = np.array([share for _, share in self._augmentations])
+        shares = np.array([share for _, share in self.augmentations])
         drawn = rng.random((len(pairs), len(shares))) < shares
         places = np.flatnonzero(drawn.any(axis=1))
-        seeds = rng.integers(2**63, size=len(places))
-        texts = list[tuple[str, str]]()
-        stored = zip(*self._store.texts(pairs[places]), strict=True)
-        for pair, place, seed in zip(stored, places, seeds, strict=True):
-            pair_rng = random.Random(int(seed))
-            for (augmentation, _), is_drawn in zip(self._augmentations, drawn[place], strict=True):
+        seeds = rng.integers(2**63, size=len(places)).tolist()
+        texts = zip(*self.store.texts(pairs[places]), strict=True)
+        for place, seed, pair in zip(places.tolist(), seeds, texts, strict=True):
+            pair_rng = random.Random(seed)
+            for (augmentation, _), is_drawn in zip(self.augmentations, drawn[place], strict=True):
                 if is_drawn:
                     pair = augmentation(*pair, pair_rng)
-            texts.append(pair)
-        new_src = self._tokenizer.encode([pair[0] for pair in texts], num_threads=1)
-        new_tgt = self._tokenizer.encode([pair[1] for pair in texts], num_threads=1, target=True)
-        for place, src_ids, tgt_ids in zip(places.tolist(), new_src, new_tgt, strict=True):
-            tag = [token for token in src[place][:1] if token in self._tags]
-            lengths = len(tag) + len(src_ids), len(tgt_ids)
-            if min(len(src_ids), len(tgt_ids)) > 1 and max(lengths) <= self._max_tokens:
+            [src_ids], [tgt_ids] = self.tokenizer.encode([pair[0]]), self.tokenizer.encode([pair[1]], target=True)
+            tag = [token for token in src[place][:1] if token in self.tokenizer.tags.values()]
+            lengths = len(src_ids), len(tgt_ids)
+            if min(lengths) > 1 and max(len(tag) + lengths[0], lengths[1]) <= self.config.data.max_tokens:
                 src[place], tgt[place] = tag + src_ids, tgt_ids

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,32 +102,30 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     Returns:
         For each of the k (rarely more) micro-batches, indices into the step's sentences.
     """
-    lengths = src_lengths + tgt_lengths
-    ends = lengths.cumsum()
-    cuts = (ends - lengths / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
-    places = np.arange(len(lengths))
-    groups = [places[start:stop] for start, stop in pairwise((0, *cuts.tolist(), len(places)))]
-    if _all_fit(src_lengths, tgt_lengths, groups, shape):
-        return groups
-    if k >= _MANY and _all_fit(src_lengths, tgt_lengths, groups := _deal(src_lengths, tgt_lengths, k), shape):
-        return groups
-    return _distribute(src_lengths, tgt_lengths, k, shape)
+    lengths = np.stack([src_lengths, tgt_lengths]).astype(np.int64)
+    totals = lengths.sum(axis=0)
+    ends = totals.cumsum()
+    cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
+    groups = np.split(np.arange(len(totals)), cuts)
+    if k >= _MANY and not _all_fit(lengths, groups, shape):
+        groups = _deal(lengths, k)
+    return groups if _all_fit(lengths, groups, shape) else _distribute(lengths, k, shape)
 
 
-def _all_fit(src_lengths: Lengths, tgt_lengths: Lengths, groups: list[Ints], shape: Shape) -> bool:
-    return all(shape.fits(int(src_lengths[g].sum()), int(tgt_lengths[g].sum()), len(g)) for g in groups)
+def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
+    return all(shape.fits(*lengths[:, group].sum(axis=1).tolist(), len(group)) for group in groups)
 
 
-def _deal(src_lengths: Lengths, tgt_lengths: Lengths, k: int) -> list[Ints]:
+def _deal(lengths: Ints, k: int) -> list[Ints]:
     """Deal sentences to micro-batches in rounds of one for each, longest first, without a look at the room.
 
     Rounds even out in turn how much longer the source side is than the target side, and the sum of both: the sentence
     with the largest such number goes to the micro-batch with the smallest.
     """
-    lengths = np.stack([src_lengths - tgt_lengths, src_lengths + tgt_lengths]).astype(np.int64)
+    lengths = np.stack([lengths[0] - lengths[1], lengths.sum(axis=0)])
     order = np.argsort(-lengths[1], kind="stable")
-    loads = np.zeros((2, k), dtype=np.int64)
-    numbers = np.empty(len(order), dtype=np.int64)  # of the micro-batch that each sentence goes to
+    loads = np.zeros((2, k), np.int64)
+    numbers = np.empty(len(order), np.int64)  # of the micro-batch that each sentence goes to
     for turn, start in enumerate(range(0, len(order), k)):
         sentences, measure = order[start : start + k], turn % 2
         sentences = sentences[np.argsort(-lengths[measure, sentences], kind="stable")]
@@ -138,16 +135,16 @@ def _deal(src_lengths: Lengths, tgt_lengths: Lengths, k: int) -> list[Ints]:
     return np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=k).cumsum()[:-1])
 
 
-def _distribute(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:
+def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
     """Assign sentences, longest first, to the emptiest micro-batch with room; add a micro-batch if none has room.
 
     The emptiest one has the smallest sum of its source tokens times the source length and its target tokens times the
     target length of the sentence to place, so that neither side fills up before the other.
     """
-    src, tgt = src_lengths.tolist(), tgt_lengths.tolist()
+    src, tgt = lengths.tolist()
     members: list[list[int]] = [[] for _ in range(k)]
     loads = [(0, 0)] * k
-    for i in np.argsort(-(src_lengths + tgt_lengths), kind="stable").tolist():
+    for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
         weighted = [s * src[i] + t * tgt[i] for s, t in loads]
         for j in sorted(range(len(members)), key=weighted.__getitem__):
             after = (loads[j][0] + src[i], loads[j][1] + tgt[i])
@@ -159,7 +156,7 @@ def _distribute(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape
             j, after = len(members) - 1, (src[i], tgt[i])
         members[j].append(i)
         loads[j] = after
-    return [np.array(m, dtype=np.int64) for m in members]
+    return [np.array(numbers, np.int64) for numbers in members]
 
 
 # The fields of a `PackedBatch` that are slices of its buffer, in this order.
@@ -217,25 +214,30 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
         src, tgt: the sides of a store (`tokens`, `starts`, `lengths`).
         pairs: the numbers of the sentences, in their order in the batch.
     """
-    src_lengths, tgt_lengths = src.lengths[pairs], tgt.lengths[pairs]
-    num_src, num_tgt = int(src_lengths.sum()), int(tgt_lengths.sum())
+    lengths = src.lengths[pairs], tgt.lengths[pairs]
+    num_src, num_tgt = (int(side.sum()) for side in lengths)
     tails = shape.num_src - num_src, shape.num_tgt - num_tgt
     num_dummies = max(-(-tail // shape.max_tokens) for tail in tails)
     assert num_dummies <= min(tails) or max(tails) == 0, "the spare positions hold every dummy"
-    src_dummies, tgt_dummies = (_split_evenly(tail, num_dummies) for tail in tails)
     num_offsets = shape.max_sentences + 1
     size = 2 * shape.num_src + 3 * shape.num_tgt + 2 * _offset_words(num_offsets)
     buffer = torch.empty(size, dtype=torch.int64)
     fields = slices(buffer, shape.num_src, shape.num_tgt, num_offsets)
-    src_ids, src_positions, tgt_in_ids, tgt_out_ids, tgt_positions, src_offsets, tgt_offsets = (
+    src_ids, src_positions, tgt_in_ids, tgt_ids, tgt_positions, src_offsets, tgt_offsets = (
         tensor.numpy() for tensor in fields.values()
     )
-    _fill_offsets(src_offsets, src_positions, np.concatenate([src_lengths, src_dummies]))
-    _fill_offsets(tgt_offsets, tgt_positions, np.concatenate([tgt_lengths, tgt_dummies]))
-    _fill_ids(src_ids, src_positions, src.tokens, src.starts[pairs], src_lengths)
-    _fill_ids(tgt_out_ids, tgt_positions, tgt.tokens, tgt.starts[pairs], tgt_lengths)
-    src_ids[num_src:] = tgt_out_ids[num_tgt:] = pad_id
-    tgt_in_ids[1:] = tgt_out_ids[:-1]
+    for side, own, tail, ids, positions, offsets in (
+        (src, lengths[0], tails[0], src_ids, src_positions, src_offsets),
+        (tgt, lengths[1], tails[1], tgt_ids, tgt_positions, tgt_offsets),
+    ):
+        sizes = np.concatenate([own, _split_evenly(tail, num_dummies)])
+        first = sizes.cumsum() - sizes
+        offsets[: len(first)] = first
+        offsets[len(first) :] = len(positions)
+        np.subtract(np.arange(len(positions)), first.repeat(sizes), out=positions)
+        _fill_ids(ids, positions, side.tokens, side.starts[pairs], own)
+        ids[len(ids) - tail :] = pad_id
+    tgt_in_ids[1:] = tgt_ids[:-1]
     tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id  # the decoder starts from pad
     return PackedBatch(
         **fields,
@@ -245,14 +247,6 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
         max_tokens=shape.max_tokens,
         buffer=buffer,
     )
-
-
-def _fill_offsets(offsets: npt.NDArray[np.int32], positions: Ints, lengths: Ints) -> None:
-    """Fill in the offsets and positions of one side; `lengths` are those of all its sentences, dummies included."""
-    first = lengths.cumsum() - lengths
-    offsets[: len(first)] = first
-    offsets[len(first) :] = len(positions)
-    np.subtract(np.arange(len(positions)), first.repeat(lengths), out=positions)
 
 
 def _fill_ids(ids: Ints, positions: Ints, tokens: npt.NDArray[Any], starts: Ints, lengths: Lengths) -> None:
@@ -276,9 +270,8 @@ def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: i
     from mtx.data.token_store import Side
 
     sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
-    num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
-    longest = max(map(len, (*src, *tgt)))
-    return pack(*sides, np.arange(len(src)), Shape(num_src, num_tgt, len(src), longest, 0), pad_id)
+    sizes = (int(side.lengths.sum()) for side in sides)
+    return pack(*sides, np.arange(len(src)), Shape(*sizes, len(src), max(map(len, (*src, *tgt))), 0), pad_id)
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:

@@ -20,45 +20,30 @@ from mtx.data.tokenizer import Tokenizer
 _NUM_CUTS = 32
 _MAX_WORDS = 200_000  # whose cuts are kept in memory
 Word = tuple[int, ...]  # the ids of its pieces
-Sentences = list[list[int]]
 
 
 class BpeDropout:
-    """Cuts the sentences of a chunk again; they are a function of the seed, the epoch, the number and these sentences.
+    """Cuts the sentences of one side; it keeps the cuts of their words.
 
     Args:
         rate: the probability that a merge is skipped.
         max_tokens: a sentence that would become longer keeps its usual pieces.
+        target: whether the side is the target.
     """
 
-    def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int):
-        self._seed = seed
-        self._max_tokens = max_tokens
-        self._cutters = [WordCutter(tokenizer, seed, rate, target) for target in (False, True)]
-
-    def __call__(self, epoch: int, number: int, src: Sentences, tgt: Sentences) -> tuple[Sentences, Sentences]:
-        """The ids of both sides with other pieces; `number` is that of the chunk in its epoch."""
-        rng = np.random.default_rng((self._seed, epoch, number))
-        new_src, new_tgt = (
-            self._cut(side, cutter, rng) for side, cutter in zip((src, tgt), self._cutters, strict=True)
-        )
-        return new_src, new_tgt
-
-    def _cut(self, sentences: Sentences, cutter: "WordCutter", rng: np.random.Generator) -> Sentences:
-        draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
-        cut = (cutter.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
-        return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
-
-
-class WordCutter:
-    """Random cuts of the words of one side."""
-
-    def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, target: bool):
+    def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int, target: bool):
         self._merges = _without_symbols(tokenizer.models.merges(target))
         self._seed = seed
         self._rate = rate
+        self._max_tokens = max_tokens
         self._begins = [token in self._merges.begins_word for token in range(tokenizer.num_ids)]
         self._cuts: dict[Word, list[Word | None]] = {}
+
+    def __call__(self, sentences: list[list[int]], rng: np.random.Generator) -> list[list[int]]:
+        """The ids of the sentences with other pieces."""
+        draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
+        cut = (self.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
+        return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
         """The ids of a sentence with other pieces; `draws` has a number below `_NUM_CUTS` for each word, or more."""

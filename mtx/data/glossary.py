@@ -58,10 +58,7 @@ class Glossary:
 
     def __init__(self, terms: Mapping[str, str]):
         self.terms = {_nfc(src): _nfc(tgt) for src, tgt in terms.items()}
-        lengths: dict[str, set[int]] = {}
-        for term in self.terms:
-            lengths.setdefault(_first_word(term), set()).add(len(term))
-        self._lengths = {word: sorted(values) for word, values in lengths.items()}
+        self._longest = max(map(len, self.terms), default=0)
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
@@ -99,20 +96,20 @@ class Glossary:
         it is skipped. A term whose first word is in lower case also matches with a capital at its beginning.
         """
         words = word_spans(text)
-        ends = {end for _, end in words}
-        candidates = list[tuple[int, bool, Match]]()  # the least is taken first
-        for start, end in words:
-            for first in _spellings(word := text[start:end]):
-                for length in self._lengths.get(first, ()):
-                    term = first + text[end : start + length]
-                    if start + length in ends and term in self.terms:
-                        match = Match(start, start + length, term, self.terms[term])
-                        candidates.append((-length, first != word, match))
+        found = list[tuple[int, bool, int, int, str]]()  # the least is taken first
+        for number, (start, first_end) in enumerate(words):
+            for _, end in words[number:]:
+                if end - start > self._longest:
+                    break
+                written = text[start:end]
+                term = written if written in self.terms else _decapitalize(written, first_end - start)
+                if term in self.terms:
+                    found.append((start - end, term != written, start, end, term))
         taken, matches = set[int](), list[Match]()
-        for _, _, match in sorted(candidates, key=lambda candidate: candidate[:2]):
-            if taken.isdisjoint(span := range(match.start, match.end)):
+        for _, _, start, end, term in sorted(found):
+            if taken.isdisjoint(span := range(start, end)):
                 taken.update(span)
-                matches.append(match)
+                matches.append(Match(start, end, term, self.terms[term]))
         return sorted(matches, key=lambda match: match.start)
 
     def annotate(self, text: str) -> str:
@@ -181,16 +178,10 @@ def letters_of(terms: Iterable[str]) -> list[str]:
     return [word for word in letters if word]
 
 
-def _first_word(term: str) -> str:
-    start, end = word_spans(term)[0]
-    return term[start:end]
-
-
-def _spellings(word: str) -> tuple[str, ...]:
-    """A word of a text, and in lower case if it only begins with a capital, as it may at the start of a sentence."""
-    lowered = word.lower()
-    is_capitalised = lowered != word and len(lowered) == len(word) and lowered[1:] == word[1:]
-    return (word, lowered) if is_capitalised else (word,)
+def _decapitalize(text: str, size: int) -> str:
+    """A text whose first word, of this size, only begins with a capital, with a small letter there."""
+    word, lowered = text[:size], text[:size].lower()
+    return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
 
 
 def _nfc(text: str) -> str:

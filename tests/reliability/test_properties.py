@@ -26,7 +26,7 @@ from mtx.data import preprocess, readers
 from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
 from mtx.data.preprocess import load_prepared, prepare
-from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, steps
+from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
 from mtx.storage.encodings import wide_encoding
@@ -313,7 +313,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
 def check_epochs(taken: list[int], position: SamplerState, weights: Any, num_pairs: int, seed: int) -> None:
     """Every epoch that is over holds each pair once, or as often as its weight allows; the last is as far as told."""
     for epoch in range(position.epoch):
-        size = EpochOrder(seed, epoch, num_pairs, weights).num_items
+        size = len(epoch_order(seed, epoch, num_pairs, weights))
         counts = np.bincount(taken[:size], minlength=num_pairs)
         wanted = np.ones(num_pairs) if weights is None else weights
         assert (np.floor(wanted) <= counts).all() and (counts <= np.ceil(wanted)).all(), epoch

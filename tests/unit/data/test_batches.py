@@ -131,7 +131,7 @@ def test_rounds_deal_one_sentence_to_each_micro_batch() -> None:
     src, tgt = lengths(1, 8, 5, 3, 2), lengths(1, 3, 2, 9, 4)
     # By both sides together, longest first: (3, 9) and (8, 3), then (5, 2) and (2, 4), then (1, 1).
     # Source less target: 5 -> a, -6 -> b. Both sides: 7 -> a with 11, 6 -> b with 12. Source less target: 0 -> b's -8.
-    assert [group.tolist() for group in module._deal(src, tgt, 2)] == [[1, 2], [0, 3, 4]]
+    assert [group.tolist() for group in module._deal(np.stack([src, tgt]), 2)] == [[1, 2], [0, 3, 4]]
 
 
 def test_many_micro_batches_are_dealt_in_rounds_and_not_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,22 +94,23 @@ def test_a_step_is_a_function_of_its_position(store: TokenStore, tokenizer: Toke
 
 
 def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStore, tokenizer: Tokenizer) -> None:
-    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
-    plain = sentences(store.src), sentences(store.tgt)
-    src, tgt = BpeDropout(tokenizer, 1, 0.9, longest)(0, 0, *plain)
-    assert max(map(len, (*src, *tgt))) <= longest
+    longest = int(store.src.lengths.max())
+    plain = sentences(store.src)
+    src = BpeDropout(tokenizer, 1, 0.9, longest, target=False)(plain, np.random.default_rng(1))
+    assert max(map(len, src)) <= longest
     row = int(store.src.lengths.argmax())
-    assert src[row] == plain[0][row]
+    assert src[row] == plain[row]
 
 
 def test_without_dropout_the_merges_are_those_of_sentencepiece(store: TokenStore, tokenizer: Tokenizer) -> None:
-    plain = sentences(store.src), sentences(store.tgt)
-    assert BpeDropout(tokenizer, 1, 0.0, MAX_TOKENS)(0, 0, *plain) == plain
+    for side, target in ((store.src, False), (store.tgt, True)):
+        dropout = BpeDropout(tokenizer, 1, 0.0, MAX_TOKENS, target)
+        assert dropout(sentences(side), np.random.default_rng(1)) == sentences(side)
 
 
 def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: TokenStore, tokenizer: Tokenizer) -> None:
-    drawn, plain = BpeDropout(tokenizer, 1, 0.2, 1000), (sentences(store.src), sentences(store.tgt))
-    ours = np.mean([sum(map(len, drawn(epoch, 0, *plain)[1])) for epoch in range(30)])
+    dropout, plain = BpeDropout(tokenizer, 1, 0.2, 1000, target=True), sentences(store.tgt)
+    ours = np.mean([sum(map(len, dropout(plain, np.random.default_rng(epoch)))) for epoch in range(30)])
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.models.source)
     texts = store.tgt_texts() * 30
     theirs = processor.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1)
