@@ -59,16 +59,15 @@ class Augmentation(Protocol):
         """
 
 
+@dataclass(frozen=True)
 class ChangeCase:
     """Both sides in capital letters, or with a capital letter at the beginning of each word."""
 
+    case: Case
     symbols = ""
 
-    def __init__(self, case: Case):
-        self._case = case
-
     def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return in_case(src, self._case), in_case(tgt, self._case)
+        return in_case(src, self.case), in_case(tgt, self.case)
 
 
 class DropEndPunctuation:

@@ -230,7 +230,8 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
         (src, lengths[0], tails[0], src_ids, src_positions, src_offsets),
         (tgt, lengths[1], tails[1], tgt_ids, tgt_positions, tgt_offsets),
     ):
-        sizes = np.concatenate([own, _split_evenly(tail, num_dummies)])
+        dummies = (tail + np.arange(num_dummies)[::-1]) // max(num_dummies, 1)  # they differ by at most one
+        sizes = np.concatenate([own, dummies])
         first = sizes.cumsum() - sizes
         offsets[: len(first)] = first
         offsets[len(first) :] = len(positions)
@@ -256,13 +257,6 @@ def _fill_ids(ids: Ints, positions: Ints, tokens: npt.NDArray[Any], starts: Ints
     index = starts.repeat(lengths)
     index += positions[: len(index)]
     ids[: len(index)] = tokens.take(index)
-
-
-def _split_evenly(total: int, parts: int) -> Ints:
-    """Divide `total` into `parts` whole numbers that differ by at most one."""
-    sizes = np.full(parts, total // max(parts, 1))
-    sizes[: total % max(parts, 1)] += 1
-    return sizes
 
 
 def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:

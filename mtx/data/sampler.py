@@ -114,10 +114,8 @@ class BatchSampler:
         self._tgt_lengths = tgt_lengths
         self._weights = weights
         self._seed = seed
-        self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
-        if weights is not None:
-            self.ratio = float(np.average(src_lengths, weights=weights) / np.average(tgt_lengths, weights=weights))
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
+        self.ratio = float(np.average(src_lengths, weights=weights)) / self.tokens_per_sentence
         self._tgt_budget = batch_tokens
         self._src_budget = src_budget(batch_tokens, self.ratio, longest or int(src_lengths.max()))
         self._max_sentences = max(1, batch_tokens // 4)
