@@ -39,7 +39,8 @@ class Augmentation(Protocol):
 
     To add one, write a class with `symbols` and `__call__` in a file of its own, and add a line to `AUGMENTATIONS`: its
     name and an object of the class. The name is that of its setting, the share of the pairs that it changes: a field
-    of `TrainingConfig` in config/schema.py, such as `upper_case`. They are applied in the order of the list.
+    of `TrainingConfig` in config/schema.py, such as `upper_case`. They are applied in the order of the list, and a
+    longer list draws other pairs for all of them.
 
     Attributes:
         symbols: the characters that it writes into sources and that the tokenizer turns into reserved ids
@@ -211,10 +212,10 @@ class EpochText:
         sides = self.store.src, self.store.tgt
         src, tgt = (side.sentences(pairs) for side in sides)
         self._augment(np.random.default_rng((*key, 1)), pairs, src, tgt)
-        rng, ids = np.random.default_rng(key), [src, tgt]
-        for number_of_side, dropout in enumerate(self.dropouts):
-            ids[number_of_side] = dropout(ids[number_of_side], rng)
-        return Chunk(pairs, tuple(Side.of(new, side.tokens.dtype) for new, side in zip(ids, sides, strict=True)))
+        if self.dropouts:
+            rng = np.random.default_rng(key)
+            src, tgt = (dropout(side, rng) for dropout, side in zip(self.dropouts, (src, tgt), strict=True))
+        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
 
     def _augment(self, rng: np.random.Generator, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
         """Replace the ids of the pairs whose text changes."""

@@ -141,11 +141,9 @@ class SplitModel:
 
         `<unk>` and language tokens are left out, as with `skip_special_tokens` in transformers.
         """
-        return [self._decode([self.pieces[i] for i in sentence if i not in self._silent]) for sentence in ids]
-
-    def _decode(self, pieces: list[str]) -> str:
+        pieces = ([self.pieces[token] for token in sentence if token not in self._silent] for sentence in ids)
         # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
-        return str(self._tgt_processor.decode(pieces)).replace("▁", " ").strip() if pieces else ""
+        return [self._tgt_processor.decode(sentence).replace(_SPACE, " ").strip() for sentence in pieces]
 
     def merges(self, target: bool) -> Merges:
         """The merges of the model of a side; none if it is not BPE."""
@@ -154,21 +152,20 @@ class SplitModel:
 
 def _merges(processor: Any, ids: dict[str, int]) -> Merges:
     """The merges of a model, with the ids that the tokenizer has for its pieces."""
-    texts = dict[int, str]()
-    ranks = dict[str, float]()
+    texts, ranks = dict[int, str](), dict[str, float]()
     for number in range(processor.get_piece_size()):
         piece: str = processor.id_to_piece(number)
         no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
-        if no_text or piece not in ids:
-            continue
-        texts[ids[piece]] = piece
-        if len(piece) > 1:
-            ranks[piece] = -processor.get_score(number)
+        if piece in ids and not no_text:
+            texts[ids[piece]] = piece
+            if len(piece) > 1:
+                ranks[piece] = -processor.get_score(number)
     if any(rank != round(rank) for rank in ranks.values()):  # a unigram model has logarithms of probabilities
         ranks = {}
-    begins = {token for token, text in texts.items() if text.startswith(_SPACE)}
-    others = set(range(max(ids.values()) + 1)) - texts.keys() - {ids[p] for p in ids if _BYTE.fullmatch(p)}
-    return Merges(texts, {text: token for token, text in texts.items()}, ranks, frozenset(begins | others))
+    is_byte = {token for piece, token in ids.items() if _BYTE.fullmatch(piece)}
+    others = set(range(max(ids.values()) + 1)) - is_byte
+    begins = frozenset(token for token in others if texts.get(token, _SPACE).startswith(_SPACE))
+    return Merges(texts, {text: token for token, text in texts.items()}, ranks, begins)
 
 
 def _processor(model: bytes) -> Any:
@@ -216,11 +213,9 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
     for path in dict.fromkeys((src_path, tgt_path)):
         _, model = _read_model(path)
-        no_text = (model.is_control, model.is_unknown, model.is_unused)
-        ids = (token for token in range(model.get_piece_size()) if not any(is_such(token) for is_such in no_text))
-        pieces: list[str] = [model.id_to_piece(token) for token in ids]
-        for piece in pieces:
-            vocabulary.setdefault(piece, len(vocabulary))
+        for token in range(model.get_piece_size()):
+            if not (model.is_control(token) or model.is_unknown(token) or model.is_unused(token)):
+                vocabulary.setdefault(model.id_to_piece(token), len(vocabulary))
     vocabulary[PAD] = len(vocabulary)
     return read_split(src_path, tgt_path, check_vocabulary(tgt_path, vocabulary))
 

@@ -91,8 +91,7 @@ class Tokenizer:
 
     def is_same(self, other: "Tokenizer") -> bool:
         """Whether another tokenizer gives every text the same token ids."""
-        own, others = ((t.models.files, t.normalization, t.tags, t.marks) for t in (self, other))
-        return own == others
+        return self.models.files == other.models.files and self._description() == other._description()
 
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
@@ -173,20 +172,19 @@ class Tokenizer:
         """
         json_path, file_names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
         description = read_json(json_path)
-        form: Any = description.get("normalization")
-        tags: Any = description.get("tags")
-        has_marks = "marks" in description
-        are_tags = isinstance(tags, dict) and len(tags) <= most_tags(has_marks) and all(map(TAG.fullmatch, tags))
-        if form not in get_args(Form) or not are_tags:
-            raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
             models = read_joint(directory / TOKENIZER_MODEL)
-        elif tags or has_marks or form != "none":
-            raise DamagedFileError(f"{json_path}: models of two sides go with normalization none, no tags and no marks")
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+        form: Any = description.get("normalization")
+        tags: Any = description.get("tags")
+        has_marks = "marks" in description
+        most = models.num_reserved - len(TERM_MARKS) * has_marks
+        are_tags = isinstance(tags, dict) and len(tags) <= most and all(map(TAG.fullmatch, tags))
+        if form not in get_args(Form) or not are_tags:
+            raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {most} tags")
         tokenizer = cls(models, form, list(tags), has_marks)
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
@@ -195,11 +193,6 @@ class Tokenizer:
     def _description(self) -> dict[str, Any]:
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
         return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": self.models.vocabulary}
-
-
-def most_tags(has_marks: bool) -> int:
-    """The number of tags that a tokenizer can have, with marks around terms or without."""
-    return NUM_RESERVED - len(TERM_MARKS) * has_marks
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -245,7 +238,7 @@ def train_tokenizer(
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > (most := most_tags(has_marks)):
+    if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible")
     if config.vocab_size == "auto":
         vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
@@ -283,7 +276,12 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerCo
         too_small = _TOO_SMALL.search(str(error))
         if larger := [size for size in vocab_sizes if too_small and size >= int(too_small[1])]:
             return _train(sentences, larger, config)
-        raise _training_error(error, vocab_sizes[-1]) from None
+        message = " ".join(str(error).split())
+        for pattern, problem in _PROBLEMS.items():
+            if match := pattern.search(message):
+                text = f"tokenizer.vocab_size {vocab_sizes[-1]} {problem} {match[1]}"
+                raise DataError(text, f"tokenizer.vocab_size={match[1]}, or auto") from None
+        raise DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}") from None
     return model.getvalue()
 
 
@@ -295,13 +293,3 @@ def _training_text(sentences: Iterable[str], normalization: Form, errors: list[B
     except (Exception, KeyboardInterrupt) as error:
         errors.append(error)
         raise
-
-
-def _training_error(error: RuntimeError, vocab_size: int) -> DataError:
-    """SentencePiece's message in the terms of the configuration."""
-    message = " ".join(str(error).split())
-    for pattern, problem in _PROBLEMS.items():
-        if match := pattern.search(message):
-            text = f"tokenizer.vocab_size {vocab_size} {problem} {match[1]}"
-            return DataError(text, f"tokenizer.vocab_size={match[1]}, or auto")
-    return DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")

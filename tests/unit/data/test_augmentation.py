@@ -9,7 +9,7 @@ import pytest
 
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
-from mtx.data.augmentation import AUGMENTATIONS, MakeTypingErrors, epoch_text
+from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
 from mtx.data.glossary import Glossary
 from mtx.data.sampler import Encode, SamplerState, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
@@ -137,6 +137,23 @@ def test_bpe_dropout_cuts_the_changed_text(store: TokenStore, tokenizer: Tokeniz
     for old, new in zip(plain, sampled, strict=True):
         assert tokenizer.decode(list(old)) == tokenizer.decode(list(new))
     assert any(text.isupper() for text in tokenizer.decode([src for src, _ in sampled]))
+
+
+class Shout:
+    """An augmentation of somebody who has read the protocol."""
+
+    symbols = ""
+
+    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+        return f"{src}!{rng.randrange(3)}", f"{tgt}!"
+
+
+def test_any_object_of_the_protocol_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
+    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (Shout(), 1.0)], [])(
+        0, 0, PAIRS
+    )
+    src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(chunk.sides), strict=True)))
+    assert {line[-2:] for line in src} == {"!0", "!1", "!2"} and tgt == [f"{line.upper()}!" for line in TGT]
 
 
 # --- what an augmentation does to a pair ---

@@ -261,7 +261,7 @@ NUMBERED = {piece: number for number, piece in enumerate(PIECES)}
         ("pieces", {**NUMBERED, "x": 12}), ("pieces", {**NUMBERED, "x": "3"}), ("pieces", {**NUMBERED, "x": True}),
         ("pieces", {**NUMBERED, "</s>": 1, "<unk>": 0}), ("pieces", {**NUMBERED, "<pad>": 3, "x": 11}),
         ("pieces", {piece: number for piece, number in NUMBERED.items() if piece != "x"}),
-        ("tags", {"BT": 11}), ("normalization", "nfc"), ("format", 3),
+        ("tags", {"BT": 11}), ("normalization", "NFC"), ("format", 3),
     ],
 )  # fmt: skip
 def test_a_vocabulary_that_does_not_fit_is_refused(split: Tokenizer, tmp_path: Path, key: str, value: object) -> None:
