@@ -46,8 +46,8 @@ class Shape:
 
     def fits(self, src: int, tgt: int, sentences: int) -> bool:
         """Whether these numbers of real tokens and sentences leave room for the dummy sentences."""
-        room = src <= self.num_src - self.spare and tgt <= self.num_tgt - self.spare
-        return room and sentences <= self.max_sentences - self.spare
+        room = ((src, self.num_src), (tgt, self.num_tgt), (sentences, self.max_sentences))
+        return all(size <= most - self.spare for size, most in room)
 
 
 def micro_batch_shape(

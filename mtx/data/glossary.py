@@ -190,14 +190,11 @@ def _nfc(text: str) -> str:
 
 def _term_pair(line: str, place: str) -> tuple[str, str]:
     sides = [_nfc(side.strip()) for side in line.split("\t")]
-    if len(sides) != 2:
-        text = f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term"
-        raise DataError(text, _FROM_SPREADSHEET)
-    for side, name in zip(sides, ("source", "target"), strict=True):
-        has_controls = clean_text(side) != side or any(unicodedata.category(character) == "Cc" for character in side)
-        if has_controls or not 1 <= len(side) <= MAX_TERM_CHARS:
-            text = f"{place}: its {name} term has a control character, or not 1 to {MAX_TERM_CHARS} characters"
-            raise DataError(text)
+    text = "".join(sides)
+    is_clean = clean_text(text) == text and all(unicodedata.category(character) != "Cc" for character in text)
+    if len(sides) != 2 or not is_clean or not all(1 <= len(side) <= MAX_TERM_CHARS for side in sides):
+        each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
+        raise DataError(f"{place}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
     return sides[0], sides[1]
 
 
@@ -287,8 +284,7 @@ def learn_lexicon(src: Words, tgt: Words) -> dict[str, str]:
         others, counts = np.unique(np.concatenate([tgt.by_text[text] for text in seen]), return_counts=True)
         dice = 2 * counts * (len(texts) / len(seen)) / (len(texts) + num_tgt[others])
         dice[num_tgt[others] < _MIN_PAIRS] = 0
-        place = int(dice.argmax()) if dice.size else 0
-        if dice.size and dice[place] >= _MIN_DICE:
-            other = int(others[place])
-            best[other] = max(best.get(other, (0.0, "")), (float(dice[place]), word))
+        if dice.size and (score := float(dice.max())) >= _MIN_DICE:
+            other = int(others[dice.argmax()])
+            best[other] = max(best.get(other, (0.0, "")), (score, word))
     return {word: tgt_words[other] for other, (_, word) in sorted(best.items())}

@@ -9,6 +9,7 @@ from mtx.data.cleaning import clean_text
 from mtx.data.glossary import MAX_TERM_CHARS, TERM_MARKS, Glossary, find_words
 from mtx.errors import DataError, UsageError
 
+EXPECTED = "expected source term TAB target term, each of 1 to 200 characters without control characters"
 SHOWN = str.maketrans(dict(zip(TERM_MARKS, "<|>", strict=True)))
 
 
@@ -75,19 +76,16 @@ def test_a_file_is_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\tb\nhouse\n", r"terms\.tsv:2: has 0 TABs, expected source term TAB target term"),
-        (b"a\tb\tc\n", r"terms\.tsv:1: has 2 TABs"),
-        (b"a\tb\nhouse\t \n", r"terms\.tsv:2: its target term has a control character, or not 1 to 200 characters"),
-        (b"\thouse\n", r"terms\.tsv:1: its source term has a control character, or not 1 to 200"),
+        (b"a\tb\nhouse\n", rf"terms\.tsv:2: {EXPECTED}"),
+        (b"a\tb\tc\n", rf"terms\.tsv:1: {EXPECTED}"),
+        (b"a\tb\nhouse\t \n", rf"terms\.tsv:2: {EXPECTED}"),
+        (b"\thouse\n", rf"terms\.tsv:1: {EXPECTED}"),
         (b"a\tb\na\tc\n", r"terms\.tsv:2: a has two translations, b and c; expected one"),
-        (b"a\tb\x1dc\n", r"terms\.tsv:1: its target term has a control character"),
-        (b"a\x1b[2J\tb\n", r"terms\.tsv:1: its source term has a control character"),
-        ("a\u2028b\tc\n".encode(), r"terms\.tsv:1: its source term has a control character"),
+        (b"a\tb\x1dc\n", rf"terms\.tsv:1: {EXPECTED}"),
+        (b"a\x1b[2J\tb\n", rf"terms\.tsv:1: {EXPECTED}"),
+        ("a\u2028b\tc\n".encode(), rf"terms\.tsv:1: {EXPECTED}"),
         (b"a\t\xff\n", r"terms\.tsv:1: is not UTF-8"),
-        (
-            b"a" * (MAX_TERM_CHARS + 1) + b"\tb\n",
-            r"terms\.tsv:1: its source term has a control character, or not 1 to 200",
-        ),
+        (b"a" * (MAX_TERM_CHARS + 1) + b"\tb\n", rf"terms\.tsv:1: {EXPECTED}"),
         (b"\n", r"terms\.tsv: has no terms"),
     ],
 )
@@ -98,7 +96,7 @@ def test_a_bad_file_is_refused_with_its_line(tmp_path: Path, content: bytes, mes
 
 
 def test_a_table_of_a_spreadsheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(DataError, match="has 0 TABs") as error:
+    with pytest.raises(DataError, match=EXPECTED) as error:
         read(tmp_path, b"house,Haus\n")
     assert error.value.help is not None and "tab delimited" in error.value.help
     assert read(tmp_path, b"Source\tTarget\nhouse\tHaus\nsource\ttarget\n").terms == {
