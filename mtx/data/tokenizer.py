@@ -174,6 +174,8 @@ class Tokenizer:
         description = read_json(json_path)
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
+            for path in directory.glob("tokenizer.*.model"):
+                raise DamagedFileError(f"{path}: does not belong beside {TOKENIZER_MODEL}")
             models = read_joint(directory / TOKENIZER_MODEL)
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
