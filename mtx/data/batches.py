@@ -195,9 +195,7 @@ class PackedBatch:
 def slices(buffer: Tensor, num_src: int, num_tgt: int, num_offsets: int) -> dict[str, Any]:
     """The fields of a `PackedBatch` in its buffer."""
     words = _offset_words(num_offsets)
-    *ids, src, tgt = buffer[: 2 * num_src + 3 * num_tgt + 2 * words].split(
-        [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words]
-    )
+    *ids, src, tgt = torch.split(buffer, [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words])
     offsets = (part.view(torch.int32)[:num_offsets] for part in (src, tgt))
     return dict(zip(SLICES, (*ids, *offsets), strict=True))
 
@@ -341,7 +339,8 @@ def load_steps(
         own = groups[rank::num_ranks]
         if not step.sides:
             own = [step.pairs[group] for group in own]
-        packed = [pack(*(step.sides or (store.src, store.tgt)), pairs, shape, store.num_ids) for pairs in own]
+        src, tgt = step.sides or (store.src, store.tgt)
+        packed = [pack(src, tgt, pairs, shape, store.num_ids) for pairs in own]
         if pin:
             packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
