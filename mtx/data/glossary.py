@@ -122,7 +122,7 @@ class Glossary:
 
 def mark_term(term: str, translation: str) -> str:
     """A term with its translation beside it, between marks."""
-    before_term, before_translation, after = TERM_MARKS
+    before_term, before_translation, after = tuple(TERM_MARKS)
     return f"{before_term}{term}{before_translation}{translation}{after}"
 
 
