@@ -113,7 +113,8 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
 
 
 def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
-    return all(shape.fits(*lengths[:, group].sum(axis=1).tolist(), len(group)) for group in groups)
+    src, tgt = lengths
+    return all(shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
 
 
 def _deal(lengths: Ints, k: int) -> list[Ints]:
@@ -262,8 +263,9 @@ def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: i
     from mtx.data.token_store import Side
 
     sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
-    sizes = (int(side.lengths.sum()) for side in sides)
-    return pack(*sides, np.arange(len(src)), Shape(*sizes, len(src), max(map(len, (*src, *tgt))), 0), pad_id)
+    num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
+    shape = Shape(num_src, num_tgt, len(src), max(map(len, (*src, *tgt))), 0)
+    return pack(*sides, np.arange(len(src)), shape, pad_id)
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
@@ -294,8 +296,8 @@ def twice(batch: PackedBatch) -> PackedBatch:
         field, size = getattr(batch, name), num_src if name.startswith("src") else num_tgt
         parts = [field[:num], field + size] if name.endswith("offsets") else [field[:size], field]
         fields[name] = torch.cat(parts)
-    counts = {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
-    return replace(batch, **fields, **counts, buffer=torch.empty(0))
+    fields |= {"num_sentences": 2 * num, "num_src_tokens": 2 * num_src, "num_tgt_tokens": 2 * num_tgt}
+    return replace(batch, **fields, buffer=torch.empty(0))
 
 
 @dataclass(frozen=True)
