@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.packing import micro_batch_shape
-from mtx.data.sampler import BatchSampler, SamplerState
+from mtx.data.batches import load_steps, micro_batch_shape
+from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.storage.run_files import TRAIN_STORE
-from mtx.training.loader import load_steps
 
 MAX_TOKENS, NUM_IDS = 256, 32_000
 DRAWN = (("captions", 29_000, 13.5), ("WMT-like", 500_000, 27.0), ("WMT-like", 5_000_000, 27.0))
@@ -54,7 +53,7 @@ def loader_speed(store: TokenStore, batch_tokens: int, k: int, seconds: float) -
     )
     tokens = num_steps = extra = 0
     started = time.perf_counter()
-    with contextlib.closing(load_steps(store, sampler, SamplerState(), 1 << 40, k, shape)) as loaded:
+    with contextlib.closing(load_steps(store, steps(sampler, SamplerState(), 1 << 40), k, shape)) as loaded:
         for step in loaded:
             tokens += step.num_tgt_tokens
             num_steps += 1

@@ -3,7 +3,7 @@
     python scripts/bench_tags.py RUN [--test NAME]
 
 RUN is a finished run. The first line is about sentences with a pair of tags around one word. The words are those for
-which the training text tells one translation (`mtx.data.terms`) that stands once in the model's own translation of a
+which the training text tells one translation (`mtx.data.glossary`) that stands once in the model's own translation of a
 test sentence, as the word does in its source. exact: the tags enclose its translation alone; more: other words too;
 elsewhere: it is outside. The second line is about all test sentences, each with tags at random words: how many have all
 tags once and pairs nested as in the source, and BLEU of their text beside BLEU without tags.
@@ -16,9 +16,8 @@ from pathlib import Path
 
 import sacrebleu
 
-from mtx.data.glossary import occurrences
+from mtx.data.glossary import Words, find_words, learn_lexicon
 from mtx.data.preprocess import load_prepared
-from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments
@@ -47,8 +46,8 @@ def main() -> None:
     plain = translator.translate(lines)
     for line, translation in zip(lines, plain, strict=True):
         for word in dict.fromkeys(line.split()):
-            places = occurrences(word, line)
-            if word in lexicon and len(places) == 1 and len(occurrences(lexicon[word], translation)) == 1:
+            places = find_words(word, line)
+            if word in lexicon and len(places) == 1 and len(find_words(lexicon[word], translation)) == 1:
                 [(start, end)] = places
                 parts = [line[:start], OPEN, word, CLOSE, line[end:]]
                 tests.append(([part for part in parts if part != ""], lexicon[word]))
@@ -96,7 +95,7 @@ def _nesting(segment: Marked) -> list[tuple[str, str]] | None:
 
 def _kind(translation: Marked, word: str) -> str:
     inner = raw(translation).split(OPEN.raw)[1].split(CLOSE.raw)[0].strip()
-    return "exact" if inner == word else "more" if occurrences(word, inner) else "elsewhere"
+    return "exact" if inner == word else "more" if find_words(word, inner) else "elsewhere"
 
 
 if __name__ == "__main__":

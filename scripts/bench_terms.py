@@ -3,7 +3,7 @@
     python scripts/bench_terms.py RUN --terms 100
 
 RUN is a finished run with `data.terms`, into German or another language that writes nouns with a capital. For each
-term, a noun for which the training text tells one translation (`mtx.data.terms`) is replaced by an invented word in
+term, a noun for which the training text tells one translation (`mtx.data.glossary`) is replaced by an invented word in
 up to ten test sentences, and its translation in their references by another invented word. The glossary has these
 invented pairs. Printed are the scores without the glossary and with it, and the share of the terms used.
 """
@@ -12,9 +12,8 @@ import argparse
 import random
 from pathlib import Path
 
-from mtx.data.glossary import Glossary, occurrences
+from mtx.data.glossary import Glossary, Words, find_words, learn_lexicon
 from mtx.data.preprocess import load_prepared
-from mtx.data.terms import Words, learn_lexicon
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation.term_use import score_with_glossary
 from mtx.evaluation.test_sets import TestSet
@@ -50,7 +49,7 @@ def main() -> None:
         sides = noun, lexicon[noun]
         rows = [
             row for row, pair in enumerate(pairs)
-            if row not in used and all(len(occurrences(*each)) == 1 for each in zip(sides, pair, strict=True))
+            if row not in used and all(len(find_words(*each)) == 1 for each in zip(sides, pair, strict=True))
         ]  # fmt: skip
         if rows and len(terms) < arguments.terms:
             term, translation = _invented(known, rng), _invented(known, rng).capitalize()
@@ -71,7 +70,7 @@ def _invented(known: str, rng: random.Random) -> str:
 
 
 def _replaced(word: str, other: str, text: str) -> str:
-    [(start, end)] = occurrences(word, text)
+    [(start, end)] = find_words(word, text)
     return text[:start] + other + text[end:]
 
 

@@ -19,13 +19,13 @@ from bench_machine import machine, peak_host_memory
 
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
+from mtx.data.batches import LoadedStep, load_steps
 from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.storage.run_files import RunLayout
-from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.runtime import RuntimeChoices, choose_runtime
 from mtx.training.schedule import learning_rate
 from mtx.training.trainer import Trainer
@@ -118,7 +118,8 @@ def mtx_system(
     chosen = chosen or choose_runtime(paths, config, device, data)
     trainer = Trainer(config, chosen, data, paths)
     k, shape = trainer.num_micro_steps, trainer.shape
-    loaded = load_steps(data.train, trainer.sampler, SamplerState(), 1 << 40, k, shape, device.type == "cuda")
+    planned = steps(trainer.sampler, SamplerState(), 1 << 40)
+    loaded = load_steps(data.train, planned, k, shape, device.type == "cuda")
     number = itertools.count(1)
 
     def source() -> Iterator[Work]:

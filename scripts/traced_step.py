@@ -39,12 +39,12 @@ from torch.utils.flop_counter import addmm_flop, flop_registry, register_flop_fo
 from triton.backends.compiler import GPUTarget
 
 from mtx.config import settings
+from mtx.data.batches import load_steps
 from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import SamplerState
+from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.model import block_kernels
 from mtx.storage.run_files import RunLayout
-from mtx.training.loader import load_steps
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 
@@ -513,7 +513,7 @@ class TrainingStep:
         with torch.device("cuda"):
             self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))
         trainer, train = self.trainer, self.data.train
-        host = load_steps(train, trainer.sampler, SamplerState(), 1, trainer.num_micro_steps, trainer.shape)
+        host = load_steps(train, steps(trainer.sampler, SamplerState(), 1), trainer.num_micro_steps, trainer.shape)
         with contextlib.closing(host):
             self.loaded = next(host)
 

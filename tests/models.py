@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.data.packing import PackedBatch, Shape, pack
-from mtx.decoding.batches import to_tensors
+from mtx.data.batches import PackedBatch, Shape, pack
 from mtx.model.architectures import new_model
 from mtx.model.attention_kernels import BlockLayout
 
@@ -72,7 +71,7 @@ def batch_of(
     num_src, num_tgt = sum(map(len, src)), sum(map(len, tgt))
     longest = max([max_tokens, *map(len, src), *map(len, tgt)])
     shape = Shape(num_src + 2 * tail, num_tgt + tail, len(src) + tail, longest, 0)
-    return to_tensors(pack(side(src), side(tgt), np.arange(len(src)), shape, num_ids))
+    return pack(side(src), side(tgt), np.arange(len(src)), shape, num_ids)
 
 
 def random_batch(

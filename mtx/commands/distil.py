@@ -16,7 +16,7 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import draw_table
 from mtx.storage.run_contents import find_model, is_prepared, is_run, require_models
-from mtx.storage.run_files import TOKENIZER_JSON, RunLayout
+from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _own_text(
     from mtx.synthesis import distil as distillation
 
     first = require_models(teacher)[0]
-    tokenizer = [find_model(first) / name for name in translator.tokenizer.file_names if name != TOKENIZER_JSON]
+    tokenizer = [find_model(first) / name for name in translator.tokenizer.models.files]
     fixed = [
         f"run_dir={paths.root}",
         f"data.src={translator.src}",

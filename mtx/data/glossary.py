@@ -1,13 +1,12 @@
-"""Terms and their translations: read from a file, found in a sentence, and written into it for the model.
+"""Terms and their translations: read from a file, learned from text, found in a sentence, written into it.
 
-A model that learned it (`terms`) takes the translation that stands beside a term between three marks: `see the` mark
-`house` mark `Haus` mark `today`. In text the marks are control characters, which `clean_text` removes from all that
-users write, so only `annotate` can set them; `tokenizer` turns them into ids of their own.
-Flow: a file of source TAB target -> `Glossary` -> `annotate` -> tokenizer.
+A model that learned it (`Terms` of `augmentation`) takes the translation that stands beside a term between three marks:
+`see the` mark `house` mark `Haus` mark `today`. In text the marks are control characters, which `clean_text` removes
+from all that users write, so only `mark_term` can set them; `tokenizer` turns them into ids of their own.
+Flow: a file of source TAB target -> `Glossary` -> `annotate` -> tokenizer; training text -> `find_terms` -> `Glossary`.
 """
 
 import functools
-import itertools
 import logging
 import re
 import unicodedata
@@ -16,11 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.writing_systems import WITHOUT_SPACES
-from mtx.errors import DataError
+from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable, read_lines
 
+AUTO = "auto"  # of data.terms
 TERM_MARKS = "\x1c\x1d\x1e"  # before a term, before its translation, and after both
 MAX_TERMS, MAX_TERM_CHARS = 500_000, 200
 logger = logging.getLogger(__name__)
@@ -29,6 +33,10 @@ _LAST_COMBINING = 0x1F000  # beyond it, only variation selectors combine with le
 _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
 _JOINERS = "\u200c\u200d"
+
+_MIN_PAIRS = 3  # of a lexicon, in which a word occurs
+_MIN_DICE = 0.5
+_MOST_PAIRS = 1000  # of one word that are looked at, evenly drawn; a more frequent word is counted by these
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +58,11 @@ class Glossary:
 
     def __init__(self, terms: Mapping[str, str]):
         self.terms = {_nfc(src): _nfc(tgt) for src, tgt in terms.items()}
-        lengths: dict[str, set[int]] = {}
-        for term in self.terms:
-            lengths.setdefault(_first_word(term), set()).add(len(term))
-        self._lengths = {word: sorted(values) for word, values in lengths.items()}
+        self._longest = max(map(len, self.terms), default=0)
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with a term, a TAB and its translation in each line; empty lines are left out.
+        """Read a file with a term, a TAB and its translation in each line; empty lines are skipped.
 
         Raises:
             UsageError: if the file is missing or not text.
@@ -80,14 +85,6 @@ class Glossary:
             raise DataError(f"{path}: has no terms, expected lines of source term TAB target term")
         return cls(terms)
 
-    @functools.cached_property
-    def letters(self) -> tuple[list[str], list[str]]:
-        """The letters of each word of the terms, and of each word of their translations, in lower case."""
-        src, tgt = (
-            [_letters(word) for term in side for word in term.split()] for side in (self.terms, self.terms.values())
-        )
-        return [word for word in src if word], [word for word in tgt if word]
-
     def lines(self) -> Iterator[str]:
         """The lines of the file that `read` reads."""
         return (f"{src}\t{tgt}\n" for src, tgt in self.terms.items())
@@ -96,43 +93,40 @@ class Glossary:
         """The terms in a text that is in NFC, in its order.
 
         Terms are whole words, or any characters in scripts without spaces. The longest is taken first; what overlaps
-        it is left out. A term whose first word is in lower case also matches with a capital at its beginning.
+        it is skipped. A term whose first word is in lower case also matches with a capital at its beginning.
         """
         words = word_spans(text)
-        ends = {end for _, end in words}
-        candidates = list[tuple[int, bool, Match]]()  # the least is taken first
-        for start, end in words:
-            for first in _spellings(word := text[start:end]):
-                for length in self._lengths.get(first, ()):
-                    term = first + text[end : start + length]
-                    if start + length in ends and term in self.terms:
-                        match = Match(start, start + length, term, self.terms[term])
-                        candidates.append((-length, first != word, match))
+        found = list[tuple[int, bool, int, int, str]]()  # the least is taken first
+        for number, (start, first_end) in enumerate(words):
+            for _, end in words[number:]:
+                if end - start > self._longest:
+                    break
+                written = text[start:end]
+                term = written if written in self.terms else _decapitalize(written, first_end - start)
+                if term in self.terms:
+                    found.append((start - end, term != written, start, end, term))
         taken, matches = set[int](), list[Match]()
-        for _, _, match in sorted(candidates, key=lambda candidate: candidate[:2]):
-            if taken.isdisjoint(span := range(match.start, match.end)):
+        for _, _, start, end, term in sorted(found):
+            if taken.isdisjoint(span := range(start, end)):
                 taken.update(span)
-                matches.append(match)
+                matches.append(Match(start, end, term, self.terms[term]))
         return sorted(matches, key=lambda match: match.start)
 
     def annotate(self, text: str) -> str:
         """The text with the translation beside each term, between marks; without terms it stays as it is."""
         normal = _nfc(text)
         matches = self.matches(normal)
-        return annotated(normal, ((match.start, match.end, match.tgt) for match in matches)) if matches else text
+        marked = ((m.start, m.end, mark_term(normal[m.start : m.end], m.tgt)) for m in matches)
+        return replace_spans(normal, marked) if matches else text
 
 
-def annotated(text: str, terms: Iterable[tuple[int, int, str]]) -> str:
-    """A text with terms, each from where to where it stands with its translation, between marks."""
+def mark_term(term: str, translation: str) -> str:
+    """A term with its translation beside it, between marks."""
     before_term, before_translation, after = tuple(TERM_MARKS)
-    marked = (
-        (start, end, f"{before_term}{text[start:end]}{before_translation}{translation}{after}")
-        for start, end, translation in terms
-    )
-    return replaced(text, marked)
+    return f"{before_term}{term}{before_translation}{translation}{after}"
 
 
-def replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
+def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
     """A text with something else in some places, each from where to where, in their order."""
     parts, done = list[str](), 0
     for start, end, new in spans:
@@ -141,18 +135,17 @@ def replaced(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def occurrences(term: str, text: str) -> list[tuple[int, int]]:
+def find_words(term: str, text: str) -> list[tuple[int, int]]:
     """From where to where a term stands in a text as whole words, in this case, without overlap."""
     if term not in text:
         return []
     words = word_spans(text)
-    starts, ends = {start for start, _ in words}, {end for _, end in words}
-    found, at = list[tuple[int, int]](), text.find(term)
-    while at >= 0:
-        end = at + len(term)
-        is_whole = at in starts and end in ends
-        found += [(at, end)] * is_whole
-        at = text.find(term, end if is_whole else at + 1)
+    ends = {end for _, end in words}
+    found = list[tuple[int, int]]()
+    for start, _ in words:
+        end = start + len(term)
+        if end in ends and text.startswith(term, start) and (not found or found[-1][1] <= start):
+            found.append((start, end))
     return found
 
 
@@ -173,29 +166,22 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 @functools.cache
 def _word() -> re.Pattern[str]:
     """Python's own \\w has no combining characters, without which Hindi words would fall apart."""
-    combining = (c for c in range(0x300, _LAST_COMBINING) if unicodedata.category(chr(c)).startswith("M"))
-    runs = (
-        [number for _, number in run]
-        for _, run in itertools.groupby(enumerate(combining), lambda item: item[1] - item[0])
-    )
-    marks = "".join(f"{chr(run[0])}-{chr(run[-1])}" for run in runs)
+    characters = map(chr, range(0x300, _LAST_COMBINING))
+    marks = "".join(c for c in characters if unicodedata.category(c).startswith("M"))
     return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
 
 
-def _letters(word: str) -> str:
-    return "".join(c for c in word.lower() if c.isalpha() or unicodedata.category(c).startswith("M"))
+def letters_of(terms: Iterable[str]) -> list[str]:
+    """The letters of each word of some terms, in lower case."""
+    words = (word.lower() for term in terms for word in term.split())
+    letters = ("".join(c for c in word if c.isalpha() or unicodedata.category(c).startswith("M")) for word in words)
+    return [word for word in letters if word]
 
 
-def _first_word(term: str) -> str:
-    start, end = word_spans(term)[0]
-    return term[start:end]
-
-
-def _spellings(word: str) -> tuple[str, ...]:
-    """A word of a text, and in lower case if it only begins with a capital, as it may at the start of a sentence."""
-    lowered = word.lower()
-    is_capitalised = lowered != word and len(lowered) == len(word) and lowered[1:] == word[1:]
-    return (word, lowered) if is_capitalised else (word,)
+def _decapitalize(text: str, size: int) -> str:
+    """A text whose first word, of this size, only begins with a capital, with a small letter there."""
+    word, lowered = text[:size], text[:size].lower()
+    return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
 
 
 def _nfc(text: str) -> str:
@@ -204,12 +190,101 @@ def _nfc(text: str) -> str:
 
 def _term_pair(line: str, place: str) -> tuple[str, str]:
     sides = [_nfc(side.strip()) for side in line.split("\t")]
-    if len(sides) != 2:
-        text = f"{place}: has {len(sides) - 1} TABs, expected source term TAB target term"
-        raise DataError(text, _FROM_SPREADSHEET)
-    for side, name in zip(sides, ("source", "target"), strict=True):
-        has_controls = clean_text(side) != side or any(unicodedata.category(character) == "Cc" for character in side)
-        if has_controls or not 1 <= len(side) <= MAX_TERM_CHARS:
-            text = f"{place}: its {name} term has a control character, or not 1 to {MAX_TERM_CHARS} characters"
-            raise DataError(text)
+    text = "".join(sides)
+    is_clean = clean_text(text) == text and all(unicodedata.category(character) != "Cc" for character in text)
+    if len(sides) != 2 or not is_clean or not all(1 <= len(side) <= MAX_TERM_CHARS for side in sides):
+        each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
+        raise DataError(f"{place}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
     return sides[0], sides[1]
+
+
+def glossary_file(data: DataConfig) -> Path | None:
+    """The glossary of data.terms; None if it names none. Raises UsageError if it is missing."""
+    if data.terms in (None, AUTO):
+        return None
+    path = Path(str(data.terms))
+    if not path.is_file():
+        raise UsageError(f"data.terms: {path}: no such file", "data.terms=auto learns without a glossary")
+    return path.resolve()
+
+
+def find_terms(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], file: Path | None) -> Glossary:
+    """The terms that a model learns from: a lexicon of the text, and those of a glossary that occur in it.
+
+    A glossary alone would often be too rare in the text to teach anything. If both have a term, the glossary's counts.
+
+    Args:
+        pairs: training text, in blocks; it is read into memory.
+
+    Raises:
+        UsageError, DataError: see `Glossary.read`.
+    """
+    given = Glossary({}) if file is None else Glossary.read(file)
+    src, tgt = Words(), Words()
+    occurring = dict[str, str]()
+    for src_texts, tgt_texts in pairs:
+        src.add(src_texts)
+        tgt.add(tgt_texts)
+        for src_text, tgt_text in zip(src_texts, tgt_texts, strict=True) if given.terms else ():
+            found = given.matches(src_text)
+            occurring |= {match.src: match.tgt for match in found if find_words(match.tgt, tgt_text)}
+    return Glossary(learn_lexicon(src, tgt) | occurring)
+
+
+class Words:
+    """The words of the texts of one side, each once a text.
+
+    Attributes:
+        numbers: the number of each word.
+        by_text: the numbers of the words of each text.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+        self.by_text: list[NDArray[np.int32]] = []
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Add the words of some texts."""
+        for text in texts:
+            numbers = {self.numbers.setdefault(word, len(self.numbers)) for word in _words(text)}
+            self.by_text.append(np.fromiter(sorted(numbers), np.int32, len(numbers)))
+
+    def by_word(self) -> list[NDArray[np.int64]]:
+        """The numbers of the texts of each word, in ascending order."""
+        texts = np.repeat(np.arange(len(self.by_text)), [len(words) for words in self.by_text])
+        words = np.concatenate([np.empty(0, np.int32), *self.by_text])
+        counts = np.bincount(words, minlength=len(self.numbers))
+        return np.split(texts[np.argsort(words, kind="stable")], np.cumsum(counts)[:-1])
+
+
+def _words(text: str) -> list[str]:
+    """The words of a text that have a letter; in scripts without spaces, two letters that stand side by side."""
+    spans = word_spans(text)
+    words = [text[start:end] for start, end in spans if 1 < end - start <= MAX_TERM_CHARS and text[start].isalpha()]
+    for (start, middle), (same, end) in zip(spans, spans[1:], strict=False):
+        if middle == same == start + 1 == end - 1 and text[start].isalpha() and text[same].isalpha():
+            words.append(text[start:end])
+    return words
+
+
+def learn_lexicon(src: Words, tgt: Words) -> dict[str, str]:
+    """The translation of each source word that has a clear one; no two words have the same. The texts are pairs.
+
+    Dice's coefficient of two words is the number of pairs that have both, over the mean of the numbers that have each.
+    Each word keeps its best partner. That finds names, nouns and other words with one usual translation, in seconds; it
+    is no dictionary.
+    """
+    tgt_words = list(tgt.numbers)
+    num_tgt = np.array([len(texts) for texts in tgt.by_word()], np.float64)
+    best = dict[int, tuple[float, str]]()  # of each target word, its score and the source word
+    for word, texts in zip(src.numbers, src.by_word(), strict=True):
+        if len(texts) < _MIN_PAIRS:
+            continue
+        seen = texts[:: -(-len(texts) // _MOST_PAIRS)]
+        others, counts = np.unique(np.concatenate([tgt.by_text[text] for text in seen]), return_counts=True)
+        dice = 2 * counts * (len(texts) / len(seen)) / (len(texts) + num_tgt[others])
+        dice[num_tgt[others] < _MIN_PAIRS] = 0
+        if dice.size and (score := float(dice.max())) >= _MIN_DICE:
+            other = int(others[dice.argmax()])
+            best[other] = max(best.get(other, (0.0, "")), (score, word))
+    return {word: tgt_words[other] for other, (_, word) in sorted(best.items())}

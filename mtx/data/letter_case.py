@@ -1,7 +1,7 @@
 """Sentences in capital letters and in title case, and the same sentences as they are usually written.
 
-A model that has seen little of such text cuts its words into single letters and translates them badly. So it is
-translated as it is usually written, and the translation gets the case of its source (`mtx.decoding.text_translator`).
+A model that has seen little of such text cuts its words into single letters and translates them badly. So such text is
+truecased and then translated, and the translation gets the case of its source (`mtx.decoding.text_translator`).
 Which words have a capital usually, the pieces of the tokenizer tell: it knows `Haus` as a whole, and `haus` in two. Of
 names that are words, too (`US`), they tell nothing.
 """
@@ -35,7 +35,7 @@ def case_of(text: str) -> Case | None:
     return "title" if len(first) >= _FEWEST_TITLE_WORDS and all(map(str.isupper, first)) else None
 
 
-def usual_case(
+def truecase(
     sentence: str, case: Case, language: str, count_tokens: CountTokens, kept: Sequence[tuple[int, int]] = ()
 ) -> str | None:
     """A sentence in capitals or in title case as it is usually written; None if the tokenizer knows it no better so.
@@ -46,31 +46,34 @@ def usual_case(
     Args:
         kept: from where to where words stay as they are.
     """
-    words = list(_WORD.finditer(sentence))
-    given = [word[0] for word in words]
-    if case == "upper" and sum(map(len, given)) < _FEWEST_LETTERS:
+    words: list[str] = _WORD.findall(sentence)
+    if case == "upper" and sum(map(len, words)) < _FEWEST_LETTERS:
         return None
-    small = [in_small_letters(word, language) for word in given]
-    capital = [word[:1] + lower[1:] for word, lower in zip(given, small, strict=True)]
-    counts = count_tokens([*given, *small, *capital])
-    of_given, of_small, of_capital = (counts[start : start + len(words)] for start in range(0, len(counts), len(words)))
-    forms, starts = list[str](), {match.end() for match in _SENTENCE_START.finditer(sentence)}
-    for word, lower, upper, a, b in zip(words, small, capital, of_small, of_capital, strict=True):
-        is_pronoun = _PRONOUN.fullmatch(word[0]) is not None and code_of(language) == "en"
-        is_small = word.start() not in starts and (a < b or a == _WHOLE or (a == b and case == "upper"))
-        stays = (case == "title" and word[0] != upper) or any(start <= word.start() < end for start, end in kept)
-        forms.append(word[0] if stays else lower if is_small and not is_pronoun else upper)
-    rest = iter(forms)
-    usual = _WORD.sub(lambda _: next(rest), sentence)
+    starts = {match.end() for match in _SENTENCE_START.finditer(sentence)}
+    num_known = 0
+
+    def write(match: re.Match[str]) -> str:
+        nonlocal num_known
+        word, at = match[0], match.start()
+        small = _lower(word, language)
+        capital = word[:1] + small[1:]
+        of_word, of_small, of_capital = count_tokens([word, small, capital])
+        num_known += of_small == _WHOLE < of_word
+        if (case == "title" and word != capital) or any(start <= at < end for start, end in kept):
+            return word
+        if at in starts or (_PRONOUN.fullmatch(word) and code_of(language) == "en"):
+            return capital
+        is_small = of_small < of_capital or of_small == _WHOLE or (of_small == of_capital and case == "upper")
+        return small if is_small else capital
+
+    usual = _WORD.sub(write, sentence)
     if case == "title":
-        known = sum(a == _WHOLE < b for a, b in zip(of_small, of_given, strict=True))
-        return usual if known >= max(1, _KNOWN_SHARE * len(words)) else None
+        return usual if num_known >= max(1, _KNOWN_SHARE * len(words)) else None
     after, before = count_tokens([usual, sentence])
     return usual if after < before else None
 
 
-def in_small_letters(text: str, language: str) -> str:
-    """A text in small letters."""
+def _lower(text: str, language: str) -> str:
     text = text.replace("I", "ı") if code_of(language) in _DOTTED else text
     return text.replace("İ", "i").lower()  # Python would make two characters of it
 

@@ -30,11 +30,10 @@ from mtx.config.schema import Config
 from mtx.data.blocks import TEXT, CleanBlock, clean_block, encode_block, group_of, progress_bar, read_batches
 from mtx.data.cleaning import DUPLICATE, HELD_OUT, NOT_UTF8, OLDER, TOO_LONG, Limits, first_of_each, newest
 from mtx.data.corpora import Corpus, PairGroup
-from mtx.data.glossary import Glossary
+from mtx.data.glossary import Glossary, find_terms, glossary_file
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import find_corpora
 from mtx.data.splits import EvalSet, configured_sets, held_out_sets, hold_out
-from mtx.data.terms import find_terms, glossary_file
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import Workers

@@ -1,8 +1,8 @@
 """Decides which sentence pairs make up which training step. No torch, no files.
 
 The pairs of a step are a pure function of the seed, the position in the data and the token budget. They depend neither
-on the memory of the device nor on the number of micro-batches; cutting a step into those is the work of `packing`.
-Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `packing`.
+on the memory of the device nor on the number of micro-batches; cutting a step into those is the work of `batches`.
+Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,9 +18,7 @@ Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
 Weights = npt.NDArray[np.float64] | None
 
-CHUNK = 4096  # places of an epoch that are encoded anew at once
-WINDOW_BLOCK = 65_536
-WINDOW_BLOCKS = 256  # a window of 16M pairs is shuffled at a time; a smaller corpus is a single permutation
+CHUNK = 4096  # places of an epoch that are encoded again at once
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,19 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Pairs that were encoded anew; sentence i of `src` and `tgt` (`token_store.Side`) belongs to `pairs[i]`."""
+    """Some pairs in a row of an epoch's order.
+
+    Attributes:
+        sides: source and target (`token_store.Side`) of pairs that were encoded again, of which sentence i belongs to
+            `pairs[i]`; empty if the pairs are as in the store.
+    """
 
     pairs: Ints
-    src: Any
-    tgt: Any
+    sides: tuple[Any, ...] = ()
+
+    def take(self, places: slice) -> "Chunk":
+        """The pairs at these places."""
+        return Chunk(self.pairs[places], tuple(side.take(places) for side in self.sides))
 
 
 Encode = Callable[[int, int, Ints], Chunk]  # epoch, number of the chunk in it, pairs
@@ -49,7 +55,7 @@ class Step:
 
     Attributes:
         src_lengths, tgt_lengths: tokens of each of these pairs.
-        encoded: the pairs with new pieces, if the text is encoded anew; else None.
+        sides: see `Chunk`; there may be more sentences than in the step.
     """
 
     pairs: Ints
@@ -58,68 +64,22 @@ class Step:
     num_src_tokens: int
     num_tgt_tokens: int
     after: SamplerState
-    encoded: Chunk | None = None
+    sides: tuple[Any, ...]
 
 
-class EpochOrder:
-    """The random order of one epoch: windows of shuffled blocks, each window one permutation.
-
-    To shuffle a window takes about a second, as long as many ranks need for some 30 steps. A thread does it while the
-    window before is in use.
+def epoch_order(seed: int, epoch: int, num_pairs: int, weights: Weights = None) -> npt.NDArray[np.uint32]:
+    """The pairs of one epoch in their random order.
 
     Args:
         weights: how often each pair occurs in an epoch, float [num_pairs], or None for once. The fraction of a weight
-            is the probability of one more occurrence, drawn anew for each epoch.
+            is the probability of one more occurrence, drawn again for each epoch.
     """
-
-    def __init__(self, seed: int, epoch: int, num_pairs: int, weights: Weights = None):
-        self._key = (seed, epoch)
-        rng = np.random.default_rng(self._key)
-        self._items: npt.NDArray[np.uint32] | None = None
-        if weights is not None:
-            copies = np.floor(weights + rng.random(num_pairs)).astype(np.int64)
-            self._items = np.repeat(np.arange(num_pairs, dtype=np.uint32), copies)
-        self.num_items = num_pairs if self._items is None else len(self._items)
-        blocks = rng.permutation(-(-self.num_items // WINDOW_BLOCK))
-        self._windows = [blocks[i : i + WINDOW_BLOCKS] for i in range(0, len(blocks), WINDOW_BLOCKS)]
-        sizes = [sum(min(WINDOW_BLOCK, self.num_items - int(b) * WINDOW_BLOCK) for b in w) for w in self._windows]
-        self._ends = np.cumsum(sizes, dtype=np.int64)
-        self._pool = ThreadPoolExecutor(1, "mtx-shuffle")
-        self.window = lru_cache(maxsize=3)(self._start)
-
-    def _start(self, number: int) -> Future[npt.NDArray[np.uint32]]:
-        return self._pool.submit(self._shuffle, number)
-
-    def prepare_next(self, place: int) -> bool:
-        """Let the thread shuffle the window after that of `place`; returns whether there is one in this epoch."""
-        number = self._window_of(place) + 1
-        if number < len(self._windows):
-            self.window(number)
-        return number < len(self._windows)
-
-    def _window_of(self, place: int) -> int:
-        return int(np.searchsorted(self._ends, place, side="right"))
-
-    def _shuffle(self, number: int) -> npt.NDArray[np.uint32]:
-        parts = [
-            np.arange(b * WINDOW_BLOCK, min((b + 1) * WINDOW_BLOCK, self.num_items), dtype=np.int64)
-            for b in np.sort(self._windows[number])
-        ]
-        order = np.concatenate(parts)
-        np.random.default_rng((*self._key, number)).shuffle(order)
-        return order.astype(np.uint32) if self._items is None else self._items[order]
-
-    def take(self, start: int, stop: int) -> Ints:
-        """The pairs at the places from `start` to `stop` (exclusive) of this order; fewer at the end of the epoch."""
-        parts = []
-        stop = min(stop, self.num_items)
-        while start < stop:
-            window = self._window_of(start)
-            begin = int(self._ends[window - 1]) if window else 0
-            end = min(stop, int(self._ends[window]))
-            parts.append(self.window(window).result()[start - begin : end - begin])
-            start = end
-        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
+    pairs = np.arange(num_pairs, dtype=np.uint32)
+    if weights is not None:
+        draws = np.random.default_rng((seed, epoch)).random(num_pairs)
+        pairs = pairs.repeat(np.floor(weights + draws).astype(np.int64))
+    np.random.default_rng((seed, epoch, 0)).shuffle(pairs)
+    return pairs
 
 
 class BatchSampler:
@@ -130,8 +90,8 @@ class BatchSampler:
 
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
-        weights: see `EpochOrder`.
-        encode: encodes a chunk of an epoch anew (`mtx.data.epoch_text`); None takes the pieces of the store.
+        weights: see `epoch_order`.
+        encode: encodes a chunk of an epoch again (`mtx.data.augmentation`); None takes the pieces of the store.
         longest: the most source tokens of a sentence; None: that of these pairs.
 
     Attributes:
@@ -154,72 +114,58 @@ class BatchSampler:
         self._tgt_lengths = tgt_lengths
         self._weights = weights
         self._seed = seed
-        self.ratio = src_lengths.sum(dtype=np.int64) / tgt_lengths.sum(dtype=np.int64)
-        if weights is not None:
-            self.ratio = float(np.average(src_lengths, weights=weights) / np.average(tgt_lengths, weights=weights))
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
+        self.ratio = float(np.average(src_lengths, weights=weights)) / self.tokens_per_sentence
         self._tgt_budget = batch_tokens
         self._src_budget = src_budget(batch_tokens, self.ratio, longest or int(src_lengths.max()))
         self._max_sentences = max(1, batch_tokens // 4)
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
-        self._order = lru_cache(maxsize=3)(self._make_order)  # the trainer may be an epoch behind
-        self._encode, self._chunk = encode, lru_cache(maxsize=4)(self._make_chunk)
+        self._pool = ThreadPoolExecutor(1, "mtx-shuffle")
+        self._order = lru_cache(maxsize=3)(self._start_order)  # the trainer may be an epoch behind
+        self._encode = encode
+        self._chunk = lru_cache(maxsize=4)(self._make_chunk)
 
-    def _make_order(self, epoch: int) -> EpochOrder:
-        return EpochOrder(self._seed, epoch, len(self._src_lengths), self._weights)
+    def _start_order(self, epoch: int) -> Future[npt.NDArray[np.uint32]]:
+        """The order of an epoch, which a thread shuffles: of 16M pairs that takes more than a second."""
+        return self._pool.submit(epoch_order, self._seed, epoch, len(self._src_lengths), self._weights)
 
-    def _upcoming(self, position: SamplerState, num_pairs: int) -> Ints:
-        """The next `num_pairs` pairs, which may extend over several epochs."""
-        parts: list[Ints] = []
-        epoch, index = position.epoch, position.index
-        while num_pairs > 0:
-            order = self._order(epoch)
-            parts.append(order.take(index, index + num_pairs))
-            if not order.prepare_next(index):
-                self._order(epoch + 1).window(0)
-            num_pairs -= len(parts[-1])
-            epoch, index = epoch + 1, 0
-        return np.concatenate(parts)
+    def _num_items(self, epoch: int) -> int:
+        return len(self._order(epoch).result())
 
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
-        assert self._encode is not None
-        return self._encode(epoch, number, self._order(epoch).take(number * CHUNK, (number + 1) * CHUNK))
+        pairs = self._order(epoch).result()[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
+        self._order(epoch + 1)
+        return Chunk(pairs) if self._encode is None else self._encode(epoch, number, pairs)
 
-    def _upcoming_encoded(self, position: SamplerState, num_pairs: int) -> Chunk:
-        """Like `_upcoming`, with new pieces."""
+    def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
+        """The next `num_pairs` pairs, which may extend over several epochs."""
         parts: list[Chunk] = []
         epoch, index = position.epoch, position.index
         while num_pairs > 0:
-            if index >= self._order(epoch).num_items:
+            if index >= self._num_items(epoch):
                 epoch, index = epoch + 1, 0
-            chunk, first = self._chunk(epoch, index // CHUNK), index % CHUNK
-            places = slice(first, first + num_pairs)
-            parts.append(Chunk(chunk.pairs[places], chunk.src.take(places), chunk.tgt.take(places)))
+            first = index % CHUNK
+            parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
             index += len(parts[-1].pairs)
             num_pairs -= len(parts[-1].pairs)
         if len(parts) == 1:  # of a single one nothing is copied
             return parts[0]
-        src, tgt = (
-            side.joined(others) for side, *others in zip(*((part.src, part.tgt) for part in parts), strict=True)
-        )
-        return Chunk(np.concatenate([part.pairs for part in parts]), src, tgt)
+        sides = zip(*(part.sides for part in parts), strict=True)
+        return Chunk(np.concatenate([part.pairs for part in parts]), tuple(side.joined(more) for side, *more in sides))
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
-        return position.epoch + position.index / self._order(position.epoch).num_items
+        return position.epoch + position.index / self._num_items(position.epoch)
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
         for num_pairs in (self._usual_sentences, self._max_sentences):  # the first number is nearly always enough
-            encoded = None if self._encode is None else self._upcoming_encoded(position, num_pairs)
-            if encoded is None:
-                pairs = self._upcoming(position, num_pairs)
-                src, tgt = self._src_lengths[pairs], self._tgt_lengths[pairs]
+            chunk = self._upcoming(position, num_pairs)
+            if chunk.sides:
+                src, tgt = (side.lengths for side in chunk.sides)
             else:
-                pairs = encoded.pairs
-                src = encoded.src.lengths
-                tgt = encoded.tgt.lengths
+                src, tgt = self._src_lengths[chunk.pairs], self._tgt_lengths[chunk.pairs]
             src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
             size = min(
                 int(tgt_ends.searchsorted(self._tgt_budget, side="right")),
@@ -229,11 +175,17 @@ class BatchSampler:
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch, index = position.epoch, position.index + size
-        while index >= (num_items := self._order(epoch).num_items):
+        while index >= (num_items := self._num_items(epoch)):
             epoch, index = epoch + 1, index - num_items
-        num_src_tokens, num_tgt_tokens = int(src_ends[size - 1]), int(tgt_ends[size - 1])
-        after = SamplerState(epoch, index)
-        return Step(pairs[:size], src[:size], tgt[:size], num_src_tokens, num_tgt_tokens, after, encoded)
+        return Step(
+            pairs=chunk.pairs[:size],
+            src_lengths=src[:size],
+            tgt_lengths=tgt[:size],
+            num_src_tokens=int(src_ends[size - 1]),
+            num_tgt_tokens=int(tgt_ends[size - 1]),
+            after=SamplerState(epoch, index),
+            sides=chunk.sides,
+        )
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:

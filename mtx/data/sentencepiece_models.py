@@ -4,6 +4,7 @@ They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and 
 `tokenizer`, which uses either kind.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError
 from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 from mtx.storage.untrusted import require_file, require_size
 
@@ -19,10 +20,9 @@ EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 _SPACE = "▁"  # SentencePiece's sign before a word
-_BYTE = "<0x"  # begins the names of the pieces that stand for a byte
-
+_BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a piece that stands for a byte
+_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
 _MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
-
 MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 
 
@@ -39,13 +39,13 @@ class Merges:
 
     texts: dict[int, str]
     ids: dict[str, int]
-    ranks: dict[str, int]
+    ranks: dict[str, float]
     begins_word: frozenset[int]
 
 
 def piece_bytes(piece: str) -> bytes:
     """The text of a piece in UTF-8, with a space before a word; nothing of `</s>`, and `?` of `<unk>`."""
-    if piece.startswith(_BYTE) and len(piece) == len("<0xFF>"):
+    if _BYTE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(_SPACE, " ").encode()
 
@@ -78,19 +78,17 @@ class JointModel:
         self.pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
         self.vocabulary = {piece: token for token, piece in enumerate(self.pieces)}
 
-    @property
-    def control_ids(self) -> tuple[int, int]:
-        """The ids of `</s>` and `<unk>` in this model."""
-        return self._processor.eos_id(), self._processor.unk_id()
-
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
         return _encoded(self._processor, texts, num_threads)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`."""
-        texts: list[str] = list(map(self._processor.decode, ids)) if len(ids) < _MANY else self._processor.decode(ids)
-        return texts
+        return [self._processor.decode(sentence) for sentence in ids]
+
+    def language_token(self, text: str) -> str:
+        """Nothing: such models translate into one language."""
+        return ""
 
     def merges(self, target: bool) -> Merges:
         """The merges of the model; none if it is not BPE."""
@@ -143,11 +141,9 @@ class SplitModel:
 
         `<unk>` and language tokens are left out, as with `skip_special_tokens` in transformers.
         """
-        return [self._decode([self.pieces[i] for i in sentence if i not in self._silent]) for sentence in ids]
-
-    def _decode(self, pieces: list[str]) -> str:
+        pieces = ([self.pieces[token] for token in sentence if token not in self._silent] for sentence in ids)
         # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
-        return str(self._tgt_processor.decode(pieces)).replace("▁", " ").strip() if pieces else ""
+        return [self._tgt_processor.decode(sentence).replace(_SPACE, " ").strip() for sentence in pieces]
 
     def merges(self, target: bool) -> Merges:
         """The merges of the model of a side; none if it is not BPE."""
@@ -156,24 +152,20 @@ class SplitModel:
 
 def _merges(processor: Any, ids: dict[str, int]) -> Merges:
     """The merges of a model, with the ids that the tokenizer has for its pieces."""
-    texts = dict[int, str]()
-    ranks = dict[str, int]()
-    scores = set[float]()
+    texts, ranks = dict[int, str](), dict[str, float]()
     for number in range(processor.get_piece_size()):
         piece: str = processor.id_to_piece(number)
         no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
-        if no_text or piece not in ids:
-            continue
-        texts[ids[piece]] = piece
-        score = processor.get_score(number)
-        if len(piece) > 1:
-            ranks[piece] = -round(score)
-            scores.add(score)
-    if any(score != round(score) for score in scores):  # a unigram model has logarithms of probabilities
+        if piece in ids and not no_text:
+            texts[ids[piece]] = piece
+            if len(piece) > 1:
+                ranks[piece] = -processor.get_score(number)
+    if any(rank != round(rank) for rank in ranks.values()):  # a unigram model has logarithms of probabilities
         ranks = {}
-    begins = {token for token, text in texts.items() if text.startswith(_SPACE)}
-    others = set(range(max(ids.values()) + 1)) - texts.keys() - {ids[p] for p in ids if p.startswith("<0x")}
-    return Merges(texts, {text: token for token, text in texts.items()}, ranks, frozenset(begins | others))
+    is_byte = {token for piece, token in ids.items() if _BYTE.fullmatch(piece)}
+    others = set(range(max(ids.values()) + 1)) - is_byte
+    begins = frozenset(token for token in others if texts.get(token, _SPACE).startswith(_SPACE))
+    return Merges(texts, {text: token for token, text in texts.items()}, ranks, begins)
 
 
 def _processor(model: bytes) -> Any:
@@ -188,21 +180,16 @@ def _processor(model: bytes) -> Any:
     return processor
 
 
-def read_joint(directory: Path) -> JointModel:
-    """Read the joint model in `directory`.
+def read_joint(path: Path) -> JointModel:
+    """Read a joint model.
 
     Raises:
-        DamagedFileError: if it is missing, damaged or has other control ids, or models of two sides are there as well.
+        DamagedFileError: if it is missing, damaged or has other control ids.
     """
-    path = directory / TOKENIZER_MODEL
-    for side_path in (directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL):
-        if side_path.exists():
-            raise DamagedFileError(f"{side_path}: does not belong beside {TOKENIZER_MODEL}")
-    model = JointModel(_read_model(path))
-    if model.control_ids != (EOS_ID, UNK_ID):
-        eos_id, unk_id = model.control_ids
-        raise DamagedFileError(f"{path}: </s> is id {eos_id} and <unk> id {unk_id}, expected {EOS_ID} and {UNK_ID}")
-    return model
+    model, processor = _read_model(path)
+    if (processor.eos_id(), processor.unk_id()) != (EOS_ID, UNK_ID):
+        raise DamagedFileError(f"{path}: the ids of </s> and <unk> are not {EOS_ID} and {UNK_ID}")
+    return JointModel(model)
 
 
 def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> SplitModel:
@@ -211,7 +198,7 @@ def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> Sp
     Raises:
         DamagedFileError: if a file is missing or not a SentencePiece model.
     """
-    return SplitModel(_read_model(src_path), _read_model(tgt_path), vocabulary)
+    return SplitModel(_read_model(src_path)[0], _read_model(tgt_path)[0], vocabulary)
 
 
 def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
@@ -221,38 +208,27 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     side does not have follow those that it has.
 
     Raises:
-        UsageError: if a piece of text is called like a symbol of mtx.
         DamagedFileError: if a file is not a SentencePiece model, or they are too large.
     """
     vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
     for path in dict.fromkeys((src_path, tgt_path)):
-        pieces = _text_pieces(_processor(_read_model(path)))
-        if reserved := {EOS, UNK, PAD}.intersection(pieces):
-            raise UsageError(f"{path}: has {min(reserved)} as a piece of text, which is a symbol of mtx")
-        for piece in pieces:
-            vocabulary.setdefault(piece, len(vocabulary))
+        _, model = _read_model(path)
+        for token in range(model.get_piece_size()):
+            if not (model.is_control(token) or model.is_unknown(token) or model.is_unused(token)):
+                vocabulary.setdefault(model.id_to_piece(token), len(vocabulary))
     vocabulary[PAD] = len(vocabulary)
     return read_split(src_path, tgt_path, check_vocabulary(tgt_path, vocabulary))
 
 
-def _text_pieces(processor: Any) -> list[str]:
-    """The pieces that text can become, in the order of their ids."""
-    no_text = (processor.is_control, processor.is_unknown, processor.is_unused)
-    ids = [token for token in range(processor.get_piece_size()) if not any(is_such(token) for is_such in no_text)]
-    pieces: list[str] = processor.id_to_piece(ids)
-    return pieces
-
-
-def _read_model(path: Path) -> bytes:
-    """The bytes of a file that SentencePiece accepts as a model."""
+def _read_model(path: Path) -> tuple[bytes, Any]:
+    """The bytes of a file that SentencePiece accepts as a model, and the model."""
     require_file(path)
     require_size(path, MAX_TOKENIZER_BYTES)
     model = path.read_bytes()
     try:
-        _processor(model)
+        return model, _processor(model)
     except RuntimeError as error:
         raise DamagedFileError(f"{path}: is not a SentencePiece model ({' '.join(str(error).split())})") from None
-    return model
 
 
 def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
@@ -261,16 +237,16 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
     Raises:
         DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
     """
-    if not isinstance(vocabulary, dict) or not 3 <= len(vocabulary) <= MAX_PIECES:
-        raise DamagedFileError(f"{path}: its pieces are no JSON object of 3 to {MAX_PIECES:,} ids")
-    size = len(vocabulary)
+    size = len(vocabulary) if isinstance(vocabulary, dict) else 0
     fixed = {EOS: EOS_ID, UNK: UNK_ID, PAD: size - 1}
-    are_ids = all(type(token) is int and _is_text(piece) for piece, token in vocabulary.items())
-    if not are_ids or set(vocabulary.values()) != set(range(size)) or not fixed.items() <= vocabulary.items():
-        raise DamagedFileError(f"{path}: its pieces do not have the ids 0 to {size - 1}, </s> 0, <unk> 1, <pad> last")
-    return vocabulary
-
-
-def _is_text(piece: str) -> bool:
-    """Whether it has a UTF-8 form. JSON can hold lone surrogates, which have none."""
-    return not any("\ud800" <= character <= "\udfff" for character in piece)
+    if (
+        not 3 <= size <= MAX_PIECES
+        or any(type(token) is not int for token in vocabulary.values())
+        or set(vocabulary.values()) != set(range(size))
+        or not fixed.items() <= vocabulary.items()
+        or _SURROGATE.search("".join(vocabulary))
+    ):
+        known = "</s> 0, <unk> 1, <pad> last"
+        raise DamagedFileError(f"{path}: its pieces are not 3 to {MAX_PIECES:,} with the ids from 0 on, {known}")
+    checked: dict[str, int] = vocabulary
+    return checked

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import DataConfig, TokenizerConfig
+from mtx.data.glossary import glossary_file
 from mtx.data.sources import find_corpora
-from mtx.data.terms import glossary_file
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, MtxError
 from mtx.storage import durable

@@ -44,9 +44,14 @@ NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
-# SentencePiece's messages when training fails.
-_TOO_LARGE = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
+# SentencePiece's messages when training fails, and what they say of tokenizer.vocab_size.
 _TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+_PROBLEMS = {
+    re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)"): (
+        "is more than this corpus can fill; the largest is"
+    ),
+    _TOO_SMALL: "is less than its characters need; the least is",
+}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -76,7 +81,8 @@ class Tokenizer:
         self.num_ids = self.num_pieces + models.num_reserved
         self.pad_id = self.num_ids
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), models.num_reserved))]
+        reserved = [f"reserved_{number}" for number in range(models.num_reserved)]
+        reserved[: len(tags)] = tags
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         first_mark = self.num_ids - len(_MARK_NAMES)
@@ -85,8 +91,7 @@ class Tokenizer:
 
     def is_same(self, other: "Tokenizer") -> bool:
         """Whether another tokenizer gives every text the same token ids."""
-        own, others = ((t.models.files, t.normalization, t.tags, t.marks) for t in (self, other))
-        return own == others
+        return self.models.files == other.models.files and self._description() == other._description()
 
     def encode(
         self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
@@ -99,8 +104,6 @@ class Tokenizer:
             num_threads: threads of SentencePiece; -1 is one per core.
             target: use the model of the target side. A joint model serves both sides.
         """
-        if tag is not None and tag not in self.tags:
-            raise UsageError(f"the tokenizer knows no tag {tag!r}, only {', '.join(self.tags) or 'none'}")
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
         if self.marks and not target:
@@ -129,20 +132,15 @@ class Tokenizer:
 
     def language_token(self, text: str) -> str:
         """The token at the start of a source that names the language to translate into; empty if there is none."""
-        return self.models.language_token(text) if isinstance(self.models, SplitModel) else ""
+        return self.models.language_token(text)
 
     def terms(self, ids: list[int]) -> list[str]:
         """The translations that stand beside the terms of a source."""
         if not self.marks:
             return []
-        found, start = list[list[int]](), len(ids)
         _, before, after = self.marks.values()
-        for place, token in enumerate(ids):
-            if token == before:
-                start = place + 1
-            elif token == after and start < place:
-                found.append(ids[start:place])
-        return self.decode(found)
+        starts = [place + 1 for place, token in enumerate(ids) if token == before]
+        return self.decode([ids[start : ids.index(after, start)] for start in starts if after in ids[start:]])
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
@@ -152,17 +150,12 @@ class Tokenizer:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
         return self._names[: self.num_ids]
 
-    @property
-    def file_names(self) -> tuple[str, ...]:
-        """The files that `save` writes."""
-        return (*self.models.files, TOKENIZER_JSON)
-
     @staticmethod
     def file_names_in(directory: Path) -> tuple[str, ...]:
         """The files that the tokenizer in `directory` must have, judged by the files that are there."""
-        split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
-        is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
-        return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
+        if (directory / TOKENIZER_MODEL).is_file() or not any(directory.glob("tokenizer.*.model")):
+            return TOKENIZER_MODEL, TOKENIZER_JSON
+        return TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL, TOKENIZER_JSON
 
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""
@@ -179,20 +172,21 @@ class Tokenizer:
         """
         json_path, file_names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
         description = read_json(json_path)
-        form: Any = description.get("normalization")
-        tags: Any = description.get("tags")
-        has_marks = "marks" in description
-        are_tags = isinstance(tags, dict) and len(tags) <= most_tags(has_marks) and all(map(TAG.fullmatch, tags))
-        if form not in get_args(Form) or not are_tags:
-            raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {NUM_RESERVED} tags")
         models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
-            models = read_joint(directory)
-        elif tags or has_marks or form != "none":
-            raise DamagedFileError(f"{json_path}: models of two sides go with normalization none, no tags and no marks")
+            for path in directory.glob("tokenizer.*.model"):
+                raise DamagedFileError(f"{path}: does not belong beside {TOKENIZER_MODEL}")
+            models = read_joint(directory / TOKENIZER_MODEL)
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+        form: Any = description.get("normalization")
+        tags: Any = description.get("tags")
+        has_marks = "marks" in description
+        most = models.num_reserved - len(TERM_MARKS) * has_marks
+        are_tags = isinstance(tags, dict) and len(tags) <= most and all(map(TAG.fullmatch, tags))
+        if form not in get_args(Form) or not are_tags:
+            raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {most} tags")
         tokenizer = cls(models, form, list(tags), has_marks)
         if any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
@@ -201,11 +195,6 @@ class Tokenizer:
     def _description(self) -> dict[str, Any]:
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
         return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": self.models.vocabulary}
-
-
-def most_tags(has_marks: bool) -> int:
-    """The number of tags that a tokenizer can have, with marks around terms or without."""
-    return NUM_RESERVED - len(TERM_MARKS) * has_marks
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -226,15 +215,13 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
         DamagedFileError: if a file is not a SentencePiece model, or too large.
     """
     paths = given_models(config)
-    if paths and paths == _files_of_mtx(paths[0].parent):
-        return Tokenizer.load(paths[0].parent)
-    return Tokenizer(read_as_one(paths[0], paths[-1]), "none", []) if paths else None
-
-
-def _files_of_mtx(directory: Path) -> list[Path]:
-    """The SentencePiece models of a tokenizer of mtx; none if it is something else's directory."""
+    if not paths:
+        return None
+    directory = paths[0].parent
     names = Tokenizer.file_names_in(directory)
-    return [directory / name for name in names[:-1]] if (directory / TOKENIZER_JSON).is_file() else []
+    if (directory / TOKENIZER_JSON).is_file() and paths == [directory / name for name in names[:-1]]:
+        return Tokenizer.load(directory)
+    return Tokenizer(read_as_one(paths[0], paths[-1]), "none", [])
 
 
 def train_tokenizer(
@@ -253,33 +240,32 @@ def train_tokenizer(
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > (most := most_tags(has_marks)):
-        beside = " beside data.terms" if has_marks else ""
-        raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible{beside}")
+    if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
+        raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible")
     if config.vocab_size == "auto":
         vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
     else:
         vocab_sizes = [config.vocab_size]
-    model = _train(sentences, vocab_sizes, exact=config.vocab_size != "auto", normalization=config.normalization)
+    model = _train(sentences, vocab_sizes, config)
     return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 
 
-def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normalization: Form) -> bytes:
+def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerConfig) -> bytes:
     """Learn a model with the first of the ascending `vocab_sizes` that has room for every character.
 
-    If `exact` is false, a text that does not fill this size gives a model with fewer pieces.
+    With `auto`, a text that does not fill this size gives a model with fewer pieces.
     """
     model, errors = io.BytesIO(), list[BaseException]()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_training_text(sentences, normalization, errors),
+            sentence_iterator=_training_text(sentences, config.normalization, errors),
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_sizes[0],
-            hard_vocab_limit=exact,
+            hard_vocab_limit=config.vocab_size != "auto",
             character_coverage=0.9995,
             byte_fallback=True,
-            normalization_rule_name="nmt_nfkc" if normalization == "nmt_nfkc" else "identity",
+            normalization_rule_name="nmt_nfkc" if config.normalization == "nmt_nfkc" else "identity",
             eos_id=EOS_ID,
             unk_id=UNK_ID,
             bos_id=-1,
@@ -291,8 +277,13 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], exact: bool, normal
             raise errors[0] from None
         too_small = _TOO_SMALL.search(str(error))
         if larger := [size for size in vocab_sizes if too_small and size >= int(too_small[1])]:
-            return _train(sentences, larger, exact, normalization)
-        raise _training_error(error, vocab_sizes[-1]) from None
+            return _train(sentences, larger, config)
+        message = " ".join(str(error).split())
+        for pattern, problem in _PROBLEMS.items():
+            if match := pattern.search(message):
+                text = f"tokenizer.vocab_size {vocab_sizes[-1]} {problem} {match[1]}"
+                raise DataError(text, f"tokenizer.vocab_size={match[1]}, or auto") from None
+        raise DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}") from None
     return model.getvalue()
 
 
@@ -304,17 +295,3 @@ def _training_text(sentences: Iterable[str], normalization: Form, errors: list[B
     except (Exception, KeyboardInterrupt) as error:
         errors.append(error)
         raise
-
-
-def _training_error(error: RuntimeError, vocab_size: int) -> DataError:
-    """SentencePiece's message in the terms of the configuration."""
-    message = " ".join(str(error).split())
-    limits = {
-        _TOO_LARGE: "is more than this corpus can fill; the largest is",
-        _TOO_SMALL: "is less than its characters need; the least is",
-    }
-    for pattern, problem in limits.items():
-        if match := pattern.search(message):
-            text = f"tokenizer.vocab_size {vocab_size} {problem} {match[1]}"
-            return DataError(text, f"tokenizer.vocab_size={match[1]}, or auto")
-    return DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")

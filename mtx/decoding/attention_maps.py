@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+from mtx.data.batches import pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.batches import pack_sentences, to_device
 from mtx.model.architectures import ARCHITECTURES
 from mtx.model.recorded_weights import Weights
 from mtx.model.translation_model import TranslationModel

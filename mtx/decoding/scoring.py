@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtx.decoding.batches import pack_sentences, to_device
+from mtx.data.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.translation_model import TranslationModel
 

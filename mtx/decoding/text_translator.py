@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
-from mtx.data.letter_case import Case, case_of, in_case, usual_case
+from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
@@ -271,7 +271,7 @@ class TextTranslator(FromModel, ABC):
             return sentence, None
         terms = self.glossary.matches(sentence) if self.glossary is not None and is_normalized("NFC", sentence) else []
         kept = [(term.start, term.end) for term in terms]
-        usual = usual_case(sentence, case, self.src, self._count_tokens, kept)
+        usual = truecase(sentence, case, self.src, self._count_tokens, kept)
         return (sentence, None) if usual is None else (usual, case)
 
     def _count_tokens(self, texts: list[str]) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtx.data.text_changes import CHANGES
+from mtx.data.augmentation import AUGMENTATIONS
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.storage import durable, text_files
 from mtx.storage.run_configuration import load_config
@@ -39,9 +39,9 @@ class TestSet:
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:
-    """Copies of a test set for each of `CHANGES`, the same at every call."""
+    """Copies of a test set for each of `AUGMENTATIONS`, the same at every call."""
     copies = []
-    for name, change in CHANGES.items():
+    for name, change in AUGMENTATIONS.items():
         rng = random.Random(name)
         pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
         sources, references = ([pair[side] for pair in pairs] for side in (0, 1))

@@ -15,7 +15,7 @@ from mtx.model.attention import Kernel
 
 
 class Batch(Protocol):
-    """The fields of a packed batch that a model reads; `mtx.data.packing.PackedBatch` defines them."""
+    """The fields of a packed batch that a model reads; `mtx.data.batches.PackedBatch` defines them."""
 
     @property
     def src_ids(self) -> Tensor: ...

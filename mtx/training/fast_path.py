@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.data.packing import PackedBatch, Shape, pack
+from mtx.data.batches import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
-from mtx.decoding.batches import to_tensors
 from mtx.model.architectures import new_model
 from mtx.model.device import use_device
 from mtx.training.micro_step import MicroStep, seed_all
@@ -121,7 +120,7 @@ def _batch(num_ids: int, seed: int) -> PackedBatch:
         for lengths in (_SRC_LENGTHS, _TGT_LENGTHS)
     )
     shape = Shape(_NUM_POSITIONS, _NUM_POSITIONS, _MAX_SENTENCES, _MAX_TOKENS, 0)
-    return to_tensors(pack(src, tgt, np.arange(len(_SRC_LENGTHS)), shape, num_ids))
+    return pack(src, tgt, np.arange(len(_SRC_LENGTHS)), shape, num_ids)
 
 
 def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> StepResult:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
-from mtx.data.terms import AUTO
+from mtx.data.glossary import AUTO
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_description
 from mtx.errors import UsageError

@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.packing import PackedBatch
-from mtx.decoding.batches import to_device, twice
+from mtx.data.batches import PackedBatch, to_device, twice
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer

@@ -20,14 +20,13 @@ from torch import Tensor
 from mtx import machine
 from mtx.architectures.decoder_only import DecoderModel
 from mtx.config.schema import Config
-from mtx.data.epoch_text import changed_every_epoch
+from mtx.data.augmentation import epoch_text
+from mtx.data.batches import PackedBatch, Shape, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.glossary import Glossary
-from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
 from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import BatchSampler, SamplerState
+from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.formatting import readable
@@ -47,7 +46,6 @@ from mtx.report.checks import steps_per_epoch
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training.fast_path import StepResult, take_step
-from mtx.training.loader import load_steps
 from mtx.training.micro_step import MicroStep
 from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
@@ -147,8 +145,9 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     sampler = new_sampler(config, text, data.tokenizer, data.terms)
     size = max(min(config.training.batch_tokens, _CPU_MICRO_BATCH), config.data.max_tokens)
     num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
-    with contextlib.closing(load_steps(text, sampler, SamplerState(), 1, num_micro_steps, shape)) as steps:
-        batch = next(steps).micro_batches[0]
+    planned = steps(sampler, SamplerState(), 1)
+    with contextlib.closing(load_steps(text, planned, num_micro_steps, shape)) as loaded:
+        batch = next(loaded).micro_batches[0]
     without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
 
     def take(choices: RuntimeChoices) -> StepResult:
@@ -292,7 +291,7 @@ def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: G
         text: its `training_text`.
         terms: those of its data.
     """
-    training, encode = config.training, changed_every_epoch(config, text, tokenizer, terms)
+    training, encode = config.training, epoch_text(config, text, tokenizer, terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     src, tgt = text.src.lengths, text.tgt.lengths
     longest = config.data.max_tokens if encode else None
@@ -375,4 +374,4 @@ def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
     length, room = shape.max_tokens, min(shape.num_src, shape.num_tgt) - shape.spare
     count = max(1, room // length)
     side = Side(np.zeros(length, np.uint16), np.zeros(count, np.int64), np.full(count, length, np.int32))
-    return to_tensors(pack(side, side, np.arange(count), shape, pad_id))
+    return pack(side, side, np.arange(count), shape, pad_id)

@@ -25,8 +25,9 @@ from torch import Tensor
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
+from mtx.data.batches import LoadedStep, load_steps
 from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import SamplerState
+from mtx.data.sampler import SamplerState, steps
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
@@ -40,7 +41,6 @@ from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, Snapshot, State
-from mtx.training.loader import LoadedStep, load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.micro_step import seed_all
 from mtx.training.planned_end import planned_end
@@ -292,7 +292,7 @@ class Trainer:
         position, pin = self.state.position, self.device.type == "cuda"
         rank, size = self.ranks.rank, self.ranks.size
         return load_steps(
-            self.text, self.sampler, position, num_steps, self.num_micro_steps, self.shape, pin, rank, size
+            self.text, steps(self.sampler, position, num_steps), self.num_micro_steps, self.shape, pin, rank, size
         )
 
     def _halve_micro_batches(self, shortage: str) -> None:

@@ -15,11 +15,10 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import Config
-from mtx.data.packing import PackedBatch
+from mtx.data.batches import PackedBatch, pack_sentences, to_device
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding import metrics
-from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model.translation_model import TranslationModel

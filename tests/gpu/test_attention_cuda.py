@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.packing import PackedBatch
-from mtx.decoding.batches import to_device
+from mtx.data.batches import PackedBatch, to_device
 from mtx.model.attention import Kernel, Layout, attention, make_layout
 from mtx.model.attention_kernels import BlockLayout
 from mtx.model.transformer import Transformer

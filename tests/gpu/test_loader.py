@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, assign, micro_batch_shape, pack
+from mtx.data.batches import SLICES, assign, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
-from mtx.decoding.batches import to_device
-from mtx.training.loader import load_steps
 from tests.models import random_ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -30,7 +28,7 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
         BATCH_TOKENS, BATCH_TOKENS // K, sampler.ratio, MAX_TOKENS, sampler.tokens_per_sentence
     )
     moved = []
-    for loaded in load_steps(store, sampler, SamplerState(), 50, K, shape, pin=True):
+    for loaded in load_steps(store, steps(sampler, SamplerState(), 50), K, shape, pin=True):
         assert all(getattr(batch, name).is_pinned() for batch in loaded.micro_batches for name in (*SLICES, "buffer"))
         torch.cuda._sleep(1_000_000)  # the copies wait, while the loader fills the pinned memory that they read
         moved.append([to_device(batch, torch.device("cuda")) for batch in loaded.micro_batches])
@@ -40,4 +38,4 @@ def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
             expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)
             for name in SLICES:
                 assert getattr(batch, name).is_cuda
-                assert torch.equal(getattr(batch, name).cpu(), torch.from_numpy(getattr(expected, name))), name
+                assert torch.equal(getattr(batch, name).cpu(), getattr(expected, name)), name

@@ -118,7 +118,7 @@ def test_what_is_refused(model: Path, trained: Path, glossary: Path, tmp_path: P
     refused(2, ["--glossary translate in other ways"], "evaluate", *files, "--glossary", glossary)
     refused(2, ["--robust and --glossary"], "evaluate", model, "--glossary", glossary, "--robust")
     glossary.write_text("two zwo\n")
-    refused(1, ["terms.tsv:1: has 0 TABs"], "evaluate", model, "--glossary", glossary)
+    refused(1, ["terms.tsv:1: expected source term TAB target term"], "evaluate", model, "--glossary", glossary)
 
 
 def test_a_model_without_marks_is_no_start_for_terms(

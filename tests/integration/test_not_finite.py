@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from mtx.config import settings as configuration
+from mtx.data.batches import load_steps
 from mtx.data.preprocess import load_prepared
-from mtx.data.sampler import SamplerState
+from mtx.data.sampler import SamplerState, steps
 from mtx.errors import MtxError
 from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
-from mtx.training.loader import load_steps
 from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
@@ -37,23 +37,24 @@ def trainer(trained: Path, tmp_path: Path) -> Trainer:
 
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
-    steps = load_steps(trainer.data.train, trainer.sampler, SamplerState(), 4, trainer.num_micro_steps, trainer.shape)
+    planned = steps(trainer.sampler, SamplerState(), 4)
+    loaded = load_steps(trainer.data.train, planned, trainer.num_micro_steps, trainer.shape)
     with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.metrics:
-        trainer._step(next(steps))
+        trainer._step(next(loaded))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]
         with torch.no_grad():
             one[0, 0] = torch.inf  # type: ignore[index,operator]
         spoilt = {name: p.detach().clone() for name, p in trainer.model.named_parameters()}
-        trainer.update(next(steps), 2, 0.001)
+        trainer.update(next(loaded), 2, 0.001)
         with torch.no_grad():
             one.copy_(good)  # type: ignore[union-attr,operator]
-        trainer.update(next(steps), 3, 0.001)  # finite again, but the host has not yet said what to do
+        trainer.update(next(loaded), 3, 0.001)  # finite again, but the host has not yet said what to do
         for name, parameter in trainer.model.named_parameters():
             expected = good if parameter is one else spoilt[name]
             assert torch.equal(parameter, expected), name
         with torch.no_grad():
             one[0, 0] = torch.nan  # type: ignore[index,operator]
         with pytest.raises(MtxError, match=r"^step 2: loss nan"):
-            trainer._step(next(steps))
-    steps.close()
+            trainer._step(next(loaded))
+    loaded.close()

@@ -23,19 +23,18 @@ from mtx.commands import line_blocks
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import preprocess, readers
+from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
-from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.preprocess import load_prepared, prepare
-from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, steps
+from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
 from mtx.storage.encodings import wide_encoding
 from mtx.storage.file_kinds import kind_of
 from mtx.training.checkpoint import _STATE, State
-from mtx.training.loader import load_steps
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
-from tests.unit.data.test_packing import check_batch, unpack
+from tests.unit.data.test_batches import check_batch, unpack
 
 BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks
 NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -285,7 +284,8 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
         for num_steps in parts:
             sampler = make()
             _, shape = micro_batch_shape(batch_tokens, batch_tokens, sampler.ratio, 40, sampler.tokens_per_sentence)
-            with closing(load_steps(store, sampler, position, num_steps + 3, 1, shape)) as loaded:  # 3 are lost
+            ahead = steps(sampler, position, num_steps + 3)  # 3 are lost
+            with closing(load_steps(store, ahead, 1, shape)) as loaded:
                 for number, step in zip(range(num_steps), loaded, strict=False):
                     planned = make().step(position)
                     given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in planned.pairs)
@@ -313,7 +313,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
 def check_epochs(taken: list[int], position: SamplerState, weights: Any, num_pairs: int, seed: int) -> None:
     """Every epoch that is over holds each pair once, or as often as its weight allows; the last is as far as told."""
     for epoch in range(position.epoch):
-        size = EpochOrder(seed, epoch, num_pairs, weights).num_items
+        size = len(epoch_order(seed, epoch, num_pairs, weights))
         counts = np.bincount(taken[:size], minlength=num_pairs)
         wanted = np.ones(num_pairs) if weights is None else weights
         assert (np.floor(wanted) <= counts).all() and (counts <= np.ceil(wanted)).all(), epoch

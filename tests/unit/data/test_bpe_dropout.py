@@ -7,9 +7,10 @@ import pytest
 import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
+from mtx.config.settings import resolve
 from mtx.data import sampler as module
-from mtx.data.bpe_dropout import SubwordSampler
-from mtx.data.epoch_text import StoredText
+from mtx.data.augmentation import epoch_text
+from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
@@ -40,7 +41,8 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tok
 
 
 def plan(store: TokenStore, tokenizer: Tokenizer, rate: float = 0.3) -> BatchSampler:
-    encode = SubwordSampler(StoredText(store), tokenizer, 7, rate, MAX_TOKENS)
+    keys = [f"training.bpe_dropout={rate}", "seed=7", f"data.max_tokens={MAX_TOKENS}", "training.batch_tokens=100"]
+    encode = epoch_text(resolve(None, keys).config, store, tokenizer, None)
     return BatchSampler(store.src.lengths, store.tgt.lengths, None, 7, 100, encode)
 
 
@@ -53,8 +55,7 @@ def epoch_of(sampler: BatchSampler, epoch: int) -> list[tuple[int, list[int], li
     found, position = [], SamplerState(epoch, 0)
     while position.epoch == epoch:
         step = sampler.step(position)
-        assert step.encoded is not None
-        rows = list(zip(step.pairs.tolist(), sentences(step.encoded.src), sentences(step.encoded.tgt), strict=False))
+        rows = list(zip(step.pairs.tolist(), *map(sentences, step.sides), strict=False))
         found += rows[: len(step.pairs)]
         assert step.num_src_tokens == sum(len(src) for _, src, _ in rows[: len(step.pairs)])
         position = step.after
@@ -84,32 +85,32 @@ def test_an_epoch_has_each_pair_with_other_pieces_of_the_same_text(store: TokenS
 
 
 def test_a_step_is_a_function_of_its_position(store: TokenStore, tokenizer: Tokenizer) -> None:
-    whole = [(s.pairs.tolist(), sentences(s.encoded.src)[: len(s.pairs)], s.after)  # type: ignore[union-attr]
+    whole = [(s.pairs.tolist(), sentences(s.sides[0])[: len(s.pairs)], s.after)
              for s in steps(plan(store, tokenizer), SamplerState(), 25)]  # fmt: skip
     fresh = plan(store, tokenizer)
     for earlier, (pairs, src, after) in list(zip(whole, whole[1:], strict=False))[::-1]:
         step = fresh.step(earlier[2])
-        assert step.encoded is not None
-        assert (step.pairs.tolist(), sentences(step.encoded.src)[: len(step.pairs)], step.after) == (pairs, src, after)
+        assert (step.pairs.tolist(), sentences(step.sides[0])[: len(step.pairs)], step.after) == (pairs, src, after)
 
 
 def test_a_sentence_that_would_become_too_long_keeps_its_pieces(store: TokenStore, tokenizer: Tokenizer) -> None:
-    longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
-    pairs = np.arange(NUM_PAIRS)
-    chunk = SubwordSampler(StoredText(store), tokenizer, 1, 0.9, longest)(0, 0, pairs)
-    assert max(chunk.src.lengths.max(), chunk.tgt.lengths.max()) <= longest
+    longest = int(store.src.lengths.max())
+    plain = sentences(store.src)
+    src = BpeDropout(tokenizer, 1, 0.9, longest, target=False)(plain, np.random.default_rng(1))
+    assert max(map(len, src)) <= longest
     row = int(store.src.lengths.argmax())
-    assert sentences(chunk.src)[row] == sentences(store.src)[row]
+    assert src[row] == plain[row]
 
 
 def test_without_dropout_the_merges_are_those_of_sentencepiece(store: TokenStore, tokenizer: Tokenizer) -> None:
-    chunk = SubwordSampler(StoredText(store), tokenizer, 1, 0.0, MAX_TOKENS)(0, 0, np.arange(NUM_PAIRS))
-    assert sentences(chunk.src) == sentences(store.src) and sentences(chunk.tgt) == sentences(store.tgt)
+    for side, target in ((store.src, False), (store.tgt, True)):
+        dropout = BpeDropout(tokenizer, 1, 0.0, MAX_TOKENS, target)
+        assert dropout(sentences(side), np.random.default_rng(1)) == sentences(side)
 
 
 def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: TokenStore, tokenizer: Tokenizer) -> None:
-    drawn = SubwordSampler(StoredText(store), tokenizer, 1, 0.2, 1000)
-    ours = np.mean([drawn(epoch, 0, np.arange(NUM_PAIRS)).tgt.lengths.sum() for epoch in range(30)])
+    dropout, plain = BpeDropout(tokenizer, 1, 0.2, 1000, target=True), sentences(store.tgt)
+    ours = np.mean([sum(map(len, dropout(plain, np.random.default_rng(epoch)))) for epoch in range(30)])
     processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.models.source)
     texts = store.tgt_texts() * 30
     theirs = processor.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1)

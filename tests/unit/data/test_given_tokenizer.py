@@ -12,7 +12,7 @@ import sentencepiece
 
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
-from mtx.data.bpe_dropout import _Cutter as Cutter
+from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.source_record import changed_files, describe
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
@@ -86,12 +86,12 @@ def test_pieces_are_those_of_the_models_and_ids_those_of_mtx(
     assert Tokenizer.load(tmp_path).vocabulary() == vocabulary
 
 
-def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path], tmp_path: Path) -> None:
+def test_bpe_dropout_leaves_symbols_whole_and_needs_bpe(models: list[Path], tmp_path: Path) -> None:
     tokenizer = given(models[1])
     [ids] = tokenizer.encode(["xyz <sep> za"], target=True)
     [symbol] = [token for token in ids if tokenizer.pieces([token]) == ["<sep>"]]
-    cutter = Cutter(tokenizer, 1, 0.5, True)
-    cuts = [cutter.cut(ids, [draw] * len(ids)) for draw in range(20)]
+    dropout = BpeDropout(tokenizer, 1, 0.5, 999, True)
+    cuts = [dropout.cut(ids, [draw] * len(ids)) for draw in range(20)]
     assert all(symbol in cut for cut in cuts) and len({*map(tuple, cuts)}) > 1
     write_tsv(tmp_path / "my.tsv", range(200))
     values = ["data.src=en", "data.tgt=de", f"data.train={tmp_path / 'my.tsv'}", "training.bpe_dropout=0.1"]
@@ -111,8 +111,8 @@ def test_subword_sampling_leaves_symbols_whole_and_needs_bpe(models: list[Path],
         (lambda path: path.write_bytes(bytes(2**25 + 1)), DamagedFileError, "33,554,433 bytes, expected at most"),
         (
             lambda path: write_model(path, "ab", user_defined_symbols=["<pad>"]),
-            UsageError,
-            "has <pad> as a piece of text, which is a symbol of mtx",
+            DamagedFileError,
+            "its pieces are not",
         ),
         (
             lambda path: path.write_bytes(b"\n\x08\n\x01a\x15\0\0\0\0"),  # one piece, and no <unk>

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mtx.data.letter_case import Case, case_of, in_case, usual_case
+from mtx.data.letter_case import Case, case_of, in_case, truecase
 
 WHOLE = frozenset(
     [
@@ -74,20 +74,20 @@ def test_cases(text: str, case: Case | None) -> None:
     ],
 )
 def test_words_are_written_as_the_tokenizer_knows_them(text: str, case: Case, usual: str | None) -> None:
-    assert usual_case(text, case, "en", count_tokens) == usual
+    assert truecase(text, case, "en", count_tokens) == usual
 
 
 def test_some_words_stay_as_they_are() -> None:
-    assert usual_case("A MAN AND THE USB", "upper", "en", count_tokens, [(14, 17)]) == "A man and the USB"
+    assert truecase("A MAN AND THE USB", "upper", "en", count_tokens, [(14, 17)]) == "A man and the USB"
 
 
 def test_only_english_has_the_pronoun() -> None:
-    assert usual_case("A MAN AND I AM", "upper", "it", count_tokens) == "A man and i am"
+    assert truecase("A MAN AND I AM", "upper", "it", count_tokens) == "A man and i am"
 
 
 def test_a_title_of_names_with_a_known_word_stays() -> None:
     names = " ".join(["Merkel"] * 6)
-    assert usual_case(f"{names} Visits", "title", "en", count_tokens) is None
+    assert truecase(f"{names} Visits", "title", "en", count_tokens) is None
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_the_case_of_a_translation(text: str, case: Case, language: str, expecte
 
 
 def test_small_letters_of_turkish() -> None:
-    assert usual_case("BU ILIK İŞ", "upper", "tr", lambda texts: [text.count("I") for text in texts]) == "Bu ılık iş"
+    assert truecase("BU ILIK İŞ", "upper", "tr", lambda texts: [text.count("I") for text in texts]) == "Bu ılık iş"

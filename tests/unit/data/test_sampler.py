@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mtx.data import sampler as module
-from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, Step, steps
+from mtx.data.sampler import BatchSampler, SamplerState, Step, epoch_order, steps
 
 
 def lengths(*values: int) -> Any:
@@ -48,7 +48,7 @@ def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget(batch_token
     src, tgt = random_lengths(200, seed=1, mean=9)
     plan = sampler(src, tgt, batch_tokens)
     src_budget = round(batch_tokens * src.sum() / tgt.sum())
-    order = np.concatenate([EpochOrder(3, epoch, 200).take(0, 200) for epoch in range(20)]).tolist()
+    order = np.concatenate([epoch_order(3, epoch, 200) for epoch in range(20)]).tolist()
     stopped_by = Counter()
     for step in steps(plan, SamplerState(), 40):
         taken, src_sum, tgt_sum = [], 0, 0
@@ -107,7 +107,7 @@ def test_every_epoch_holds_every_pair_once() -> None:
 
 
 def test_order_is_random_and_depends_on_the_seed() -> None:
-    first, second = (EpochOrder(seed, 0, 1000).take(0, 1000) for seed in (1, 2))
+    first, second = (epoch_order(seed, 0, 1000) for seed in (1, 2))
     assert (first != second).mean() > 0.9
     assert abs(np.corrcoef(first, np.arange(1000))[0, 1]) < 0.1
 
@@ -116,8 +116,7 @@ def test_weights_repeat_pairs_and_draw_the_fraction_anew() -> None:
     weights = np.array([1.0, 2.0, 0.25, 0.0, 1.5])
     counts = []
     for epoch in range(400):
-        order = EpochOrder(1, epoch, 5, weights)
-        counts.append(np.bincount(order.take(0, order.num_items), minlength=5))
+        counts.append(np.bincount(epoch_order(1, epoch, 5, weights), minlength=5))
     seen = np.stack(counts)
     assert (seen >= np.floor(weights)).all()
     assert (seen <= np.ceil(weights)).all()
@@ -126,7 +125,7 @@ def test_weights_repeat_pairs_and_draw_the_fraction_anew() -> None:
 
 def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
     plan = sampler(lengths(5), lengths(5), batch_tokens=20, weights=np.array([0.3]))
-    sizes = [EpochOrder(3, epoch, 1, np.array([0.3])).num_items for epoch in range(200)]
+    sizes = [len(epoch_order(3, epoch, 1, np.array([0.3]))) for epoch in range(200)]
     assert {0, 1} == set(sizes)
     taken = collect(plan, 3)
     assert [len(step.pairs) for step in taken] == [4, 4, 4]
@@ -155,31 +154,6 @@ def test_a_position_can_be_asked_again_after_others() -> None:
     assert plan.step(SamplerState(0, 10)).pairs.tolist() == expected
 
 
-def test_windows_of_shuffled_blocks_hold_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_BLOCK", 4)
-    monkeypatch.setattr(module, "WINDOW_BLOCKS", 3)
-    order = EpochOrder(1, 0, 50)
-    whole = order.take(0, 50).tolist()
-    assert sorted(whole) == list(range(50))
-    for start in range(50):
-        for stop in range(start, 53):
-            assert order.take(start, stop).tolist() == whole[start:stop]
-    # 13 blocks, the last of two pairs: windows of 3, 3, 3, 3 and 1 blocks, none of them broken
-    sizes, begin = [], 0
-    while begin < 50:
-        size = next(s for s in (12, 10, 4, 2) if _is_blocks(whole[begin : begin + s]))
-        sizes.append(size)
-        begin += size
-    assert len(sizes) == 5
-    assert [i // 4 for i in whole] != sorted(i // 4 for i in whole), "the blocks are shuffled"
-    assert whole[:12] != sorted(whole[:12]), "and what is in them"
-
-
-def _is_blocks(items: list[int]) -> bool:
-    block_items = {i for item in items for i in range(item // 4 * 4, min(item // 4 * 4 + 4, 50))}
-    return block_items == set(items)
-
-
 def test_the_mean_of_an_epoch_counts_each_pair_as_often_as_it_occurs() -> None:
     src, tgt = lengths(3, 3, 3), lengths(10, 20, 60)
     assert BatchSampler(src, tgt, None, 1, 100).tokens_per_sentence == 30
@@ -195,34 +169,22 @@ def digest(*arrays: Any) -> str:
     "weights, expected", [(None, "8c895272f85e7e1e"), (np.full(1000, 1.5), "6107dc762e4f7af2")]
 )  # of version 0.2.0: a run that goes on under another version must see the sentences that it has not seen
 def test_the_order_of_an_epoch_is_that_of_earlier_versions(weights: Any, expected: str) -> None:
-    assert digest(EpochOrder(3, 1, 1000, weights).take(0, 2000)) == expected
+    assert digest(epoch_order(3, 1, 1000, weights)) == expected
 
 
-def test_the_order_of_windows_is_that_of_earlier_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_BLOCK", 8)
-    monkeypatch.setattr(module, "WINDOW_BLOCKS", 4)
-    assert digest(EpochOrder(3, 1, 1001).take(0, 1001)) == "1f79f3ced91a65f5"
+def test_the_next_epoch_is_shuffled_before_a_step_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled = list[int]()
 
+    def note(seed: int, epoch: int, *rest: Any) -> Any:
+        shuffled.append(epoch)
+        return epoch_order(seed, epoch, *rest)
 
-def test_the_next_window_is_shuffled_before_a_step_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW_BLOCK", 8)
-    monkeypatch.setattr(module, "WINDOW_BLOCKS", 2)
-    shuffled: list[tuple[int, int]] = []
-    shuffle = EpochOrder._shuffle
-
-    def noted(order: EpochOrder, number: int) -> Any:
-        shuffled.append((order._key[1], number))
-        return shuffle(order, number)
-
-    monkeypatch.setattr(EpochOrder, "_shuffle", noted)
-    plan = sampler(lengths(*[4] * 40), lengths(*[4] * 40), batch_tokens=16)  # 4 pairs a step, windows of 16, 16 and 8
-    expected = {0: [(0, 0), (0, 1)], 4: [(0, 0), (0, 1), (0, 2)], 8: [(0, 0), (0, 1), (0, 2), (1, 0)]}
-    for number, step in enumerate(steps(plan, SamplerState(), 20)):
-        plan._order(step.after.epoch)._pool.submit(int).result()  # the thread has done what it was asked to do
-        plan._order(step.after.epoch + 1)._pool.submit(int).result()
-        if number in expected:
-            assert shuffled == expected[number]
-    assert len(shuffled) == len(set(shuffled)), "each window once"
+    monkeypatch.setattr(module, "epoch_order", note)
+    plan = sampler(lengths(*[4] * 40), lengths(*[4] * 40), batch_tokens=16)  # 4 pairs a step
+    for number, _ in enumerate(steps(plan, SamplerState(), 20)):
+        plan._pool.submit(int).result()  # the thread has done what it was asked to do
+        assert shuffled == ([0, 1] if number < 10 else [0, 1, 2])
+    assert len(shuffled) == len(set(shuffled)), "each epoch once"
 
 
 def test_a_step_has_the_lengths_of_its_pairs() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mtx.config import settings
-from mtx.data.glossary import TERM_MARKS, Glossary, occurrences, word_spans
+from mtx.data.augmentation import Terms, make_up
+from mtx.data.glossary import TERM_MARKS, Glossary, find_terms, find_words, word_spans
 from mtx.data.preprocess import PreparedData, load_prepared, prepare
-from mtx.data.terms import find_terms, made_up, training_terms
 from mtx.errors import DamagedFileError, DataError, UsageError
 
 WORDS = {
@@ -69,7 +69,7 @@ def test_of_a_glossary_the_terms_that_occur_on_both_sides_are_kept(tmp_path: Pat
 
 
 def changed(seed: int) -> tuple[str, str]:
-    return training_terms(Glossary(WORDS), *ALL, random.Random(seed))
+    return Terms(Glossary(WORDS))(*ALL, random.Random(seed))
 
 
 def test_the_same_seed_gives_the_same_pair() -> None:
@@ -83,7 +83,7 @@ def test_the_translation_beside_a_term_stands_in_the_target() -> None:
         src, tgt = changed(seed)
         terms = MARKED.findall(src)
         numbers.append(len(terms))
-        places = [occurrences(target, tgt)[0] for _, target in terms]
+        places = [find_words(target, tgt)[0] for _, target in terms]
         assert all(a < b for a, b in pairwise(places)), "in the order of the source"
         for _, target in terms:
             made += target not in WORDS.values()
@@ -100,28 +100,28 @@ def test_the_translation_beside_a_term_stands_in_the_target() -> None:
 def test_all_occurrences_of_a_term_change() -> None:
     glossary = Glossary({"house": "Haus"})
     for seed in range(20):
-        src, tgt = training_terms(glossary, "House and house", "Haus und Haus", random.Random(seed))
+        src, tgt = Terms(glossary)("House and house", "Haus und Haus", random.Random(seed))
         (_, first), (_, second) = MARKED.findall(src)
         assert first == second and tgt == f"{first} und {first}"
 
 
 def test_a_pair_without_terms_stays() -> None:
     glossary, rng = Glossary({"house": "Haus", "car": "Auto"}), random.Random(1)
-    assert training_terms(glossary, "a tree", "ein Baum", rng) == ("a tree", "ein Baum")
-    assert training_terms(glossary, "a house", "ein Hausboot", rng) == ("a house", "ein Hausboot")
-    assert training_terms(Glossary({"9": "10"}), "9", "10", rng)[1] == "10", "no letters to make words of"
+    assert Terms(glossary)("a tree", "ein Baum", rng) == ("a tree", "ein Baum")
+    assert Terms(glossary)("a house", "ein Hausboot", rng) == ("a house", "ein Hausboot")
+    assert Terms(Glossary({"9": "10"}))("9", "10", rng)[1] == "10", "no letters to make words of"
 
 
 def test_made_up_words_are_diverse_and_written_like_the_term() -> None:
     rng, letters = random.Random(1), ["haus", "feuerwehr", "baum"]
-    words = [made_up("haus", letters, rng) for _ in range(500)]
+    words = [make_up("haus", letters, rng) for _ in range(500)]
     assert len(set(words)) > 450
     assert all(4 <= len(part) <= 12 for word in words for part in word.split())
     assert {len(word.split()) for word in words} == {1, 2}
     assert set("".join(words)) <= set("hausfeuerwehrbaum ")
-    assert made_up("Haus", letters, rng)[0].isupper() and made_up("AG", letters, rng).isupper()
-    assert len(made_up("ein Haus", letters, rng).split()) in (2, 3)
-    chinese = [made_up("汽车", ["汽车", "树木"], rng) for _ in range(100)]
+    assert make_up("Haus", letters, rng)[0].isupper() and make_up("AG", letters, rng).isupper()
+    assert len(make_up("ein Haus", letters, rng).split()) in (2, 3)
+    chinese = [make_up("汽车", ["汽车", "树木"], rng) for _ in range(100)]
     assert not any(" " in word for word in chinese) and len(word_spans(chinese[0])) >= 4
 
 

@@ -130,7 +130,7 @@ def test_an_imported_model(tmp_path: Path) -> None:
     marian.write_marian(tmp_path / "published")
     import_marian(tmp_path / "published", tmp_path / "ours")
     loaded = model_directory.load(tmp_path / "ours")
-    assert len(loaded.tokenizer.file_names) == 3, "a model for each side"
+    assert len(loaded.tokenizer.models.files) == 2, "a model for each side"
     translator = TorchTranslator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
     with recorded(loaded.model) as calls:
         (found,) = translator.attention_maps(["abc fed ab"])

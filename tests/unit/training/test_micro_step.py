@@ -17,9 +17,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx.architectures.decoder_only import DecoderModel
-from mtx.data.packing import assign, micro_batch_shape, pack
+from mtx.data.batches import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
-from mtx.decoding.batches import to_tensors
 from mtx.model.attention_kernels import BlockLayout
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
@@ -162,7 +161,7 @@ def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: in
     groups = assign(src.lengths[step.pairs], tgt.lengths[step.pairs], k, shape)
     total = torch.zeros(())
     for group in groups:
-        batch = to_tensors(pack(src, tgt, step.pairs[group], shape, NUM_IDS))
+        batch = pack(src, tgt, step.pairs[group], shape, NUM_IDS)
         hidden = model.decode(batch, model.encode(batch))
         sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 1 / step.num_tgt_tokens)
         sums.loss.backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import torch
 from mtx import machine
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.packing import micro_batch_shape
+from mtx.data.batches import micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.errors import MtxError

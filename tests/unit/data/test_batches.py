@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtx.data import packing
-from mtx.data.packing import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack
+from mtx.data import batches as module
+from mtx.data.batches import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack, pack_sentences
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from tests.models import random_ids, side
 from tests.unit.data.test_sampler import lengths, random_lengths, sampler
@@ -131,14 +131,14 @@ def test_rounds_deal_one_sentence_to_each_micro_batch() -> None:
     src, tgt = lengths(1, 8, 5, 3, 2), lengths(1, 3, 2, 9, 4)
     # By both sides together, longest first: (3, 9) and (8, 3), then (5, 2) and (2, 4), then (1, 1).
     # Source less target: 5 -> a, -6 -> b. Both sides: 7 -> a with 11, 6 -> b with 12. Source less target: 0 -> b's -8.
-    assert [group.tolist() for group in packing._deal(src, tgt, 2)] == [[1, 2], [0, 3, 4]]
+    assert [group.tolist() for group in module._deal(np.stack([src, tgt]), 2)] == [[1, 2], [0, 3, 4]]
 
 
 def test_many_micro_batches_are_dealt_in_rounds_and_not_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     src, tgt = random_lengths(20_000, seed=5)
     plan = sampler(src, tgt, batch_tokens=64 * 2000)
     k, shape = micro_batch_shape(64 * 2000, 2000, plan.ratio, 64, None, num_ranks=64)
-    monkeypatch.setattr(packing, "_distribute", None)  # it takes time that grows with the square of k
+    monkeypatch.setattr(module, "_distribute", None)  # it takes time that grows with the square of k
     num_dealt = 0
     for step in steps(plan, SamplerState(), 5):
         groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
@@ -230,12 +230,14 @@ def unpack(batch: PackedBatch) -> list[tuple[list[int], list[int]]]:
 def check_batch(batch: PackedBatch, shape: Shape) -> None:
     """Everything that holds for any batch of `shape`."""
     n = batch.num_sentences
-    assert all(np.shares_memory(getattr(batch, name), batch.buffer) for name in SLICES)
+    begin, end = batch.buffer.data_ptr(), batch.buffer.data_ptr() + batch.buffer.nbytes
+    assert all(begin <= getattr(batch, name).data_ptr() <= end for name in SLICES)
     sides = (
         (batch.src_ids, batch.src_positions, batch.src_offsets, batch.num_src_tokens, shape.num_src),
         (batch.tgt_out_ids, batch.tgt_positions, batch.tgt_offsets, batch.num_tgt_tokens, shape.num_tgt),
     )
-    for ids, positions, offsets, real, size in sides:
+    for *tensors, real, size in sides:
+        ids, positions, offsets = (tensor.numpy() for tensor in tensors)
         assert ids.shape == positions.shape == (size,)
         assert offsets.dtype == np.int32
         assert offsets.shape == (shape.max_sentences + 1,)
@@ -272,8 +274,7 @@ def test_what_lies_in_the_buffer_of_a_batch_is_aligned() -> None:
     for longest in range(64, 72):  # several numbers of sentences
         _, shape = micro_batch_shape(512, 128, 0.9, longest, 12.0)
         batch = pack(side([]), side([]), np.empty(0, dtype=np.int64), shape, PAD)
-        begin = batch.buffer.ctypes.data
-        distances = [getattr(batch, name).ctypes.data - begin for name in SLICES]
+        distances = [getattr(batch, name).data_ptr() - batch.buffer.data_ptr() for name in SLICES]
         assert distances == sorted(set(distances))
         assert all(distance % 16 == 0 for distance in distances)
 
@@ -341,3 +342,11 @@ def test_one_side_much_longer_than_the_other_and_short_sentences(longest: int) -
         assert len(groups) == k
         sides = (side(random_ids(lengths.tolist(), PAD, 1)) for lengths in (src, tgt))
         check_batch(pack(*sides, step.pairs[groups[0]], shape, PAD), shape)
+
+
+def test_a_batch_holds_exactly_these_sentences() -> None:
+    batch = pack_sentences([[5, 6, 0], [0]], [[0], [7, 0]], pad_id=9)
+    assert batch.src_ids.tolist() == [5, 6, 0, 0]
+    assert batch.src_offsets.tolist() == [0, 3, 4]
+    assert batch.tgt_in_ids.tolist() == [9, 9, 7]
+    assert (batch.num_sentences, batch.max_tokens) == (2, 3)

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.packing import SLICES, assign, micro_batch_shape, pack, slices
+from mtx.data import batches
+from mtx.data.batches import SLICES, LoadedStep, assign, load_steps, micro_batch_shape, pack, slices, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
-from mtx.decoding.batches import to_device
-from mtx.training import loader
-from mtx.training.loader import LoadedStep, load_steps
 from tests.models import random_batch, random_ids
 
 BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50
@@ -36,7 +34,7 @@ def sampler(store: TokenStore) -> BatchSampler:
 
 def load(store: TokenStore, plan: BatchSampler, position: SamplerState, num_steps: int, k: int) -> Iterator[LoadedStep]:
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, plan.ratio, MAX_TOKENS, plan.tokens_per_sentence)
-    return load_steps(store, plan, position, num_steps, k, shape)
+    return load_steps(store, steps(plan, position, num_steps), k, shape)
 
 
 def loader_threads() -> list[threading.Thread]:
@@ -56,7 +54,7 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
         for batch, group in zip(got.micro_batches, groups, strict=True):
             expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)
             for name in SLICES:
-                assert torch.equal(getattr(batch, name), torch.from_numpy(getattr(expected, name)))
+                assert torch.equal(getattr(batch, name), getattr(expected, name))
             assert (batch.num_sentences, batch.max_tokens) == (len(group), MAX_TOKENS)
     assert not loader_threads()
 
@@ -71,14 +69,14 @@ def test_ranks_take_the_micro_batches_in_turn_and_empty_ones_fill_up(
         groups = assign(*arguments)
         return [*groups[:-1], groups[-1][:1], groups[-1][1:]]
 
-    monkeypatch.setattr(loader, "assign", one_too_many)
+    monkeypatch.setattr(batches, "assign", one_too_many)
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, sampler(store).ratio, MAX_TOKENS, None)
     alone, *by_rank = (
-        [s.micro_batches for s in load_steps(store, sampler(store), SamplerState(), 9, k, shape, False, rank, size)]
-        for rank, size in [(0, 1), *((rank, num_ranks) for rank in range(num_ranks))]
+        [s.micro_batches for s in load_steps(store, steps(sampler(store), SamplerState(), 9), k, shape, False, *each)]
+        for each in [(0, 1), *((rank, num_ranks) for rank in range(num_ranks))]
     )
     for step, expected in enumerate(alone):
-        turns = [batch for turn in zip(*(steps[step] for steps in by_rank), strict=True) for batch in turn]
+        turns = [batch for turn in zip(*(found[step] for found in by_rank), strict=True) for batch in turn]
         assert len(expected) > k and len(turns) == -(-len(expected) // num_ranks) * num_ranks
         for got, wanted in zip(turns, expected, strict=False):
             assert all(torch.equal(getattr(got, name), getattr(wanted, name)) for name in SLICES)
@@ -120,7 +118,7 @@ def test_closing_early_ends_the_thread(store: TokenStore) -> None:
 def test_one_copy_of_the_buffer_is_the_whole_batch() -> None:
     batch = random_batch([5, 3, 7], [4, 6, 2], tail=9)
     sizes = len(batch.src_ids), len(batch.tgt_out_ids), len(batch.src_offsets)
-    copied = slices(batch.buffer.clone(), *sizes, torch.int32)
+    copied = slices(batch.buffer.clone(), *sizes)
     assert copied.keys() == set(SLICES)
     for name, tensor in copied.items():
         assert tensor.dtype == getattr(batch, name).dtype == (torch.int32 if "offsets" in name else torch.int64)
@@ -143,5 +141,5 @@ def test_page_locked_memory_belongs_to_the_callers_device(store: TokenStore, mon
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
     plan = sampler(store)
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS, plan.ratio, MAX_TOKENS, None)
-    loaded = list(load_steps(store, plan, SamplerState(), 2, 1, shape, pin=True))
+    loaded = list(load_steps(store, steps(plan, SamplerState(), 2), 1, shape, pin=True))
     assert len(loaded) == 2 and devices == [("mtx-loader_0", 3)]

@@ -1,18 +1,20 @@
-"""Some pairs of an epoch have changed text, which depends on nothing but the seed and the place in the epoch."""
+"""Some pairs of an epoch have changed text, by the seed and the place in the epoch alone, and they still are pairs."""
 
+import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
-from mtx.data.epoch_text import StoredText, TextChanger, changed_every_epoch
+from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Chunk, SamplerState, steps
-from mtx.data.text_changes import CHANGES
+from mtx.data.sampler import Encode, SamplerState, steps
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
+from mtx.evaluation.test_sets import TestSet, changed_copies
 from mtx.training.runtime import new_sampler
 
 NUM_PAIRS, TAG = 60, "BT"
@@ -47,24 +49,25 @@ def config_of(*overrides: str) -> Config:
     return resolve(None, ["training.batch_tokens=1000", *overrides]).config
 
 
-def changer(
-    store: TokenStore, tokenizer: Tokenizer, seed: int = 7, max_tokens: int = 200, **rates: float
-) -> TextChanger:
-    return TextChanger(store, tokenizer, seed, [(CHANGES[name], rate) for name, rate in rates.items()], max_tokens)
+def changer(store: TokenStore, tokenizer: Tokenizer, seed: int = 7, max_tokens: int = 200, **rates: float) -> Encode:
+    keys = [f"seed={seed}", f"data.max_tokens={max_tokens}", *(f"training.{name}={n}" for name, n in rates.items())]
+    encode = epoch_text(config_of(*keys), store, tokenizer, None)
+    assert encode is not None
+    return encode
 
 
-def ids_of(chunk: Chunk) -> list[tuple[list[int], list[int]]]:
-    count = np.arange(len(chunk.pairs))
-    return list(zip(chunk.src.sentences(count), chunk.tgt.sentences(count), strict=True))
+def ids_of(sides: tuple[Any, ...]) -> list[tuple[list[int], list[int]]]:
+    src, tgt = (side.sentences(np.arange(len(side.lengths))) for side in sides)
+    return list(zip(src, tgt, strict=True))
 
 
 def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_others(
     store: TokenStore, tokenizer: Tokenizer
 ) -> None:
     changed = changer(store, tokenizer, upper_case=0.25)
-    plain, counts, places = ids_of(StoredText(store)(0, 0, PAIRS)), 0, set()
+    plain, counts, places = ids_of((store.src, store.tgt)), 0, set()
     for epoch in range(20):
-        for row, (src_ids, tgt_ids) in enumerate(ids_of(changed(epoch, 0, PAIRS))):
+        for row, (src_ids, tgt_ids) in enumerate(ids_of(changed(epoch, 0, PAIRS).sides)):
             if (src_ids, tgt_ids) != plain[row]:
                 counts += 1
                 places.add(row)
@@ -77,19 +80,19 @@ def test_the_rate_is_the_share_of_pairs_that_change_and_each_epoch_changes_other
 
 def test_a_chunk_is_a_function_of_seed_epoch_and_number(store: TokenStore, tokenizer: Tokenizer) -> None:
     rates = {"upper_case": 0.2, "typing_errors": 0.5, "no_end_punctuation": 0.3}
-    chunk = ids_of(changer(store, tokenizer, **rates)(3, 2, PAIRS))
+    chunk = ids_of(changer(store, tokenizer, **rates)(3, 2, PAIRS).sides)
     again = changer(store, tokenizer, **rates)
-    assert ids_of(again(3, 1, PAIRS)) != chunk and ids_of(again(2, 2, PAIRS)) != chunk
-    assert ids_of(again(3, 2, PAIRS)) == chunk
-    assert ids_of(changer(store, tokenizer, seed=8, **rates)(3, 2, PAIRS)) != chunk
+    assert ids_of(again(3, 1, PAIRS).sides) != chunk and ids_of(again(2, 2, PAIRS).sides) != chunk
+    assert ids_of(again(3, 2, PAIRS).sides) == chunk
+    assert ids_of(changer(store, tokenizer, seed=8, **rates)(3, 2, PAIRS).sides) != chunk
 
 
 def test_a_pair_that_would_become_too_long_stays(store: TokenStore, tokenizer: Tokenizer) -> None:
     longest = int(max(store.src.lengths.max(), store.tgt.lengths.max()))
-    everything = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS))
+    everything = ids_of(changer(store, tokenizer, upper_case=1.0)(0, 0, PAIRS).sides)
     assert max(len(ids) for pair in everything for ids in pair) > longest
-    limited = ids_of(changer(store, tokenizer, max_tokens=longest, upper_case=1.0)(0, 0, PAIRS))
-    plain = ids_of(StoredText(store)(0, 0, PAIRS))
+    limited = ids_of(changer(store, tokenizer, max_tokens=longest, upper_case=1.0)(0, 0, PAIRS).sides)
+    plain = ids_of((store.src, store.tgt))
     assert max(len(ids) for pair in limited for ids in pair) <= longest
     assert any(pair == old for pair, old in zip(limited, plain, strict=True))
 
@@ -110,11 +113,11 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
     marked = train_tokenizer([*SRC, *TGT], config, 2 * NUM_PAIRS, [TAG], has_marks=True)
     store = write_store(marked, tmp_path, [TAG] * NUM_PAIRS, SRC, TGT)
     config = config_of("training.upper_case=0.2", "data.terms=auto", "seed=7")
-    encode = changed_every_epoch(config, store, marked, Glossary({"dog": "Hund", "house": "Haus"}))
+    encode = epoch_text(config, store, marked, Glossary({"dog": "Hund", "house": "Haus"}))
     assert encode is not None
     marks, found = {*marked.marks.values()}, 0
     for epoch in range(20):
-        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS)):
+        for src_ids, tgt_ids in ids_of(encode(epoch, 0, PAIRS).sides):
             assert src_ids[0] == marked.tags[TAG] and not marks & {*tgt_ids}
             if marks & {*src_ids}:
                 found += 1
@@ -122,16 +125,76 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
                 assert not marked.decode([tgt_ids])[0].isupper()
     assert 0.12 < found / (20 * NUM_PAIRS) < 0.2  # those in capital letters have none of these terms
     config = config_of("data.terms=auto")
-    assert new_sampler(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).encoded is not None
+    assert new_sampler(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).sides
 
 
-def test_subword_sampling_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
-    changed = new_sampler(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).encoded
+def test_bpe_dropout_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
+    changed = new_sampler(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).sides
     both = config_of("training.upper_case=0.3", "training.bpe_dropout=0.3")
-    cut = new_sampler(both, store, tokenizer).step(SamplerState()).encoded
-    assert changed is not None and cut is not None
+    cut = new_sampler(both, store, tokenizer).step(SamplerState()).sides
     plain, sampled = ids_of(changed), ids_of(cut)
     assert plain != sampled
     for old, new in zip(plain, sampled, strict=True):
         assert tokenizer.decode(list(old)) == tokenizer.decode(list(new))
     assert any(text.isupper() for text in tokenizer.decode([src for src, _ in sampled]))
+
+
+class Shout:
+    """An augmentation of somebody who has read the protocol."""
+
+    symbols = ""
+
+    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+        return f"{src}!{rng.randrange(3)}", f"{tgt}!"
+
+
+def test_any_object_of_the_protocol_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
+    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (Shout(), 1.0)], [])(
+        0, 0, PAIRS
+    )
+    src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(chunk.sides), strict=True)))
+    assert {line[-2:] for line in src} == {"!0", "!1", "!2"} and tgt == [f"{line.upper()}!" for line in TGT]
+
+
+# --- what an augmentation does to a pair ---
+
+
+@pytest.mark.parametrize(
+    "name, src, tgt",
+    [
+        ("upper_case", "IT'S A DOG.", "EIN STRASSENHUND! (JA.)"),
+        ("title_case", "It's A Dog.", "Ein Straßenhund! (ja.)"),
+        ("no_end_punctuation", "It's a dog", "Ein Straßenhund! (ja.)"),
+    ],
+)
+def test_changes_of_both_sides(name: str, src: str, tgt: str) -> None:
+    changed = AUGMENTATIONS[name]("It's a dog.", "Ein Straßenhund! (ja.)", random.Random(1))
+    assert changed == (src, tgt)
+
+
+@pytest.mark.parametrize(
+    "text, without",
+    [("a dog!?…", "a dog"), ("一只狗。", "一只狗"), ("...", "..."), ("a dog . ", "a dog"), ("2.5", "2.5")],
+)
+def test_end_punctuation(text: str, without: str) -> None:
+    assert AUGMENTATIONS["no_end_punctuation"](text, text, random.Random(1)) == (without, without)
+
+
+def test_typing_errors_are_in_a_tenth_of_the_longer_words_of_the_source() -> None:
+    rng, src = random.Random(1), " ".join(["abcdef"] * 5000)
+    typing_errors = MakeTypingErrors()
+    words = typing_errors(src, src, rng)[0].split()
+    wrong = [word for word in words if word != "abcdef"]
+    assert 400 < len(wrong) < 600 and typing_errors("dog a2b4", src, rng) == ("dog a2b4", src)
+    assert {word for word in wrong if len(word) == 5} == {"acdef", "abdef", "abcef", "abcdf"}
+    assert {word for word in wrong if len(word) == 7} == {"abbcdef", "abccdef", "abcddef", "abcdeef"}
+    assert {word for word in wrong if len(word) == 6} == {"acbdef", "abdcef", "abcedf", "abcdfe"}
+
+
+def test_copies_of_a_test_set_are_the_same_at_every_call() -> None:
+    test_set = TestSet("set", "de", ["a nicely written sentence."] * 9, ["ein Satz."] * 9, [["Ein Satz!"] * 9])
+    copies = changed_copies(test_set)
+    assert copies == changed_copies(test_set)
+    assert [copy.name for copy in copies] == [f"set, {name.replace('_', ' ')}" for name in AUGMENTATIONS]
+    assert copies[0].more_references == [["EIN SATZ!"] * 9] and copies[0].references == ["EIN SATZ."] * 9
+    assert len(set(copies[3].sources)) > 1 and copies[3].references == test_set.references
