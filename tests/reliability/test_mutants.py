@@ -83,7 +83,10 @@ MUTANTS = [
         "what is not finite is saved", "training/checkpoint.py",
         FINITE, "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
-    Mutant("no lock", "storage/run_directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant(
+        "no lock", "storage/run_directory.py", LOCK, "return contextlib.nullcontext()",
+        "tests/reliability/test_owner.py",
+    ),
     Mutant(
         "messages go to stdout", "cli.py",
         "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
