@@ -63,7 +63,7 @@ def back_translate(
 
     score = scorer and partial(_scores, scorer)
     work = SyntheticText(lambda: islice(read_lines(mono), start, end), kept, translate, score)
-    with kept.held(), progress(end - start) as bar:
+    with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:
             counts = write_pairs(work, sink, drop_worst=scorer is not None)

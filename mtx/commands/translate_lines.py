@@ -142,7 +142,7 @@ def translate_file(
         "model": model_identity(about["model"]),
     }
     kept = ResumableRows.beside(output, about, size)
-    with kept.held():
+    with kept.lock():
         if fresh:
             kept.remove()
         before = start + kept.resume()

@@ -12,8 +12,9 @@ import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError, UsageError
+from mtx.storage.durable import require_file, require_size
+from mtx.storage.model_description import MAX_TOKENIZER_BYTES
 from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
-from mtx.storage.untrusted import require_file, require_size
 
 EOS_ID = 0
 UNK_ID = 1
@@ -22,8 +23,6 @@ _SPACE = "▁"  # SentencePiece's sign before a word
 _BYTE = "<0x"  # begins the names of the pieces that stand for a byte
 
 _MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
-
-MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ from mtx.data.sentencepiece_models import (
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.durable import read_json, write_bytes, write_json
+from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 from mtx.storage.text_files import replace_surrogates
 
@@ -157,12 +158,7 @@ class Tokenizer:
         """The files that `save` writes."""
         return (*self.models.files, TOKENIZER_JSON)
 
-    @staticmethod
-    def file_names_in(directory: Path) -> tuple[str, ...]:
-        """The files that the tokenizer in `directory` must have, judged by the files that are there."""
-        split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
-        is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
-        return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
+    file_names_in = staticmethod(tokenizer_files)
 
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""

@@ -12,10 +12,9 @@ from mtx.errors import DamagedFileError
 from mtx.evaluation.gains import Gain, stored_gains
 from mtx.report.training_history import Event, TrainingHistory, training_history
 from mtx.storage import durable
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_contents import is_finished, require_run, run_state
-from mtx.storage.run_events import read_events
+from mtx.storage.run_contents import load_config, require_run
 from mtx.storage.run_files import REPORT, SCORES, RunLayout
+from mtx.storage.run_status import is_finished, read_events, run_state
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mtx.storage.run_events import DECIDING_METRICS, quality, recorded_metric
+from mtx.storage.run_status import DECIDING_METRICS, quality, recorded_metric
 
 MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file

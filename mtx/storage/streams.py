@@ -58,12 +58,12 @@ def set_up() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             os.set_blocking(stream.fileno(), True)
-    sys.stdout, sys.stderr = _replaced(sys.stdout, "standard output"), _replaced(sys.stderr, "standard error")
+    sys.stdout, sys.stderr = _wrap(sys.stdout, "standard output"), _wrap(sys.stderr, "standard error")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # `typed_line` decodes what the locale cannot
 
 
-def _replaced(stream: Any, name: str) -> Any:
+def _wrap(stream: Any, name: str) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # None if the stream is closed
         return stream
     stream.flush()

@@ -10,8 +10,7 @@ import torch
 from mtx.config import settings as configuration
 from mtx.data.preprocess import load_prepared
 from mtx.data.sampler import SamplerState
-from mtx.errors import MtxError
-from mtx.storage.deferred_errors import DeferredErrors
+from mtx.errors import DeferredErrors, MtxError
 from mtx.storage.run_files import RunLayout
 from mtx.training.loader import load_steps
 from mtx.training.metrics import MetricsLogger

@@ -95,7 +95,7 @@ def test_text_that_cannot_be_used(here: Path, refused: Refused) -> None:
 
 def test_a_run_with_another_configuration(run_copy: Path, settings: list[str], refused: Refused) -> None:
     before = tree(run_copy)
-    words = ["model.d_ff is 64 there, 128 was asked for", "seed", "another run_dir"]
+    words = ["model.d_ff is 128, it was 64", "seed", "another run_dir"]
     refused(2, words, "train", *settings, f"run_dir={run_copy}", "model.d_ff=128", "seed=5")
     refused(2, ["model.d_ff is 64 there"], "train", run_copy, "model.d_ff=128")
     assert tree(run_copy) == before

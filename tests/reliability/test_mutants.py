@@ -43,19 +43,19 @@ RENAME = "        disk.rename(temporary, path)\n"
 PARENT = "        disk.sync(path.parent)\n"
 
 MUTANTS = [
-    Mutant("a new file is not synced", "files/durable.py", "disk.sync(temporary, file)", "pass", CRASHES),
-    Mutant("a rename is not synced", "files/durable.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
+    Mutant("a new file is not synced", "storage/durable.py", "disk.sync(temporary, file)", "pass", CRASHES),
+    Mutant("a rename is not synced", "storage/durable.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
     Mutant(
-        "the files of a checkpoint are not synced", "files/durable.py",
+        "the files of a checkpoint are not synced", "storage/durable.py",
         "        disk.sync(path)\n        entries", "        entries", CRASHES,
     ),
     Mutant(
-        "the old is removed before the new is there", "files/durable.py",
+        "the old is removed before the new is there", "storage/durable.py",
         "            disk.rename(path, old)\n", "            _remove_tree(path)\n", CRASHES,
     ),
     Mutant(
-        "sha256 is not compared", "files/durable.py",
-        'if sha256(path) != entry.get("sha256"):', "if False:", "tests/reliability/test_damage.py",
+        "sha256 is not compared", "storage/durable.py",
+        ' or sha256(path) != entry.get("sha256"):', ":", "tests/reliability/test_damage.py",
     ),
     Mutant(
         "a damaged checkpoint is the end", "training/checkpoint.py",
@@ -68,7 +68,7 @@ MUTANTS = [
         "self.sampler, position, num_steps", "self.sampler, SamplerState(position.epoch, 0), num_steps", KILLS,
     ),
     Mutant(
-        "lines end at U+2028 too", "files/text_files.py",
+        "lines end at U+2028 too", "storage/text_files.py",
         DECODE, f'{DECODE.replace("yield", "yield from")}.splitlines() or [""]', "tests/reliability/test_lines.py",
     ),
     Mutant(
@@ -83,7 +83,10 @@ MUTANTS = [
         "what is not finite is saved", "training/checkpoint.py",
         FINITE, "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
-    Mutant("no lock", "run/directory.py", LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py"),
+    Mutant(
+        "no lock", "storage/run_directory.py",
+        LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py",
+    ),
     Mutant(
         "messages go to stdout", "cli.py",
         "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
@@ -94,7 +97,7 @@ MUTANTS = [
         "            self._deferred_errors.add(", "            print(", "tests/reliability/test_disk.py",
     ),
     Mutant(
-        "weights of any shape are taken", "model_directory/storage.py",
+        "weights of any shape are taken", "decoding/model_directory.py",
         "tensors[name].shape != expected[name].shape", "False", "tests/unit/decoding/test_model_directory.py",
     ),
 ]  # fmt: skip

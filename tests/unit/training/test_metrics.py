@@ -7,10 +7,9 @@ import pytest
 from filelock import FileLock
 
 from mtx.config import settings
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, DeferredErrors, UsageError
 from mtx.formatting import format_duration
-from mtx.storage.deferred_errors import DeferredErrors
-from mtx.storage.run_contents import is_locked
+from mtx.storage.run_directory import is_locked
 from mtx.storage.run_status import read_status
 from mtx.training.metrics import MetricsLogger
 

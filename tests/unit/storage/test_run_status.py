@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mtx.report.training_history import improvement, training_history
-from mtx.storage.run_events import quality, read_events, recorded_metric
+from mtx.storage.run_status import quality, read_events, recorded_metric
 
 VALIDATION = {"event": "validation", "step": 5, "bleu": 20.0, "nll": 2.0}
 
