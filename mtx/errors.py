@@ -98,18 +98,15 @@ class DeferredErrors:
 
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self._help = ""  # what to do about the first failure
 
     def add(self, what: str, error: Exception) -> None:
         """Log that `what` could not be written; the same message is logged once only."""
-        known = getattr(error, "strerror", None) or (str(error) if isinstance(error, MtxError) else None)
+        known = str(error) if isinstance(error, MtxError) else getattr(error, "strerror", None)
         reason = known or f"{type(error).__name__}: {error}"
-        help = "a disk that fails may fail again: check it" if known else "MTX_DEBUG=1 mtx report RUN shows the fault"
         message = f"{what} could not be written: {reason}"
         if message not in self.messages:
             logger.warning("%s; training continues", message)
             self.messages.append(message)
-            self._help = self._help or help
 
     @contextlib.contextmanager
     def defer(self, what: str) -> Iterator[None]:
@@ -128,7 +125,8 @@ class DeferredErrors:
         if self.messages:
             first, *others = self.messages
             more = f" (and {len(others)} more)" if others else ""
-            raise MtxError(f"finished with errors: {first}{more}", self._help)
+            help = "check the disk; a fault of mtx itself: MTX_DEBUG=1 mtx report RUN shows it"
+            raise MtxError(f"finished with errors: {first}{more}", help)
 
 
 def exit_code(error: BaseException) -> int:

@@ -56,7 +56,7 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(m) for m in (model, forward) if m],
     }
-    kept = ResumableRows.beside(output, about, BLOCK_LINES)
+    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
 
     def translate(lines: list[str], first: int) -> list[str]:
         return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first, n_best=1)]

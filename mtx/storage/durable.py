@@ -1,6 +1,6 @@
 """Files and directories that a power cut cannot spoil: whole-or-nothing writes, manifests, JSON, strangers' files.
 
-A file or a directory appears under its name whole or not at all: it is written under a temporary name beside its
+A file or a directory appears under its name whole or not at all: it is written under a temporary name next to its
 place, synced, and renamed. A directory that is replaced is renamed first; `remove_temporaries` repairs what an
 interruption left. Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify`
 compares the files with it and names the first that differs. mtx wrote what a manifest lists and what has a temporary

@@ -39,7 +39,7 @@ _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of th
 
 
 class _Info(BaseModel):
-    """What a model directory tells of a model, apart from its architecture."""
+    """What a model directory records of a model, apart from its architecture."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 

@@ -48,7 +48,7 @@ class ResumableRows:
     mode: int | None = None
 
     @classmethod
-    def beside(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
+    def for_output(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
         """The rows of an output, in `OUTPUT.part`, which has its permissions."""
         return cls(part_of(output), about, block_rows, durable.permissions(output))
 

@@ -162,7 +162,7 @@ def require_models(model: str | Path) -> list[Path]:
 
 
 def model_identity(model: str | Path) -> str:
-    """What tells the model that a MODEL argument means from others: the hash of its manifest or its checkpoints'."""
+    """What distinguishes the model of a MODEL argument from others: the hash of its manifest or of its checkpoints."""
     return "+".join(map(_identity, require_models(model)))
 
 

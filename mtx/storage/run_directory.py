@@ -179,13 +179,13 @@ def _record_config(paths: RunLayout, config: Config) -> None:
     if has_begun(paths):
         with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
             changes = differences(settings.load(paths.config), config)
-            if told := describe_changes(change for change in changes if change[0] != "run_dir"):
-                logger.info("%s continues with other settings: %s", paths.root, told)
+            if message := describe_changes(change for change in changes if change[0] != "run_dir"):
+                logger.info("%s continues with other settings: %s", paths.root, message)
     durable.write_text(paths.config, settings.dump(config))
 
 
 def check_settings(paths: RunLayout, config: Config) -> None:
-    """Check that a run that has begun can go on with `config`, which then replaces its config.yaml.
+    """Check that a run that has begun can continue with `config`, which then replaces its config.yaml.
 
     Raises:
         UsageError: naming the fixed settings that differ, with both values.

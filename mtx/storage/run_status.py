@@ -162,8 +162,7 @@ class Status:
         max_steps: the step at which training ends; by training.max_epochs an estimate, None before the first step.
         max_epochs: training.max_epochs. epochs: those that are done, with the part of the one that is not; None if
             unknown.
-        best_bleu, best_step: of the best validation so far.
-        best_metric, best_score: the metric that decides which validation is the best, and its score.
+        best_step, best_metric, best_score: of the best validation so far the step, the metric that decides, its score.
         left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
         scores: of each test set BLEU.
         reason: why it is not running; None if unknown.
@@ -175,7 +174,6 @@ class Status:
     max_steps: int | None
     max_epochs: int | None
     epochs: float | None
-    best_bleu: float | None
     best_step: int | None
     best_metric: str
     best_score: float | None
@@ -252,7 +250,6 @@ def read_status(root: Path) -> Status:
         max_steps=training.max_steps if training.max_epochs is None else last("max_steps", training.max_steps),
         max_epochs=training.max_epochs,
         epochs=last("epochs"),
-        best_bleu=best.get("bleu"),
         best_step=best.get("step"),
         best_metric=DECIDING_METRICS[key],
         best_score=best.get(key),

@@ -1,7 +1,7 @@
 """The only reader of text: its lines, its encoding, and what kind of file it is if it is not plain text.
 
 A line ends at LF only, so that no other character can misalign a corpus. The first bytes decide the kind of a file.
-UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs that they have beside every space and every line
+UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs next to every space and every line
 end; of all other encodings `likely_encoding` can only give the most probable one, by a name that iconv knows.
 """
 
@@ -166,7 +166,7 @@ def open_binary(path: Path) -> IO[bytes]:
 
 
 def bilingual_form(path: Path) -> str | None:
-    """The form of a file that is no plain text but holds pairs, see `FileKind.form`; None for plain text.
+    """The form of a file that is not plain text but holds pairs, see `FileKind.form`; None for plain text.
 
     Raises:
         UsageError: if the file is missing, or neither.

@@ -114,7 +114,7 @@ def translate_text(
         return chosen
 
     about = {**about, "search": repr(translator.options), "translator": type(translator).__name__}
-    kept = ResumableRows.beside(output, about, BLOCK_LINES)
+    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():
         work.run(progress)
