@@ -137,7 +137,11 @@ def test_a_damaged_checkpoint_costs_what_came_after_the_one_before(run_copy: Pat
     shutil.rmtree(run_copy / "model")
     again = mtx("train", *settings, f"run_dir={run_copy}", "training.max_steps=41")
     assert again.returncode == 0
-    for words in (b"warning: ", b"step-00000040/model.safetensors: differs from its manifest", b"resuming from step 36 instead"):
+    for words in (
+        b"warning: ",
+        b"step-00000040/model.safetensors: differs from its manifest",
+        b"resuming from step 36 instead",
+    ):
         assert words in again.stderr
 
 
