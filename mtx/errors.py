@@ -1,11 +1,16 @@
-"""The few types of error that users see, and the exit code of each.
+"""The few types of error that users see, the exit code of each, and failures that are reported at the end.
 
 A message says what went wrong, where (path:line or key), what was expected and what was found instead. Only `cli.py`
 turns an error into an `error:` line and an exit code; `assert` is for mtx's own invariants.
 """
 
+import contextlib
+import logging
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+logger = logging.getLogger(__name__)
 
 # In this order of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN, which finds no room for its
 # code, and of Arrow and Python for a thread's stack.
@@ -80,6 +85,48 @@ class TerminatedError(KeyboardInterrupt):
     def __init__(self, signal_number: int = signal.SIGTERM):
         super().__init__()
         self.signal_number = signal_number
+
+
+class DeferredErrors:
+    """Collects failures that must not end training: each is logged at once; at the very end, one error reports them.
+
+    Only the file that could not be written is lost: a checkpoint, an event or a report.
+
+    Attributes:
+        messages: one sentence for each failure.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def add(self, what: str, error: Exception) -> None:
+        """Log that `what` could not be written; the same message is logged once only."""
+        known = str(error) if isinstance(error, MtxError) else getattr(error, "strerror", None)
+        reason = known or f"{type(error).__name__}: {error}"
+        message = f"{what} could not be written: {reason}"
+        if message not in self.messages:
+            logger.warning("%s; training continues", message)
+            self.messages.append(message)
+
+    @contextlib.contextmanager
+    def defer(self, what: str) -> Iterator[None]:
+        """Add an OSError of the block, which writes `what`, instead of raising it."""
+        try:
+            yield
+        except OSError as error:
+            self.add(what, error)
+
+    def check(self) -> None:
+        """Raise an error if anything failed; call this at the very end.
+
+        Raises:
+            MtxError: with the first message and the number of the others.
+        """
+        if self.messages:
+            first, *others = self.messages
+            more = f" (and {len(others)} more)" if others else ""
+            help = "check the disk; a fault of mtx itself: MTX_DEBUG=1 mtx report RUN shows it"
+            raise MtxError(f"finished with errors: {first}{more}", help)
 
 
 def exit_code(error: BaseException) -> int:

@@ -21,7 +21,7 @@ def shell_command(*words: str | Path) -> str:
         words: a `Path` names a file or directory. `./` goes before one that could be taken for something else: an
             option, a setting (key=value), a recipe, or somebody's home directory.
     """
-    return " ".join(_quoted(_path_text(word) if isinstance(word, Path) else word) for word in words)
+    return " ".join(_quote(_path_text(word) if isinstance(word, Path) else word) for word in words)
 
 
 def mtx_command(*words: str | Path) -> str:
@@ -39,13 +39,9 @@ def install_command(*packages: str) -> str:
 
 def program_name() -> str:
     """How the user calls this program: `mtx` if the shell finds it by that name."""
-    called = Path(sys.argv[0])
     found = shutil.which("mtx")  # other programs have that name too
-    ours = [path.resolve() for path in (called, Path(sys.executable).with_name("mtx"))]
-    if found and Path(found).resolve() in ours:
+    if found and Path(found).resolve() == Path(sys.executable).with_name("mtx").resolve():
         return "mtx"
-    if called.name == "mtx" and called.is_file():
-        return shell_command(called)
     return shell_command(sys.executable, "-m", "mtx")
 
 
@@ -55,7 +51,7 @@ def _path_text(path: Path) -> str:
     return text if is_plain else f"./{text}"
 
 
-def _quoted(word: str) -> str:
+def _quote(word: str) -> str:
     """A word as a shell reads it; what cannot be shown on a terminal is written as bytes, in ANSI-C quoting."""
     if word.isprintable():
         return shlex.quote(word)
@@ -68,18 +64,9 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def readable(*sizes: int) -> list[str]:
-    """Sizes in MB, or GB from one on, with as many digits as it takes to tell those that differ apart."""
-    texts: list[str] = []
-    for digits in range(10):
-        texts = [_text(size, digits) for size in sizes]
-        if len({*texts}) == len({*sizes}):
-            break
-    return texts
-
-
-def _text(size: int, digits: int) -> str:
-    return f"{size / 1e6:,.{digits}f} MB" if size < 10**9 else f"{size / 1e9:,.{max(digits, 1)}f} GB"
+def format_size(num_bytes: int) -> str:
+    """A number of bytes in MB, such as `7,400 MB`."""
+    return f"{num_bytes / 1e6:,.0f} MB"
 
 
 def format_duration(seconds: float) -> str:

@@ -23,11 +23,10 @@ from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_limits import export_note
 from mtx.decoding.engines import fill_cache
 from mtx.decoding.metrics import Scores
-from mtx.decoding.model_description import info_of
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.text_translator import TextTranslator
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
+from mtx.errors import Advice, DamagedFileError, DeferredErrors, MtxError, UsageError
 from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
 from mtx.evaluation.protocols import Protocol
@@ -37,11 +36,9 @@ from mtx.interop.cards import licences_of, run_card
 from mtx.model.device import keep_freed_memory, make_deterministic
 from mtx.report import checks
 from mtx.storage import durable, text_files
-from mtx.storage.deferred_errors import DeferredErrors
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
+from mtx.storage.model_description import info_of
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, load_config, stored_scores
 from mtx.storage.run_directory import hold_lock, open_run, refuse_foreign, write_owner
-from mtx.storage.run_events import read_events
 from mtx.storage.run_files import (
     HYPOTHESIS_TEXT,
     MODEL_CONFIG,
@@ -52,7 +49,7 @@ from mtx.storage.run_files import (
     WEIGHTS,
     RunLayout,
 )
-from mtx.storage.run_status import StatusFile, track_status
+from mtx.storage.run_status import StatusFile, read_events, track_status
 from mtx.training import checkpoint, final_weights, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device

@@ -22,7 +22,7 @@ from bench_machine import machine, versions
 
 from mtx.config import settings
 from mtx.data import preprocess
-from mtx.storage.deferred_errors import DeferredErrors
+from mtx.errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
 from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import read_runtime

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from bench_serve_hostile import KINDS, Beside, attack, request
 
-from mtx.decoding import model_description
+from mtx.storage import model_description
 from mtx.storage.run_contents import find_model
 from mtx.storage.text_files import read_lines
 

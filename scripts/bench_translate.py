@@ -171,8 +171,8 @@ def _measure(arguments: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     """Runs all systems and returns the report."""
     from bench_translate_inputs import copy_model, find_text, random_model, usable_text, write_exports
 
-    from mtx.decoding import model_description
     from mtx.model.device import fast_precision, find_device
+    from mtx.storage import model_description
 
     device, model = find_device(arguments.device), scratch / "model"
     if arguments.model:

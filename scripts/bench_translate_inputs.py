@@ -18,12 +18,13 @@ import torch
 from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.preprocess import load_prepared
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding import model_description, model_directory
+from mtx.decoding import model_directory
 from mtx.decoding.export_cache import cached_export
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
+from mtx.storage import model_description
 from mtx.storage.run_contents import find_model, is_prepared, is_run
 from mtx.storage.run_files import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 from mtx.storage.text_files import read_lines

@@ -46,10 +46,11 @@ from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.model.architecture import num_parameters
 from mtx.model.translation_model import TranslationModel
-from mtx.report.run_history import Curve, training_history
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_events import read_events
+from mtx.report.run_history import Curve
+from mtx.report.run_history import training_history
+from mtx.storage.run_contents import load_config
 from mtx.storage.run_files import RunLayout
+from mtx.storage.run_status import read_events
 from mtx.training.validation import summed_nll
 
 _ROUNDS = 3  # of each measurement of speed; the best one counts

@@ -56,14 +56,14 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(m) for m in (model, forward) if m],
     }
-    kept = ResumableRows.beside(output, about, BLOCK_LINES)
+    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
 
     def translate(lines: list[str], first: int) -> list[str]:
         return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first, n_best=1)]
 
     score = scorer and partial(_scores, scorer)
     work = SyntheticText(lambda: islice(read_lines(mono), start, end), kept, translate, score)
-    with kept.held(), progress(end - start) as bar:
+    with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:
             counts = write_pairs(work, sink, drop_worst=scorer is not None)

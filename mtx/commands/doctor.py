@@ -12,7 +12,6 @@ from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes
 from mtx.storage import disk
-from mtx.storage.durable import nearest_directory
 from mtx.storage.streams import print_json, print_lines
 
 _PACKAGES = (
@@ -48,7 +47,7 @@ def doctor(
     gpu = _gpu()
     trial = _device(device)
     memory_gb = _gigabytes(total_bytes())
-    free_gb = _gigabytes(disk.free_bytes(nearest_directory(run_dir)))
+    free_gb = _gigabytes(disk.free_bytes(_nearest_directory(run_dir)))
     fast_path = _fast_path(device)
     if as_json:
         facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb}
@@ -168,3 +167,9 @@ def _fast_path_lines(facts: dict[str, Any]) -> list[str]:
             f"gradient within {facts['gradients']:.1%}",
         ]
     return lines
+
+
+def _nearest_directory(path: Path) -> Path:
+    """The path itself if it exists, otherwise the nearest of its parents that does."""
+    absolute = path.absolute()
+    return next(candidate for candidate in (absolute, *absolute.parents) if candidate.exists())

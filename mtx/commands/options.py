@@ -55,7 +55,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.config.value_types import FILE_ENDING
-    from mtx.storage.run_configuration import load_config
+    from mtx.storage.run_contents import load_config
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
@@ -220,7 +220,7 @@ def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
 def _refuse_own(path: Path) -> None:
     """Refuse an output that would replace a file of a model, a run or an export; a run's report.html may be renewed."""
     directory, run = path.parent, RunLayout(path.parent)
-    listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.is_written(directory) else set()
+    listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.has_manifest(directory) else set()
     kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
     if path.name in listed or path in kept:
         raise UsageError(f"-o {path}: is a file that mtx keeps there and reads again", "name another file")

@@ -141,8 +141,8 @@ def translate_file(
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(about["model"]),
     }
-    kept = ResumableRows.beside(output, about, size)
-    with kept.held():
+    kept = ResumableRows.for_output(output, about, size)
+    with kept.lock():
         if fresh:
             kept.remove()
         before = start + kept.resume()

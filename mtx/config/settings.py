@@ -22,8 +22,8 @@ from mtx.config.schema import MODELS_DECIDE, PRESETS, Config, DataConfig, fields
 from mtx.config.value_types import NULL
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
+from mtx.storage.durable import require_file
 from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable, read_lines
-from mtx.storage.untrusted import require_file
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
@@ -102,7 +102,7 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_configuration`."""
+    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_contents.load_config`."""
     require_file(path)
     values, lines = read_yaml(path)
     return _validate(values, [], lines)

@@ -13,8 +13,7 @@ from mtx.config.fixed import may_change
 from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
-from mtx.storage.run_configuration import fixed_config
-from mtx.storage.run_contents import has_begun
+from mtx.storage.run_contents import fixed_config, has_begun
 from mtx.storage.run_files import RunLayout
 
 _PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together

@@ -13,8 +13,10 @@ import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError
+from mtx.storage.durable import require_file
+from mtx.storage.durable import require_size
+from mtx.storage.model_description import MAX_TOKENIZER_BYTES
 from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
-from mtx.storage.untrusted import require_file, require_size
 
 EOS_ID = 0
 UNK_ID = 1
@@ -23,7 +25,6 @@ _SPACE = "▁"  # SentencePiece's sign before a word
 _BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a piece that stands for a byte
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
 _MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
-MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 
 
 @dataclass(frozen=True)

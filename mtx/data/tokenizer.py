@@ -37,6 +37,7 @@ from mtx.data.sentencepiece_models import (
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.durable import read_json, write_bytes, write_json
+from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 from mtx.storage.text_files import replace_surrogates
 
@@ -150,12 +151,7 @@ class Tokenizer:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
         return self._names[: self.num_ids]
 
-    @staticmethod
-    def file_names_in(directory: Path) -> tuple[str, ...]:
-        """The files that the tokenizer in `directory` must have, judged by the files that are there."""
-        if (directory / TOKENIZER_MODEL).is_file() or not any(directory.glob("tokenizer.*.model")):
-            return TOKENIZER_MODEL, TOKENIZER_JSON
-        return TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL, TOKENIZER_JSON
+    file_names_in = staticmethod(tokenizer_files)
 
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""

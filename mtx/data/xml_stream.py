@@ -14,9 +14,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 from xml.parsers import expat
 
 from mtx.errors import DataError
-from mtx.storage.encodings import declared_encoding, likely_encoding, wide_encoding
-from mtx.storage.file_kinds import BEGINNING_BYTES
-from mtx.storage.text_files import errors_named, escaped, is_utf8, open_bytes, printable
+from mtx.storage.text_files import (
+    BEGINNING_BYTES,
+    declared_encoding,
+    errors_named,
+    escaped,
+    is_utf8,
+    likely_encoding,
+    open_bytes,
+    printable,
+    wide_encoding,
+)
 
 MAX_DEPTH = 200  # of nested elements; a real file has about 10
 MAX_TEXT = 1 << 20  # characters of the sentences of one unit

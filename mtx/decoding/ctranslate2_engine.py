@@ -19,14 +19,14 @@ from typing import Any, Self
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding import model_description
 from mtx.decoding.options import NO_SCORES, Candidate, Placement, Request, SearchOptions, penalty
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 from mtx.machine import num_cores
+from mtx.storage import model_description
+from mtx.storage.durable import read_untrusted_json
 from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
-from mtx.storage.untrusted import read_untrusted_json
 
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
@@ -109,8 +109,8 @@ class CTranslate2Translator(TextTranslator):
             help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")
             raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
         described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
-        info = described.info
-        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != described.tokenizer.vocabulary():
+        info, tokenizer = described.info, Tokenizer.load(path)
+        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
         options = search.of_model(info)
         device = str(placement.device)
@@ -119,7 +119,7 @@ class CTranslate2Translator(TextTranslator):
         threads = (placement.threads or num_cores()) if device == "cpu" else 1
         translator = cls(
             _open(path, device, placement.precision, threads),
-            described.tokenizer,
+            tokenizer,
             int(info["max_tokens"]),
             options,
             num_positions=info["num_positions"],

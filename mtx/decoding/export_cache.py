@@ -16,12 +16,11 @@ import platformdirs
 from filelock import FileLock
 
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding import model_description
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_limits import check_is_transformer
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import mtx_command
-from mtx.storage import durable
+from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_contents import find_model, is_run
 from mtx.storage.run_files import MODEL_CONFIG, WEIGHTS
@@ -52,13 +51,13 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
     export = cache / f"{_identity(root)}-{precision}-{version}"
     try:
-        if durable.is_written(export):
+        if durable.has_manifest(export):
             with contextlib.suppress(OSError):
                 os.utime(export)
             return export
         durable.make_directories(cache)
         with FileLock(cache / "lock"):
-            if not durable.is_written(export):  # else another process has converted it meanwhile
+            if not durable.has_manifest(export):  # else another process has converted it meanwhile
                 shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
                 _remove_oldest(cache, export)

@@ -17,13 +17,12 @@ from safetensors import SafetensorError
 
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding import model_description
-from mtx.decoding.model_description import ModelDescription
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.model.architectures import new_model
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import disk, durable, untrusted
+from mtx.storage import disk, durable, model_description
+from mtx.storage.model_description import ModelDescription
 from mtx.storage.run_contents import checkpoint_steps, is_run
 from mtx.storage.run_files import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
@@ -64,7 +63,7 @@ def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     """Read a safetensors file; raises DamagedFileError if it is damaged."""
-    untrusted.require_file(path)
+    durable.require_file(path)
     try:
         content = path.read_bytes()
         _check_header(content)
@@ -78,7 +77,7 @@ def _check_header(content: bytes) -> None:
     size = int.from_bytes(content[:8], "little")
     if size > model_description.MAX_HEADER_BYTES:
         raise ValueError(f"a header of {size:,} bytes")
-    untrusted.parse_json(content[8 : 8 + size])
+    durable.parse_json(content[8 : 8 + size])
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:
@@ -100,15 +99,15 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
             raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
 
 
-def _load_weights(described: ModelDescription, path: Path) -> LoadedModel:
+def _load_weights(described: ModelDescription, tokenizer: Tokenizer, path: Path) -> LoadedModel:
     """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
     with torch.device("meta"):
-        model = new_model(described.config, described.tokenizer.num_ids)
+        model = new_model(described.config, tokenizer.num_ids)
     tensors = load_tensors(path)
     check_tensors(path, tensors, model.state_dict())
-    model = new_model(described.config, described.tokenizer.num_ids)
+    model = new_model(described.config, tokenizer.num_ids)
     model.load_state_dict(tensors)
-    return LoadedModel(model.eval(), described.tokenizer, described.info)
+    return LoadedModel(model.eval(), tokenizer, described.info)
 
 
 def write(
@@ -144,16 +143,19 @@ def load(directory: Path) -> LoadedModel:
     if (directory / EXPORT_CONFIG).is_file():
         help = mtx_command("translate", directory, "--engine", "ctranslate2")
         raise UsageError(f"{directory}: is an export for CTranslate2", help)
-    return _load_weights(model_description.read(directory, (WEIGHTS,)), directory / WEIGHTS)
+    described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
+    if (stored := described.info["num_ids"]) != tokenizer.num_ids:
+        raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
+    return _load_weights(described, tokenizer, directory / WEIGHTS)
 
 
 def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     """The best checkpoint of a run that has no model directory yet."""
-    described, steps = model_description.read_run(paths), checkpoint_steps(paths)
+    described, tokenizer = model_description.read_run(paths), Tokenizer.load(paths.data)
+    steps = checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
-    limit = model_description.max_weight_bytes(described.config, described.tokenizer.num_ids)
+    limit = model_description.max_weight_bytes(described.config, tokenizer.num_ids)
     durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
-    kind = "best" if step == best else "last"
-    logger.info("%s has no model yet: its %s checkpoint, step %d, is used", paths.root, kind, step)
-    return _load_weights(described, paths.checkpoint(step) / WEIGHTS)
+    logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
+    return _load_weights(described, tokenizer, paths.checkpoint(step) / WEIGHTS)

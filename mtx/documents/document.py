@@ -11,7 +11,7 @@ from mtx.documents import html, markdown, po, tmx, xliff
 from mtx.documents.edits import Edit, apply, decode, segments
 from mtx.documents.markup import Marked
 from mtx.errors import UsageError
-from mtx.formatting import readable, shell_command
+from mtx.formatting import format_size, shell_command
 from mtx.storage.text_files import errors_named
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
@@ -39,7 +39,7 @@ def translate_document(
     if data.startswith(_GZIP):
         raise UsageError(f"{path}: is compressed", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{path}: is larger than {readable(MAX_BYTES)}", "divide it")
+        raise UsageError(f"{path}: is larger than {format_size(MAX_BYTES)}", "divide it")
     text, encoding = decode(path, data)
     bilingual = {"xliff": xliff.read, "tmx": tmx.read, "po": po.read}
     if kind in bilingual:

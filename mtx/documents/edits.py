@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mtx.documents.markup import Marked, with_edges
 from mtx.errors import DataError
-from mtx.storage.encodings import declared_encoding, likely_encoding, wide_encoding
+from mtx.storage.text_files import declared_encoding, likely_encoding, wide_encoding
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
 _MAX_SPACE = 200

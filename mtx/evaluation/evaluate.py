@@ -16,8 +16,7 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_contents import is_run
+from mtx.storage.run_contents import is_run, load_config
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from pathlib import Path
 from mtx.data.augmentation import AUGMENTATIONS
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.storage import durable, text_files
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_contents import is_run, translated_tests
+from mtx.storage.run_contents import is_run, load_config, translated_tests
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
 from mtx.storage.run_status import unfinished
 

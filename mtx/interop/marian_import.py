@@ -32,7 +32,7 @@ from mtx.interop.huggingface import (
 )
 from mtx.model.architecture import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
-from mtx.storage import untrusted
+from mtx.storage import durable
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
 
 _DEFAULT_BEAM_SIZE = 4
@@ -103,7 +103,7 @@ def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
     """Read a JSON object of another program, which has no format number of mtx."""
     if optional and not path.is_file():
         return {}
-    value = untrusted.read_untrusted_json(path)
+    value = durable.read_untrusted_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: holds no JSON object")
     return value
@@ -189,7 +189,7 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
-    untrusted.require_size(path, _MAX_BYTES)
+    durable.require_size(path, _MAX_BYTES)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:

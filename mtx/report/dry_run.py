@@ -16,13 +16,12 @@ import numpy as np
 
 from mtx import pipeline
 from mtx.config.schema import Config
-from mtx.errors import Advice
+from mtx.errors import Advice, DeferredErrors
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report import checks
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared
-from mtx.storage.run_directory import check_settings, check_writable, refuse_foreign
+from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout
 from mtx.training import checkpoint
 from mtx.training.metrics import require_tensorboard
@@ -45,7 +44,6 @@ def rehearse(config: Config) -> dict[str, Any]:
     if config.training.tensorboard:
         require_tensorboard()
     refuse_foreign(paths)
-    check_writable(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
         scratch, started = RunLayout(Path(directory)), time.monotonic()

@@ -14,8 +14,8 @@ from mtx.evaluation.traits import ALIKE, Traits
 from mtx.report.run_history import MIN_GAIN, RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_events import DECIDING_METRICS
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_status import DECIDING_METRICS
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",

@@ -1,10 +1,11 @@
-"""Durable files and directories: whole-or-nothing writes, manifests, and the reader of mtx's own JSON files.
+"""Files and directories that a power cut cannot spoil: whole-or-nothing writes, manifests, JSON, strangers' files.
 
-A file or a directory appears under its name whole or not at all: it is written under a temporary name beside its
+A file or a directory appears under its name whole or not at all: it is written under a temporary name next to its
 place, synced, and renamed. A directory that is replaced is renamed first; `remove_temporaries` repairs what an
 interruption left. Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify`
 compares the files with it and names the first that differs. mtx wrote what a manifest lists and what has a temporary
-name; a directory that holds anything else is never removed but renamed to `kept-NAME`.
+name; a directory that holds anything else is never removed but renamed to `kept-NAME`. Files that may
+be a stranger's are read only if they are regular files of bounded size.
 """
 
 import contextlib
@@ -23,7 +24,6 @@ from typing import IO, Any
 
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import disk
-from mtx.storage.untrusted import read_untrusted_json, require_file, require_size
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ TEMPORARY_PREFIX = ".tmp-"
 SET_ASIDE = ("damaged-", "kept-")  # what begins so is read by nothing
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{16}|old-.+)", re.DOTALL)
-_MAX_UNNEEDED_BYTES = 1 << 26
+MAX_JSON_BYTES = 1 << 24  # a vocabulary of 60,000 pieces has 1.5 MB; 16 MB of braces need 400 MB of memory
+_MAX_OTHER_BYTES = 1 << 26  # of a file that a model directory need not have, such as its card
 
 
 @contextmanager
@@ -50,8 +51,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
             disk.sync(temporary, file)  # its permissions may not let mtx open it again
         disk.rename(temporary, path)
     except BaseException as error:
-        with contextlib.suppress(OSError):
-            disk.unlink(temporary)
+        _remove_tree(temporary)
         name_destination(error, temporary, path)
         raise
     disk.sync(path.parent)
@@ -59,10 +59,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 def permissions(path: Path) -> int | None:
     """The permission bits of a file; None if there is no such file."""
-    try:
-        return path.stat().st_mode & 0o777
-    except FileNotFoundError:
-        return None
+    return path.stat().st_mode & 0o777 if path.exists() else None
 
 
 def _temporary(directory: Path) -> Path:
@@ -84,12 +81,6 @@ def make_directories(path: Path) -> None:
         disk.sync(directory.parent)
 
 
-def nearest_directory(path: Path) -> Path:
-    """The path itself if it exists, otherwise the nearest of its parents that does."""
-    absolute = path.absolute()
-    return next(candidate for candidate in (absolute, *absolute.parents) if candidate.exists())
-
-
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     with new_file(path) as file:
@@ -105,8 +96,8 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
 
     A lone surrogate, Python's form of a byte of a path that is not UTF-8, is escaped, and JSON reads it back.
     """
-    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2) + "\n"
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
+    write_bytes(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -117,12 +108,60 @@ def read_json(path: Path) -> dict[str, Any]:
         DamagedFileError: if it is damaged or of another format.
     """
     value = read_untrusted_json(path)
-    if isinstance(value, dict) and value.get("format") == 1:
+    version = value.get("format") if isinstance(value, dict) else None
+    if version == 1:
         raise UsageError(f"{path}: made by an earlier version of mtx", "train again, or use commit 2bb7301")
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        version = reprlib.repr(value.get("format")) if isinstance(value, dict) else None
-        raise DamagedFileError(f"{path}: format {version}, this version of mtx reads format {FORMAT}")
-    return value
+    if version != FORMAT:
+        raise DamagedFileError(f"{path}: format {reprlib.repr(version)}, this version of mtx reads format {FORMAT}")
+    return dict(value)
+
+
+def require_file(path: Path) -> None:
+    """Check that `path` is a regular file, or a link to one in its own directory.
+
+    Links into the `blobs` of a Hugging Face cache are accepted too, because a snapshot consists of such links.
+
+    Raises:
+        DamagedFileError: if it is not.
+    """
+    if not path.is_file():
+        raise DamagedFileError(f"{path}: is missing")
+    home = path.parent.resolve()
+    if path.is_symlink() and path.resolve().parent not in (home, home.parent.parent / "blobs"):
+        raise DamagedFileError(f"{path}: is a link that leads out of its directory", "cp -rL copies without links")
+
+
+def require_size(path: Path, limit: int) -> None:
+    """Raise DamagedFileError if a file has more than `limit` bytes, before it is read."""
+    if (size := path.stat().st_size) > limit:
+        raise DamagedFileError(f"{path}: {size:,} bytes, expected at most {limit:,}")
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of JSON text. Raises ValueError if it is not JSON, is nested too deeply, or has a key twice."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique_keys)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in values:
+            raise ValueError(f"duplicate key {reprlib.repr(key)}")
+        values[key] = value
+    return values
+
+
+def read_untrusted_json(path: Path) -> Any:
+    """The value of a JSON file of any program. Raises DamagedFileError if the file is damaged or huge."""
+    require_file(path)
+    require_size(path, MAX_JSON_BYTES)
+    try:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
+        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
 
 
 @contextmanager
@@ -158,12 +197,12 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
 def _remove_tree(path: Path) -> None:
     """Remove a file or a directory, as far as possible; a missing one is fine."""
     with contextlib.suppress(OSError):
-        if not path.is_dir() or path.is_symlink():
+        if path.is_symlink() or not path.is_dir():
             disk.unlink(path)
-            return
-        for inner in path.iterdir():
-            _remove_tree(inner)
-        disk.remove_directory(path)
+        else:
+            for inner in path.iterdir():
+                _remove_tree(inner)
+            disk.remove_directory(path)
 
 
 def _settle(old: Path) -> None:
@@ -178,8 +217,8 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def is_written(directory: Path) -> bool:
-    """Whether mtx wrote a directory: it has a manifest."""
+def has_manifest(directory: Path) -> bool:
+    """Whether a directory has a manifest, so that mtx wrote it."""
     try:
         read_manifest(directory)
     except (DamagedFileError, OSError):
@@ -188,15 +227,9 @@ def is_written(directory: Path) -> bool:
 
 
 def foreign_entries(directory: Path) -> list[Path]:
-    """What is in a directory with a manifest and was not written by mtx there."""
-    own = {MANIFEST, *read_manifest(directory)}
+    """What is in a directory and was not written by mtx there; without a manifest, that is everything."""
+    own = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
     return [path for path in directory.iterdir() if path.name not in own and not is_temporary(path.name)]
-
-
-def free_name(path: Path) -> Path:
-    """The path itself if nothing has it, otherwise the first free one of NAME-2, NAME-3, ..."""
-    names = itertools.chain([path.name], (f"{path.name}-{number}" for number in itertools.count(2)))
-    return next(free for name in names if not os.path.lexists(free := path.with_name(name)))
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -244,36 +277,27 @@ def verify(
     Args:
         needed: file names that the manifest must list.
         only_needed: compare these alone, not every file that the manifest lists.
-        limits: for a directory that may be a stranger's, the most bytes that each needed file may have. Then the
-            content of the other files is compared up to `_MAX_UNNEEDED_BYTES` of all.
+        limits: for a directory that may be a stranger's, the most bytes that the needed files may have.
 
     Raises:
         DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
     """
     manifest = directory / MANIFEST
     entries = read_manifest(directory)
-    num_unneeded = 0
-    for name in needed:
-        if name not in entries:
+    for name in dict.fromkeys((*needed, *(() if only_needed else entries))):
+        path, entry = directory / name, entries.get(name)
+        if entry is None and name in needed:
             raise DamagedFileError(f"{manifest}: does not list {name}")
-    for name, entry in entries.items():
-        if only_needed and name not in needed:
-            continue
-        path = directory / name
-        if Path(name).name != name or not isinstance(entry, dict):
+        if path.name != name or not isinstance(entry, dict):
             raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
         require_file(path)
-        if path.stat().st_size != entry.get("bytes"):
-            size = reprlib.repr(entry.get("bytes"))
-            raise DamagedFileError(f"{path}: {path.stat().st_size} bytes, its manifest says {size}")
-        if limits is not None and name in needed:
-            require_size(path, limits[name])
-        elif limits is not None:
-            num_unneeded += path.stat().st_size
-            if num_unneeded > _MAX_UNNEEDED_BYTES:
-                continue
-        if sha256(path) != entry.get("sha256"):
-            raise DamagedFileError(f"{path}: sha256 differs from its manifest; the file is damaged")
+        size = path.stat().st_size
+        if limits is not None:
+            if name not in limits and size > _MAX_OTHER_BYTES:
+                continue  # it is not needed, so it is not read
+            require_size(path, limits.get(name, size))
+        if size != entry.get("bytes") or sha256(path) != entry.get("sha256"):
+            raise DamagedFileError(f"{path}: differs from its manifest; the file is damaged")
 
 
 def remove_directory(path: Path) -> None:
@@ -281,8 +305,7 @@ def remove_directory(path: Path) -> None:
 
     It is renamed first, so that nothing finds half a directory under its name.
     """
-    is_empty = path.is_dir() and not any(path.iterdir())
-    if path.is_symlink() or not (is_empty or (is_written(path) and not foreign_entries(path))):
+    if path.is_symlink() or not path.is_dir() or foreign_entries(path):
         logger.warning("%s: kept, because it holds something that mtx did not write", set_aside(path, "kept"))
         return
     removed = _temporary(path.parent)
@@ -292,7 +315,9 @@ def remove_directory(path: Path) -> None:
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
     """Rename a directory to `damaged-NAME`, or `damaged-NAME-2`, which nothing reads; returns the new path."""
-    aside = free_name(path.with_name(f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"))
+    name = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    aside = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
     disk.rename(path, aside)
     return aside
 

@@ -48,7 +48,7 @@ class ResumableRows:
     mode: int | None = None
 
     @classmethod
-    def beside(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
+    def for_output(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
         """The rows of an output, in `OUTPUT.part`, which has its permissions."""
         return cls(part_of(output), about, block_rows, durable.permissions(output))
 
@@ -66,9 +66,9 @@ class ResumableRows:
                 raise UsageError(f"{self.path}: was begun with another model, text or search", help)
             disk.unlink(self.path)  # killed while it began
             return 0
-        num_done, end = 0, len(first)
+        num_done = 0
         with self.path.open("rb+") as file:
-            file.seek(end)
+            end = len(file.readline())
             while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):
                     num_done += len(block)
@@ -100,7 +100,7 @@ class ResumableRows:
             disk.unlink(self.path)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Let no other process write these rows; UsageError if one does."""
         lock = self.path.with_name(f"{durable.TEMPORARY_PREFIX}{self.path.name}.lock")
         try:

@@ -1,20 +1,22 @@
-"""Questions about what a run directory holds, answered from its files: checkpoints, model, state, translated test sets.
+"""Questions about what a run directory holds, answered from its files: settings, checkpoints, model, test sets, scores.
 
-Each question has one function, and none needs torch. `layout` has the file names; `directory`
-opens a run and owns it.
+Each question has one function, and none needs torch. `run_files` has the names, `run_directory` opens a run and owns
+it, `run_status` reads its state.
 """
 
 import contextlib
-import itertools
 import math
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from mtx.config import settings
+from mtx.config.fixed import fixed_differences
+from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
-from mtx.formatting import mtx_command
+from mtx.formatting import mtx_command, shell_command
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import (
@@ -24,66 +26,16 @@ from mtx.storage.run_files import (
     OPTIMIZER,
     REPORT,
     SCORES,
+    SETTINGS,
     STATE,
     RunLayout,
     checkpoint_step,
 )
 
-_PARTS = {STATE: "a checkpoint", REPORT: "the prepared data"}  # of a run, by a file in them
-# The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
-_OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
-_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
-_MAX_LOCK_BYTES = 1000
-KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
-
 
 def is_run(root: Path) -> bool:
     """Whether a directory is a run directory."""
     return RunLayout(root).config.is_file()
-
-
-def foreign_entry(paths: RunLayout) -> Path | None:
-    """The first entry of a run directory that no run of mtx wrote; None if the directory is a run's, empty or missing.
-
-    A run's own are its configuration with its lock, with prepared data or with a checkpoint; its user may put anything
-    beside them.
-    """
-    saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
-    is_locked_by_mtx = owner_of(paths.lock) is not None
-    if is_run(paths.root) and (is_locked_by_mtx or any(map(durable.is_written, saved))):
-        return None
-
-    def is_trace(path: Path) -> bool:  # of a start that was killed before it wrote the configuration, or of the system
-        is_own = (path == paths.lock and is_locked_by_mtx) or (path == paths.distilled and path.is_dir())
-        return is_own or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
-
-    try:
-        return min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
-    except OSError:  # no directory, or one that cannot be read, as taking its lock will tell
-        return None
-
-
-def owner_of(lock: Path) -> str | None:
-    """What `write_owner` wrote into a lock file, "" before it has; None if it is missing or no lock file of mtx."""
-    text = None
-    if lock.is_file():
-        with contextlib.suppress(OSError), lock.open("rb") as file:
-            text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
-    return text if text is not None and _OWNER.fullmatch(text) and text.isprintable() else None
-
-
-def is_locked(lock: Path) -> bool:
-    """Whether any process, this one included, holds the lock of a run."""
-    try:
-        import fcntl
-
-        with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except (ImportError, OSError):  # this is Windows, or there is no lock
-        pass
-    return False
 
 
 def require_run(root: Path) -> RunLayout:
@@ -107,9 +59,58 @@ def has_begun(paths: RunLayout) -> bool:
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
 
+# Settings: those of config.yaml, of which the fixed ones (`mtx.config.fixed`) must be those that the run began with.
+# The prepared data and each checkpoint hold the fixed settings, vouched for by their manifests.
+
+
+def load_config(paths: RunLayout) -> Config:
+    """The configuration of a run.
+
+    Raises:
+        UsageError: if config.yaml is not a configuration or a fixed setting in it is not what the run began with; names
+            it with both values.
+    """
+    config, begun_with = settings.load(paths.config), _recorded_settings(paths)
+    if changes := describe_changes(fixed_differences(begun_with, config) if begun_with else ()):
+        new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
+        raise UsageError(f"{paths.config}: {changes}", f"undo the change; to start a new run with it: {new}")
+    return config
+
+
+def describe_changes(changes: Iterable[tuple[str, Any, Any]]) -> str:
+    """Settings with their new and old values, such as `seed is 2, it was 1`; empty if there are none."""
+    return "; ".join(f"{key} is {_show(new)}, it was {_show(old)}" for key, old, new in changes)
+
+
+def _show(value: object) -> str:
+    """A value of a setting as it is written on a command line, where that is possible."""
+    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
+
+
+def fixed_config(paths: RunLayout) -> Config:
+    """A configuration with the fixed settings that a run began with; before it began, its config.yaml."""
+    return _recorded_settings(paths) or settings.load(paths.config)
+
+
+def _recorded_settings(paths: RunLayout) -> Config | None:
+    """The settings in the newest checkpoint that is whole, or else in the data; None if the run has neither."""
+    states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
+    for path in (*states, paths.data / SETTINGS):
+        stored = None
+        with contextlib.suppress(OSError, DamagedFileError):  # training reports a damaged one, or just removes it
+            durable.verify(path.parent, (path.name,), only_needed=True)
+            stored = durable.read_json(path).get("settings")
+        if stored is not None:
+            try:
+                return Config.model_validate(stored)
+            except ValidationError:
+                raise DamagedFileError(f"{path}: its settings are not a configuration") from None
+    return None
+
+
 def checkpoint_steps(paths: RunLayout) -> list[int]:
     """The steps that have a checkpoint, full or of the weights alone, in ascending order."""
-    steps = [checkpoint_step(path) for path in paths.checkpoints.glob("step-*")]
+    steps = map(checkpoint_step, paths.checkpoints.glob("step-*"))
     return sorted(step for step in steps if step is not None)
 
 
@@ -130,20 +131,21 @@ def find_model(model: Path) -> Path:
     """The model directory that a MODEL argument means: `model/` of a run directory, else the argument itself.
 
     Raises:
-        UsageError: if the argument is a part of a run or a MarianMT directory; it says so, and names what to give.
+        UsageError: if the argument is a part of a run or a MarianMT directory.
     """
     inner = RunLayout(model).model
-    if inner.is_dir() or is_run(model):
-        return inner if inner.is_dir() else model
+    if inner.is_dir():
+        return inner
+    if is_run(model):
+        return model
     if (model / MARIAN_SOURCE_MODEL).is_file():
         help = f"{mtx_command('import', model, '-o', 'MODEL')} makes a model directory of it"
         raise UsageError(f"{model}: is a MarianMT directory for transformers, not a model directory of mtx", help)
-    kind = next((kind for name, kind in _PARTS.items() if (model / name).is_file()), None)
-    if kind is None or (model / MODEL_CONFIG).is_file():
-        return model
-    raise UsageError(
-        f"{model}: is {kind} of a run, not a model directory", "MODEL is a run directory or a model directory"
-    )
+    is_part = any((model / name).is_file() for name in (STATE, REPORT))
+    if is_part and not (model / MODEL_CONFIG).is_file():
+        help = "MODEL is a run directory or a model directory"
+        raise UsageError(f"{model}: is a part of a run, not a model directory", help)
+    return model
 
 
 def require_models(model: str | Path) -> list[Path]:
@@ -160,7 +162,7 @@ def require_models(model: str | Path) -> list[Path]:
 
 
 def model_identity(model: str | Path) -> str:
-    """What tells the model that a MODEL argument means from others: the hash of its manifest or its checkpoints'."""
+    """What distinguishes the model of a MODEL argument from others: the hash of its manifest or of its checkpoints."""
     return "+".join(map(_identity, require_models(model)))
 
 
@@ -184,44 +186,13 @@ def stored_scores(paths: RunLayout) -> dict[str, Any]:
     Raises:
         DamagedFileError: if a test set has no BLEU or no chrF2.
     """
-    stored = durable.read_json(paths.model / SCORES) if (paths.model / SCORES).exists() else {}
+    path = paths.model / SCORES
+    stored = durable.read_json(path) if path.exists() else {}
     scores = {name: value for name, value in stored.items() if name not in ("run", "format")}
     try:
-        numbers = [float(value[metric]["score"]) for value in scores.values() for metric in ("bleu", "chrf")]
-    except (KeyError, TypeError, ValueError):
-        numbers = [math.nan]
-    if not all(map(math.isfinite, numbers)):
-        raise DamagedFileError(f"{paths.model / SCORES}: does not hold BLEU scores")
+        are_numbers = all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf"))
+    except (KeyError, TypeError):
+        are_numbers = False
+    if not are_numbers:
+        raise DamagedFileError(f"{path}: does not hold BLEU scores")
     return scores
-
-
-def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
-    """Whether a run is scored and the last of its `events`, those of metrics.jsonl, is the end of its training."""
-    return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
-
-
-@dataclass(frozen=True)
-class RunState:
-    """The state of a run.
-
-    Attributes:
-        name: running, finished, stopped (training can continue), prepared, or new.
-        outcome: how the run's last process ended: stopped, failed or finished; empty if unknown.
-        reason: why it ended so; empty if unknown.
-    """
-
-    name: str
-    outcome: str = ""
-    reason: str = ""
-
-
-def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
-    """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
-    if is_locked(paths.lock):
-        return RunState("running")
-    if is_finished(paths, events):
-        return RunState("finished")
-    name = "stopped" if any(event.get("step") for event in events) else "prepared" if paths.data.exists() else "new"
-    status = durable.read_json(paths.status) if paths.status.exists() else {}
-    outcome, reason = (str(status.get(key) or "") for key in ("state", "reason"))
-    return RunState(name, "stopped", KILLED) if outcome == "running" else RunState(name, outcome, reason)

@@ -1,4 +1,4 @@
-"""The standard streams: every byte is written or an error says so, and what is shown is safe.
+"""The standard streams: every byte is written or an error names the stream, and what is shown is safe.
 
 All that mtx prints goes through here. Names and texts come from strangers' files, so control characters and marks that
 turn the direction of writing are escaped before a terminal gets them. Translations are data, not messages: they go to
@@ -54,16 +54,16 @@ class _Writer(io.RawIOBase):
 
 
 def set_up() -> None:
-    """Make `sys.stdout` and `sys.stderr` such streams, with buffers, and however Python was told to start."""
+    """Make `sys.stdout` and `sys.stderr` such streams, with buffers, however Python was started."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             os.set_blocking(stream.fileno(), True)
-    sys.stdout, sys.stderr = _replaced(sys.stdout, "standard output"), _replaced(sys.stderr, "standard error")
+    sys.stdout, sys.stderr = _wrap(sys.stdout, "standard output"), _wrap(sys.stderr, "standard error")
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # `typed_line` decodes what the locale cannot
 
 
-def _replaced(stream: Any, name: str) -> Any:
+def _wrap(stream: Any, name: str) -> Any:
     if not isinstance(stream, io.TextIOWrapper):  # None if the stream is closed
         return stream
     stream.flush()

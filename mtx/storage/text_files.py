@@ -1,39 +1,172 @@
-"""The only reader of text lines. A line ends at LF only, so that no other character can misalign a corpus."""
+"""The only reader of text: its lines, its encoding, and what kind of file it is if it is not plain text.
+
+A line ends at LF only, so that no other character can misalign a corpus. The first bytes decide the kind of a file.
+UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs next to every space and every line
+end; of all other encodings `likely_encoding` can only give the most probable one, by a name that iconv knows.
+"""
 
 import contextlib
 import gzip
 import itertools
 import os
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
-from mtx.storage.encodings import likely_encoding, wide_encoding
-from mtx.storage.file_kinds import BEGINNING_BYTES, kind_of
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
-_BEGINNING_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
+_LINE_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
 _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
+
+BEGINNING_BYTES = 1 << 13  # in which the first element of XML is named
+
+_DOCUMENT = "save it as plain text in UTF-8, one sentence a line"
+_EXPORT = (
+    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet and save that as "
+    '"CSV UTF-8" (.csv)'
+)
+_OFFICE = (
+    'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
+    "one sentence a line; if it is an archive, unpack it"
+)
+_PAIRS = "mtx train reads its pairs: data.train=FILE, or data.valid or data.test"
+_PACKED = "unpack it; text may be compressed by gzip"
+_PLAIN = "text is plain UTF-8, one sentence a line; it may be compressed by gzip"
+# Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
+_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
+
+
+@dataclass(frozen=True)
+class FileKind:
+    """A kind of file that is not plain text: its name with an article, and what to do with the file.
+
+    Attributes:
+        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
+    """
+
+    name: str
+    help: str
+    form: str | None = None
+
+
+# The first bytes of files that are not plain text; no sentence begins with them. The first that matches counts.
+_SIGNATURES: list[tuple[Any, ...]] = [
+    (rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+     "a zip archive or an office document", _OFFICE),
+    (rb"\{\\rtf\d", "a text in RTF", _DOCUMENT),
+    (rb"%PDF-\d", "a PDF", _DOCUMENT),
+    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PAIRS, "tmx"),
+    (_PROLOG + rb"<([\w.-]+:)?xliff\b", "a bilingual file (XLIFF)", _PAIRS, "xliff"),
+    (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
+    (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
+    (rb"\s*<\?xml\s", "XML", _DOCUMENT),
+    (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)", _PAIRS, "po"),
+    (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
+    (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
+    (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|"  # tar, 7z, rar; xz, bzip2, zstd
+     rb"\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd",
+     "an archive, or compressed, but not by gzip", _PACKED),
+    # a GIF has seven bytes after its name, of which the last is nearly always 0
+    (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
+]  # fmt: skip
+
+
+def kind_of(beginning: bytes) -> FileKind | None:
+    """The kind of a file that begins with these bytes, about BEGINNING_BYTES of them; None for plain text."""
+    beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
+    if encoding := wide_encoding(beginning):
+        beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
+    kinds = (FileKind(*kind) for signature, *kind in _SIGNATURES if re.match(signature, beginning, re.DOTALL))
+    return next(kinds, None)
+
+
+_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+_MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
+_LONGEST_CUT = 3  # bytes of a character that is cut at the end
+_STRANGE = 0.01  # share of characters that no text has, above which it is another encoding
+_DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
+# The encodings in which parallel text is found. Where several are equally probable, the first counts.
+_NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp1254 cp1256 cp1255 cp1257 cp874"
+
+
+def wide_encoding(beginning: bytes) -> str | None:
+    """UTF-16 or UTF-32 if a text that begins with these bytes is in one of them, with or without a byte order mark."""
+    for mark, name in _MARKS.items():
+        if beginning.startswith(mark) and _is_ordinary(beginning, name):
+            return name
+    few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
+    if beginning.count(0) < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
+        return None
+    return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
+
+
+def declared_encoding(beginning: bytes) -> str | None:
+    """The encoding that XML in single bytes declares, in small letters; UTF-8 if it declares one of two bytes."""
+    declared = _DECLARED.match(beginning)
+    name = declared[1].decode().lower() if declared else None
+    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
+
+
+def _decode(beginning: bytes, name: str) -> str | None:
+    """The text in an encoding, without a character that is cut at the end; None if it is not in this encoding."""
+    try:
+        return beginning.decode(name)
+    except UnicodeDecodeError as error:
+        return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
+
+
+def _is_ordinary(beginning: bytes, name: str) -> bool:
+    """Whether nearly all characters in an encoding are such as text has."""
+    text = _decode(beginning, name)
+    if not text:
+        return False
+    num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
+    return num_strange <= _STRANGE * len(text)
+
+
+def _has_spaces(beginning: bytes, name: str) -> bool:
+    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like, and line feeds are line feeds."""
+    text = beginning.decode(name, "ignore")
+    has_line_feeds = "\n" in text or b"\n" not in beginning
+    is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
+    return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
+
+
+def likely_encoding(sample: bytes) -> str | None:
+    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits."""
+    from charset_normalizer import from_bytes
+
+    names = _NARROW.split()
+    candidates = [
+        (match.chaos, -match.coherence, names.index(name))
+        for match in from_bytes(sample, cp_isolation=names)
+        for name in match.could_be_from_charset  # they give the same text
+        if name in names
+    ]
+    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper() if candidates else None
 
 
 def open_binary(path: Path) -> IO[bytes]:
     """Open a plain or gzip file or pipe of plain text for reading bytes, see `open_bytes`.
 
     Raises:
-        UsageError: if the file is missing or not plain text, see `file_kinds`.
+        UsageError: if the file is missing or not plain text, see `kind_of`.
         DataError: if the beginning of a gzip file is damaged.
     """
     return open_bytes(path, is_plain=True)
 
 
 def bilingual_form(path: Path) -> str | None:
-    """The form of a file that is no plain text but holds pairs, see `FileKind.form`; None for plain text.
+    """The form of a file that is not plain text but holds pairs, see `FileKind.form`; None for plain text.
 
     Raises:
         UsageError: if the file is missing, or neither.
@@ -55,10 +188,9 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     """
     try:
         file = path.open("rb")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise UsageError(f"{path}: {reason}") from None
     with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
@@ -122,7 +254,7 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
 def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
     beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
-    first = file.readline(_BEGINNING_BYTES)
+    first = file.readline(_LINE_BYTES)
     if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # of gzip, one sees the first member alone
         raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
     if not first.endswith(b"\n"):
@@ -137,10 +269,10 @@ def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> Da
     """The error for a line that is not UTF-8; it and those of the following lines show the encoding."""
     others = (other for other in itertools.islice(rest, _SAMPLED_LINES) if not is_utf8(escaped(other)))
     encoding = likely_encoding(b"\n".join([line, *itertools.islice(others, _SAMPLE_LINES)]))
-    return DataError(f"{name}:{number}: is not UTF-8{_perhaps(encoding)}", _iconv(name, encoding or "ENCODING"))
+    return DataError(f"{name}:{number}: is not UTF-8{_guess(encoding)}", _iconv(name, encoding or "ENCODING"))
 
 
-def _perhaps(encoding: str | None) -> str:
+def _guess(encoding: str | None) -> str:
     return f", perhaps {encoding}" if encoding else ""
 
 
@@ -192,7 +324,7 @@ class InvalidLines:
         """What to say about the invalid lines; None if there were none."""
         if not self.count:
             return None
-        guess = _perhaps(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
+        guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
         return f"{counted(self.count, 'line')}{self._place} held invalid UTF-8, read as U+FFFD{guess}"
 
 

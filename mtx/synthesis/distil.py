@@ -114,9 +114,9 @@ def translate_text(
         return chosen
 
     about = {**about, "search": repr(translator.options), "translator": type(translator).__name__}
-    kept = ResumableRows.beside(output, about, BLOCK_LINES)
+    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
-    with kept.held():
+    with kept.lock():
         work.run(progress)
         with durable.new_file(output) as sink:
             counts = write_pairs(work, sink)

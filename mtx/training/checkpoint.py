@@ -15,10 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.decoding import model_directory
-from mtx.errors import DamagedFileError, MtxError
-from mtx.formatting import readable
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError
+from mtx.formatting import format_size
 from mtx.storage import disk, durable
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 from mtx.storage.run_status import StatusFile
@@ -46,7 +45,7 @@ class State:
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
-        settings: the fixed settings that it was trained with; see `mtx.storage.run_configuration`.
+        settings: the fixed settings that it was trained with; see `run_contents.load_config`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.
     """
@@ -113,7 +112,7 @@ def check_space(paths: RunLayout, needed: int) -> None:
     """Raise MtxError if fewer than `needed` bytes are free on the disk of a run."""
     free = disk.free_bytes(paths.root)
     if free < needed:
-        has, wants = readable(free, needed)
+        has, wants = format_size(free), format_size(needed)
         raise MtxError(
             f"{paths.root}: {has} are free on its disk, this run needs {wants}",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",

@@ -11,8 +11,8 @@ from mtx.config.schema import Config
 from mtx.data.preprocess import PreparedData
 from mtx.errors import MtxError
 from mtx.storage.run_contents import checkpoint_steps
-from mtx.storage.run_events import DECIDING_METRICS
 from mtx.storage.run_files import RunLayout
+from mtx.storage.run_status import DECIDING_METRICS
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from mtx.training.runtime import RuntimeChoices, new_model

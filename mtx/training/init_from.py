@@ -15,11 +15,10 @@ from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.glossary import AUTO
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding import model_description
 from mtx.errors import UsageError
+from mtx.storage import model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_configuration import fixed_config
-from mtx.storage.run_contents import find_model, has_begun, is_run
+from mtx.storage.run_contents import find_model, fixed_config, has_begun, is_run
 from mtx.storage.run_files import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
@@ -84,14 +83,15 @@ def describe(name: str) -> dict[str, Any]:
         if is_checkpoint
         else model_description.read(directory, (WEIGHTS,))
     )
-    size = model.tokenizer.num_pieces
+    tokenizer = Tokenizer.load(model.tokenizer_dir)
+    size = tokenizer.num_pieces
     return {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
-        "tokenizer.normalization": model.tokenizer.normalization,
+        "tokenizer.normalization": tokenizer.normalization,
         "data.src": model.info["src"],
         "data.tgt": model.info["tgt"],
-        "data.terms": AUTO if model.tokenizer.marks else None,  # it would forget to follow a glossary
+        "data.terms": AUTO if tokenizer.marks else None,  # it would forget to follow a glossary
         "decoding.beam_size": model.info["beam_size"],
         "decoding.length_penalty": model.info["length_penalty"],
     }

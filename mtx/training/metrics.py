@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from mtx.errors import Advice, UsageError
+from mtx.errors import Advice, DeferredErrors, UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, text_files
-from mtx.storage.deferred_errors import DeferredErrors
-from mtx.storage.run_events import DECIDING_METRICS
-from mtx.storage.untrusted import require_file
+from mtx.storage.durable import require_file
+from mtx.storage.run_status import DECIDING_METRICS
 from mtx.training.hints import Hints
 from mtx.training.schedule import Cooldown
 

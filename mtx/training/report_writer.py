@@ -6,10 +6,10 @@ from mtx.config.schema import Config
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
+from mtx.errors import DeferredErrors
 from mtx.model.translation_model import TranslationModel
 from mtx.report.report_page import report_page
 from mtx.storage import durable
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
 
 _MAX_SHARE = 0.02  # of the training time is spent on reports at most

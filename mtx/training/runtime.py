@@ -29,7 +29,7 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
-from mtx.formatting import readable
+from mtx.formatting import format_size
 from mtx.model import architectures
 from mtx.model.architecture import num_parameters
 from mtx.model.attention import Kernel
@@ -222,7 +222,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     num_weights = num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if needed > available:
-        wants, has = readable(needed, available)
+        wants, has = format_size(needed), format_size(available)
         raise MtxError(
             f"training {num_weights:,} parameters needs at least {wants} of memory, and {has} are free",
             "a smaller model.preset",

@@ -29,14 +29,13 @@ from mtx.data.batches import LoadedStep, load_steps
 from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState, steps
 from mtx.decoding.model_directory import LoadedModel
-from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine, peak_flops
 from mtx.model.transformer import Transformer, training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.report.checks import steps_per_epoch
 from mtx.storage import durable
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint

@@ -22,7 +22,7 @@ from mtx.decoding import metrics
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.run_events import quality
+from mtx.storage.run_status import quality
 from mtx.training.loss import unsmoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately

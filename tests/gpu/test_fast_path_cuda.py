@@ -14,9 +14,9 @@ from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.preprocess import load_prepared
+from mtx.errors import DeferredErrors
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.fast_path import compare, make_steps, take_step

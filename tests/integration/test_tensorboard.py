@@ -27,7 +27,7 @@ def test_tensorboard_shows_the_numbers_of_metrics_under_their_names(settings: li
 
 
 def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mtx.storage.deferred_errors import DeferredErrors
+    from mtx.errors import DeferredErrors
     from mtx.training import metrics
 
     class Full:

@@ -143,7 +143,7 @@ def test_a_run_without_model_means_its_best_checkpoint(run_copy: Path) -> None:
     result = mtx("translate", run_copy, stdin=b"one two\n\n")
     assert result.returncode == 0 and result.stdout.count(b"\n") == 2
     best = json.loads((run_copy / "checkpoints" / "step-00000040" / "state.json").read_text())["best_step"]
-    assert f"best checkpoint, step {best}," in result.stderr.decode()
+    assert f"using its checkpoint of step {best}\n" in result.stderr.decode()
     flip_bit(run_copy / "data" / "tokenizer.model")
     damaged = mtx("translate", run_copy, stdin=b"one two\n")
     check_error(damaged.returncode, damaged.stderr.decode(), 1, "data/tokenizer.model", "damaged")

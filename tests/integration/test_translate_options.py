@@ -268,7 +268,7 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "name, kind, help",
     [
-        ("letter.docx", "a Word document", "save it as plain text in UTF-8, one sentence a line"),
+        ("letter.docx", "a zip archive or an office document", "save a spreadsheet as"),
         (
             "memory.tmx",
             "a translation memory (TMX)",

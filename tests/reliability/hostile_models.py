@@ -166,7 +166,7 @@ LINKS: dict[str, tuple[Change, str]] = {
     **{f"{name} to /etc/passwd": (link(name, "/etc/passwd"), "leads out") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST, "unknown",
     )},
-    "a second tokenizer to /etc/passwd": (link("tokenizer.src.model", "/etc/passwd"), "does not belong beside"),
+    "a second tokenizer to /etc/passwd": (link("tokenizer.src.model", "/etc/passwd"), "leads out"),
     **{f"{name} to its honest self": (outside(name), "leads out") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST,
     )},

@@ -64,7 +64,7 @@ def restored(root: Path) -> int | None:
     state = checkpoint.load_newest(paths, model, optimizer)
     assert not list(paths.checkpoints.glob("damaged-*")), "every checkpoint is whole"
     assert not list(paths.checkpoints.glob(".tmp-*"))
-    for path in filter(durable.is_written, paths.checkpoints.iterdir()):
+    for path in filter(durable.has_manifest, paths.checkpoints.iterdir()):
         assert not durable.foreign_entries(path), "nothing is taken for the user's"
     for parameter in model.parameters():
         assert bool((parameter == state.bad_validations).all())

@@ -55,7 +55,7 @@ MUTANTS = [
     ),
     Mutant(
         "sha256 is not compared", "storage/durable.py",
-        'if sha256(path) != entry.get("sha256"):', "if False:", "tests/reliability/test_damage.py",
+        ' or sha256(path) != entry.get("sha256"):', ":", "tests/reliability/test_damage.py",
     ),
     Mutant(
         "a damaged checkpoint is the end", "training/checkpoint.py",
@@ -84,8 +84,8 @@ MUTANTS = [
         FINITE, "", f"{CHECKPOINT} tests/reliability/test_numbers.py",
     ),
     Mutant(
-        "no lock", "storage/run_directory.py", LOCK, "return contextlib.nullcontext()",
-        "tests/reliability/test_owner.py",
+        "no lock", "storage/run_directory.py",
+        LOCK, "return contextlib.nullcontext()", "tests/reliability/test_owner.py",
     ),
     Mutant(
         "messages go to stdout", "cli.py",

@@ -29,8 +29,7 @@ from mtx.data.preprocess import load_prepared, prepare
 from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
-from mtx.storage.encodings import wide_encoding
-from mtx.storage.file_kinds import kind_of
+from mtx.storage.text_files import kind_of, wide_encoding
 from mtx.training.checkpoint import _STATE, State
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold

@@ -18,8 +18,8 @@ from mtx.data import preprocess as module
 from mtx.data import splits
 from mtx.data.preprocess import PreparedData, load_prepared, prepare
 from mtx.data.token_store import TokenStore
-from mtx.decoding.model_description import info_of
 from mtx.errors import DamagedFileError, DataError, UsageError
+from mtx.storage.model_description import info_of
 from mtx.storage.run_contents import is_prepared
 
 Pair = tuple[str, str]

@@ -100,7 +100,7 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
         ("terms.tmx", "<martif>", "is a term base (TBX)", "export the pairs"),
         ("memory.tmx", "a\tb\n", "its name ends in .tmx, but it does not begin as such a file", "the name of"),
         ("memory.xlf.gz", "a\tb\n", "its name ends in .xlf, but it does not begin", "the name of"),
-        ("pairs.xlsx", "PK\x03\x04", "is a zip archive or an office document", "unpack it"),
+        ("pairs.xlsx", "PK\x03\x04", "is a zip archive or an office document", "save a spreadsheet as"),
         ("pairs.txt", "a,b\n", "its first line is no pair: it has no TAB", "pairs are source TAB target"),
         ("pairs.json", "[{}]", "its first line is no pair", "pairs are source TAB target"),
         ("train.de", "a\n", "its first line is no pair", "pairs are source TAB target"),

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from mtx.storage.encodings import likely_encoding, wide_encoding
+from mtx.storage.text_files import likely_encoding, wide_encoding
 from tests.reliability import fuzzed
 
 TEXTS = {

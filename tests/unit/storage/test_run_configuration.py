@@ -11,7 +11,7 @@ from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable
-from mtx.storage.run_configuration import fixed_config, load_config
+from mtx.storage.run_contents import fixed_config, load_config
 from mtx.storage.run_files import RunLayout
 
 CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
@@ -41,9 +41,7 @@ def test_other_fixed_settings_are_told_with_both_values(run: RunLayout) -> None:
     )
     with pytest.raises(UsageError) as caught:
         load_config(run)
-    assert "config.yaml: model.num_heads is 2, the run began with 8; seed is 5, the run began with 1" in str(
-        caught.value
-    )
+    assert "config.yaml: model.num_heads is 2, it was 8; seed is 5, it was 1" in str(caught.value)
     assert f"cp {run.config} COPY.yaml && {mtx_command('train', 'COPY.yaml')} run_dir=NEW" in (caught.value.help or "")
 
 
@@ -53,7 +51,7 @@ def test_the_fixed_settings_are_known_whatever_became_of_the_file(run: RunLayout
     run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
     for gone in (run.checkpoints, run.data):
         assert fixed_settings(fixed_config(run)) == fixed_settings(CONFIG)
-        with pytest.raises(UsageError, match="seed is 5, the run began with 1"):
+        with pytest.raises(UsageError, match="seed is 5, it was 1"):
             load_config(run)
         shutil.rmtree(gone)
     assert load_config(run).seed == fixed_config(run).seed == 5, "it has not begun"
@@ -70,7 +68,7 @@ def test_a_damaged_checkpoint_binds_nothing_and_the_one_before_does(run: RunLayo
     (run.checkpoint(2) / "state.json").write_text("{}")
     assert load_config(run) == CONFIG
     run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
-    with pytest.raises(UsageError, match="seed is 5, the run began with 1"):
+    with pytest.raises(UsageError, match="seed is 5, it was 1"):
         load_config(run)
 
 

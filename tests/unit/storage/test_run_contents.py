@@ -8,28 +8,23 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-import mtx.storage.run_events
+import mtx.storage.run_status
 from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
 from mtx.storage.run_contents import (
-    KILLED,
-    RunState,
     checkpoint_steps,
     find_model,
     full_checkpoint_steps,
     has_begun,
-    is_finished,
     require_run,
-    run_state,
     stored_scores,
     translated_tests,
-)  # fmt: skip
-from mtx.storage.run_events import read_events
+)
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, OPTIMIZER, REPORT, STATE, WEIGHTS, RunLayout
-from mtx.storage.run_status import read_status
+from mtx.storage.run_status import KILLED, RunState, is_finished, read_events, read_status, run_state
 
 END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
 
@@ -71,8 +66,8 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     for path, what, help in (
-        (checkpoint, "a checkpoint of a run", "MODEL is a run directory or a model directory"),
-        (run.data, "the prepared data of a run", "MODEL is a run directory or a model directory"),
+        (checkpoint, "a part of a run", "MODEL is a run directory or a model directory"),
+        (run.data, "a part of a run", "MODEL is a run directory or a model directory"),
         (marian, "a MarianMT directory", f"import {marian} -o MODEL makes"),
     ):
         with pytest.raises(UsageError, match=what) as caught:
@@ -134,7 +129,7 @@ def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
-    assert mtx.storage.run_events._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
+    assert mtx.storage.run_status._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])

@@ -86,7 +86,7 @@ def test_a_fixed_key_is_refused_with_both_values(key: str, begun: settings.Resol
     with pytest.raises(UsageError) as error, open_run(config):
         raise AssertionError("the run was opened")
     assert error.value.exit_code == 2
-    assert f"another configuration: {key} is {shown(old)} there, {shown(new)} was asked for" in str(error.value)
+    assert f"another configuration: {key} is {shown(new)}, it was {shown(old)}" in str(error.value)
     assert old != new and ";" not in str(error.value), "only this key differs"
     assert tree(Path()) == before
 

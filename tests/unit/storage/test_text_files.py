@@ -13,7 +13,7 @@ import pytest
 
 from mtx.errors import DataError, UsageError
 from mtx.storage import text_files
-from mtx.storage.file_kinds import kind_of
+from mtx.storage.text_files import kind_of
 
 
 def test_lines_end_at_lf_only() -> None:
@@ -68,14 +68,15 @@ def tar_of(file: io.BytesIO, form: int) -> None:
 
 
 PIXEL = struct.pack("<HHBBB", 1, 1, 0x80, 0, 0)
+OFFICE, PACKED = "a zip archive or an office document", "an archive, or compressed, but not by gzip"
 OTHER_FORMATS = {
-    "zip": (zip_of("letter.txt"), "a zip archive or an office document"),
-    "docx": (zip_of("word/document.xml"), "a Word document"),
-    "xlsx": (zip_of("xl/workbook.xml"), "a spreadsheet"),
-    "pptx": (zip_of("ppt/presentation.xml"), "a PowerPoint presentation"),
-    "ods": (zip_of("mimetype", "application/vnd.oasis.opendocument.spreadsheet"), "a spreadsheet"),
-    "odt": (zip_of("mimetype", "application/vnd.oasis.opendocument.text"), "a document"),
-    "epub": (zip_of("mimetype", "application/epub+zip"), "a book"),
+    "zip": (zip_of("letter.txt"), OFFICE),
+    "docx": (zip_of("word/document.xml"), OFFICE),
+    "xlsx": (zip_of("xl/workbook.xml"), OFFICE),
+    "pptx": (zip_of("ppt/presentation.xml"), OFFICE),
+    "ods": (zip_of("mimetype", "application/vnd.oasis.opendocument.spreadsheet"), OFFICE),
+    "odt": (zip_of("mimetype", "application/vnd.oasis.opendocument.text"), OFFICE),
+    "epub": (zip_of("mimetype", "application/epub+zip"), OFFICE),
     "rtf": (b"{\\rtf1\\ansi Dear Sir}", "a text in RTF"),
     "tmx": (
         b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE tmx>\n<!-- a > b --><tmx version="1.4">',
@@ -84,7 +85,7 @@ OTHER_FORMATS = {
     "tmx in UTF-16": ('<?xml version="1.0"?><tmx version="1.4">'.encode("utf-16"), "a translation memory"),
     "tmx.gz": (gzip.compress(b"<tmx version='1.4'>"), "a translation memory"),
     "xliff": (b'<?xml version="1.0"?><xliff version="1.2">', "a bilingual file .XLIFF"),
-    "sdlxliff": (b'<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0">', "a bilingual file of Trados"),
+    "sdlxliff": (b'<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0">', "a bilingual file .XLIFF"),
     "tbx": (b'<?xml version="1.0"?><martif type="TBX">', "a term base"),
     "html": (b"<!DOCTYPE html>\n<HTML lang=en>", "a web page"),
     "xml": (b'<?xml version="1.0"?><text>', "XML"),
@@ -92,17 +93,17 @@ OTHER_FORMATS = {
     "sdltm": (b"SQLite format 3\0", "a database"),
     "parquet": (b"PAR1\x15\0", "a table"),
     "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
-    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), "an office document"),
+    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), OFFICE),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
-    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), "an archive"),
-    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), "an archive"),
-    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), "an archive"),
-    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", "an archive"),
-    "rar": (b"Rar!\x1a\x07\x01\x00", "an archive"),
-    "xz": (lzma.compress(b"text\n"), "compressed, but not by gzip"),
-    "bzip2": (bz2.compress(b"text\n"), "compressed, but not by gzip"),
-    "empty bzip2": (bz2.compress(b""), "compressed, but not by gzip"),
-    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", "compressed, but not by gzip"),
+    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), PACKED),
+    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), PACKED),
+    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), PACKED),
+    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", PACKED),
+    "rar": (b"Rar!\x1a\x07\x01\x00", PACKED),
+    "xz": (lzma.compress(b"text\n"), PACKED),
+    "bzip2": (bz2.compress(b"text\n"), PACKED),
+    "empty bzip2": (bz2.compress(b""), PACKED),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", PACKED),
     "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "an image"),
     "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "an image"),
     "gif": (b"GIF89a" + PIXEL, "an image"),

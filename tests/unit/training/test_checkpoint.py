@@ -15,10 +15,9 @@ import torch
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.decoding import model_directory
-from mtx.errors import DamagedFileError, MtxError
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.model.transformer import Transformer
 from mtx.storage import disk, durable
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
 from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout

@@ -181,7 +181,7 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
     assert loaded is not None and loaded.sha256 == durable.sha256(run.checkpoint(3) / WEIGHTS)
     with (run.data / "tokenizer.json").open("a") as file:
         file.write("\n")
-    with pytest.raises(DamagedFileError, match="tokenizer.json: .* its manifest says"):
+    with pytest.raises(DamagedFileError, match="tokenizer.json: differs from its manifest"):
         resolve(run.root)
 
 

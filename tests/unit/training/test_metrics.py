@@ -7,10 +7,9 @@ import pytest
 from filelock import FileLock
 
 from mtx.config import settings
-from mtx.errors import DamagedFileError, UsageError
+from mtx.errors import DamagedFileError, DeferredErrors, UsageError
 from mtx.formatting import format_duration
-from mtx.storage.deferred_errors import DeferredErrors
-from mtx.storage.run_contents import is_locked
+from mtx.storage.run_directory import is_locked
 from mtx.storage.run_status import read_status
 from mtx.training.metrics import MetricsLogger
 
@@ -76,7 +75,7 @@ def test_status_of_a_new_and_a_stopped_run(run: Path) -> None:
         file.write('{"event": "train", "st')
     status = read_status(run)
     assert (status.state, status.step, status.max_steps) == ("stopped", 60, 100)
-    assert (status.best_bleu, status.best_step, status.left_s) == (21.5, 40, 7.5)
+    assert (status.best_step, status.left_s) == (40, 7.5)
     assert (status.best_metric, status.best_score) == ("BLEU", 21.5)
     assert "best:      21.50 at step 40 (validation BLEU)" in status.lines()
 
@@ -91,7 +90,7 @@ def test_status_names_the_metric_that_decided(run: Path) -> None:
         *(value | {"chrf": chrf, "decides": "chrf"} for value, (*_, chrf) in zip(values[1:], figures[1:], strict=True)),
     )
     status = read_status(run)
-    assert (status.best_metric, status.best_score, status.best_bleu, status.best_step) == ("chrF2", 61.5, 0.0, 40)
+    assert (status.best_metric, status.best_score, status.best_step) == ("chrF2", 61.5, 40)
     assert "best:      61.50 at step 40 (validation chrF2)" in status.lines()
 
 

@@ -4,9 +4,8 @@ from typing import Any
 import pytest
 
 from mtx.config import settings
-from mtx.errors import MtxError
+from mtx.errors import DeferredErrors, MtxError
 from mtx.storage import disk
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
 from mtx.training import report_writer
 from mtx.training.report_writer import ReportWriter

@@ -1,40 +1,45 @@
-"""A model directory without its weights: architecture, tokenizer, languages and search settings. It needs no torch.
+"""A model directory without its weights: architecture, languages, search settings, and the files of its tokenizer.
 
-`storage` adds the weights; engines that have weights of their own need only this.
+A directory may be a stranger's: every file is compared with the manifest, and is no larger than it can be. It needs no
+torch; `mtx.decoding.model_directory` adds the tokenizer and the weights.
 """
 
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
+from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_PIECES, MAX_TOKENS
 from mtx.config.schema import Config, ModelConfig
 from mtx.config.value_types import Language
-from mtx.data.sentencepiece_models import MAX_TOKENIZER_BYTES
-from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
-from mtx.model.architecture import num_parameters
 from mtx.storage import durable
-from mtx.storage.durable import MANIFEST
-from mtx.storage.run_configuration import load_config
-from mtx.storage.run_contents import checkpoint_steps
-from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, MODEL_CONFIG, REPORT, WEIGHTS, RunLayout
-from mtx.storage.untrusted import MAX_JSON_BYTES
+from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES
+from mtx.storage.run_contents import checkpoint_steps, load_config
+from mtx.storage.run_files import (
+    CTRANSLATE2_WEIGHTS,
+    MODEL_CONFIG,
+    REPORT,
+    TOKENIZER_JSON,
+    TOKENIZER_MODEL,
+    TOKENIZER_SRC_MODEL,
+    TOKENIZER_TGT_MODEL,
+    WEIGHTS,
+    RunLayout,
+)
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB
+MAX_TOKENIZER_BYTES = 1 << 25  # published models have about 800 kB
 _MAX_POSITIONS = 3 * MAX_TOKENS  # an export has a position for each token of the longest translation
-_WEIGHTS = (WEIGHTS, CTRANSLATE2_WEIGHTS)
-_Form = TypeVar("_Form", bound=BaseModel)
 
 
 class _Info(BaseModel):
-    """What a model directory tells of a model, apart from its architecture."""
+    """What a model directory records of a model, apart from its architecture."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -50,16 +55,7 @@ class _Stored(_Info):
     """The configuration file of a model directory."""
 
     model: ModelConfig
-    num_ids: int
-
-
-def _check(path: Path, form: type[_Form], value: Mapping[str, Any]) -> _Form:
-    """A value of the file `path` in a form; DamagedFileError with the first key that is wrong."""
-    try:
-        return form.model_validate(value)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+    num_ids: int = Field(ge=1, le=2 * MAX_PIECES)
 
 
 @dataclass(frozen=True)
@@ -68,11 +64,12 @@ class ModelDescription:
 
     Attributes:
         info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share.
+        tokenizer_dir: the directory with the files of the tokenizer.
     """
 
     config: ModelConfig
-    tokenizer: Tokenizer
     info: Mapping[str, Any]
+    tokenizer_dir: Path
 
 
 def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG) -> ModelDescription:
@@ -88,19 +85,15 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     """
     if not (directory / MANIFEST).is_file():
         raise UsageError(f"{directory}: is not a model directory or a run directory")
-    path, small = directory / name, (name, *Tokenizer.file_names_in(directory))
-    durable.verify(directory, small, only_needed=True, limits=_limits(small))
+    path = directory / name
+    durable.verify(directory, (name,), only_needed=True, limits={name: MAX_JSON_BYTES})
     info = durable.read_json(path)
-    tokenizer = Tokenizer.load(directory)
     stored = _check(path, _Stored, info)
-    if stored.num_ids != tokenizer.num_ids:
-        raise DamagedFileError(
-            f"{directory}: the model has {stored.num_ids} outputs, the tokenizer {tokenizer.num_ids}"
-        )
+    files = (*needed, *tokenizer_files(directory))
     weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
-    limits = {**_limits((*small, *needed)), **dict.fromkeys(_WEIGHTS, weight_bytes)}
-    durable.verify(directory, (*needed, *small), limits=limits)
-    return ModelDescription(stored.model, tokenizer, info)
+    limits = {**_limits(files), **dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)}
+    durable.verify(directory, files, limits=limits)
+    return ModelDescription(stored.model, info, directory)
 
 
 def read_run(paths: RunLayout) -> ModelDescription:
@@ -114,19 +107,39 @@ def read_run(paths: RunLayout) -> ModelDescription:
         raise UsageError(
             f"{paths.root}: this run has no model yet", f"to continue it: {mtx_command('train', paths.root)}"
         )
-    report, files = paths.data / REPORT, (*Tokenizer.file_names_in(paths.data), REPORT)
+    report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
     _check(report, _Info, info)
-    return ModelDescription(config.model, Tokenizer.load(paths.data), info)
+    return ModelDescription(config.model, info, paths.data)
+
+
+def _check(path: Path, form: type[BaseModel], value: Mapping[str, Any]) -> Any:
+    """A value of the file `path` in a form; DamagedFileError with the first key that is wrong."""
+    try:
+        return form.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+
+
+def tokenizer_files(directory: Path) -> tuple[str, ...]:
+    """The files that the tokenizer in `directory` must have, judged by the files that are there."""
+    split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
+    is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
+    return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
 
 
 def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
-    """The most bytes that a file with the weights of this architecture can have and this machine can load."""
-    numbers = num_parameters(config, num_ids)
-    positions = 0 if config.positions == "learned" else 2 * _MAX_POSITIONS * config.d_model  # exports have tables
-    return min(4 * (numbers + positions) + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
+    """The most bytes that a file with the weights of this architecture can have and this machine can load.
+
+    No layer of any architecture has more than 16 square matrices of its width; exports have tables of positions.
+    """
+    num_layers = config.num_encoder_layers + config.num_decoder_layers + 1
+    numbers = 16 * num_layers * config.d_model * max(config.d_model, config.d_ff)
+    numbers += 4 * (num_ids + _MAX_POSITIONS) * config.d_model
+    return min(4 * numbers + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
 
 
 def _limits(names: Collection[str]) -> dict[str, int]:
