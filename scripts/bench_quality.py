@@ -29,7 +29,7 @@ import torch
 from bench_machine import KEEP_FREED_MEMORY, machine, versions
 
 from mtx.config.settings import is_override
-from mtx.formatting import draw
+from mtx.formatting import draw_table
 from mtx.machine import num_cores
 from mtx.storage.run_contents import stored_scores
 from mtx.storage.run_files import RunLayout
@@ -58,7 +58,7 @@ def main() -> None:
         for row in peers:
             row["is_better"] = row is min(peers, key=lambda row: float(row["nll"]))
     cells = [[_cell(row[key]) for key in COLUMNS] for row in rows]
-    print("\n".join(draw(list(COLUMNS.values()), cells, "text")))
+    print("\n".join(draw_table(list(COLUMNS.values()), cells, "text")))
     about = {"machine": machine(torch.device("cpu")), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv}
     (arguments.dir / "table.json").write_text(json.dumps({"rows": rows, **about}, indent=1) + "\n", encoding="utf-8")
     if arguments.picture:

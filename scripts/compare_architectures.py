@@ -46,8 +46,7 @@ from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.model.architecture import num_parameters
 from mtx.model.translation_model import TranslationModel
-from mtx.report.run_history import Curve
-from mtx.report.run_history import training_history
+from mtx.report.run_history import Curve, training_history
 from mtx.storage.run_contents import load_config
 from mtx.storage.run_files import RunLayout
 from mtx.storage.run_status import read_events

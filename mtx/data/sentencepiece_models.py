@@ -13,8 +13,7 @@ import sentencepiece
 
 from mtx.config.limits import MAX_PIECES
 from mtx.errors import DamagedFileError
-from mtx.storage.durable import require_file
-from mtx.storage.durable import require_size
+from mtx.storage.durable import require_file, require_size
 from mtx.storage.model_description import MAX_TOKENIZER_BYTES
 from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 

@@ -14,20 +14,11 @@ import numpy as np
 
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
-from mtx.evaluation.gains import Gain
-from mtx.evaluation.gains import stored_gains
+from mtx.evaluation.gains import Gain, stored_gains
 from mtx.storage import durable
-from mtx.storage.run_contents import load_config
-from mtx.storage.run_status import is_finished
-from mtx.storage.run_contents import require_run
-from mtx.storage.run_status import run_state
-from mtx.storage.run_status import read_events
-from mtx.storage.run_files import REPORT
-from mtx.storage.run_files import RunLayout
-from mtx.storage.run_files import SCORES
-from mtx.storage.run_status import DECIDING_METRICS
-from mtx.storage.run_status import quality
-from mtx.storage.run_status import recorded_metric
+from mtx.storage.run_contents import load_config, require_run
+from mtx.storage.run_files import REPORT, SCORES, RunLayout
+from mtx.storage.run_status import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
 
 MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from mtx.report.run_history import improvement
-from mtx.report.run_history import training_history
-from mtx.storage.run_status import quality
-from mtx.storage.run_status import read_events
-from mtx.storage.run_status import recorded_metric
+from mtx.report.run_history import improvement, training_history
+from mtx.storage.run_status import quality, read_events, recorded_metric
 
 VALIDATION = {"event": "validation", "step": 5, "bleu": 20.0, "nll": 2.0}
 
