@@ -17,8 +17,8 @@ from pathlib import Path
 import sacrebleu
 
 from mtx.data.glossary import occurrences
-from mtx.data.preprocess import load_prepared
 from mtx.data.terms import Words, learn_lexicon
+from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments

@@ -13,8 +13,8 @@ import random
 from pathlib import Path
 
 from mtx.data.glossary import Glossary, occurrences
-from mtx.data.preprocess import load_prepared
 from mtx.data.terms import Words, learn_lexicon
+from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation.term_use import score_with_glossary
 from mtx.evaluation.test_sets import TestSet

@@ -39,9 +39,8 @@ from torch.utils.flop_counter import addmm_flop, flop_registry, register_flop_fo
 from triton.backends.compiler import GPUTarget
 
 from mtx.config import settings
-from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.model import block_kernels
 from mtx.storage.run_files import RunLayout
 from mtx.training.loader import load_steps

@@ -2,7 +2,7 @@
 
 These functions are pure and run on tens of millions of pairs, one by one. Validation and test text is not filtered;
 there, pairs that `clean_pair` would drop are only counted.
-Flow: sources -> cleaning -> tokenizer -> token store, driven by `preprocess`.
+Flow: sources -> cleaning -> tokenizer -> token store, driven by `prepare`.
 """
 
 import re

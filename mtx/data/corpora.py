@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.errors import DataError
 from mtx.storage.text_files import is_utf8, printable, read_lines, replace_invalid
@@ -25,6 +28,14 @@ class PairGroup:
     line: int
     src: str
     tgt: str
+
+    @classmethod
+    def of(cls, batch: Any, is_in: NDArray[np.bool_]) -> "PairGroup":
+        """Of a record batch the pairs for which `is_in` is true."""
+        if not is_in.any():
+            return cls(0, 0, "", "")
+        line, src, tgt = (batch[name][int(is_in.argmax())].as_py() for name in ("line", "src", "tgt"))
+        return cls(int(is_in.sum()), line, src, tgt)
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""

@@ -5,10 +5,11 @@ and the corpus that each pair came from, and its text. One flat array over the m
 sentence is a start and a length in that array. This module does not know what an id means; `tokenizer` does.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mtx.data.glossary import Glossary
+from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
-from mtx.storage import disk
-from mtx.storage.durable import FORMAT
+from mtx.storage import disk, durable
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 BATCH_PAIRS = 65_536
 _METADATA = b"mtx"
+_MAX_VALID_BYTES = 1 << 29
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 
 
 def _schema(num_ids: int, weights: list[float]) -> Any:
     ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
-    metadata = {"format": FORMAT, "num_ids": num_ids, "weights": weights}
+    metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
     return pa.schema(
         [
             ("src_ids", ids),
@@ -46,9 +50,9 @@ def store_batch(
     num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
 ) -> Any:
     """A record batch for `StoreWriter`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
-    columns = zip((src_ids, tgt_ids, lines, corpus, src, tgt), schema := _schema(num_ids, []), strict=True)
-    arrays = [column if isinstance(column, pa.Array) else pa.array(column, field.type) for column, field in columns]
-    return pa.record_batch(arrays, schema=schema)
+    schema = _schema(num_ids, [])
+    columns = src_ids, tgt_ids, lines, corpus, src, tgt
+    return pa.RecordBatch.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
 
 
 class StoreWriter:
@@ -156,8 +160,8 @@ class TokenStore:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
             metadata = json.loads((reader.schema.metadata or {})[_METADATA])
-            if metadata["format"] != FORMAT:
-                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {FORMAT}")
+            if metadata["format"] != durable.FORMAT:
+                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {durable.FORMAT}")
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
             if reader.schema != _schema(num_ids, weights.tolist()):
                 raise ValueError("other columns")
@@ -189,15 +193,9 @@ class TokenStore:
 
     def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
+        columns = self._table["src_text"], self._table["tgt_text"]
+        src, tgt = ([column[pair].as_py() for pair in pairs.tolist()] for column in columns)  # `take` copies all texts
         return src, tgt
-
-    def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
-        """A store of the pairs with these numbers; the ids are not copied."""
-        table = self._table.take(pairs)
-        src = self.src.take(pairs)
-        tgt = self.tgt.take(pairs)
-        return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def with_copies(self, weight: float) -> "TokenStore":
         """These pairs, and after them a copy of each, whose source is the target too; the ids are not copied.
@@ -241,3 +239,53 @@ def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
             raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
     tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
     return Side(tokens, np.concatenate(starts), np.concatenate(lengths))
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What training and evaluation need: token ids, their tokenizer, and the report on the preparation.
+
+    Attributes:
+        sha256: of the SHA-256 of every file but that of the run's settings, so it stands for all of the data.
+        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`); None
+            without data.terms.
+    """
+
+    train: TokenStore
+    valid: TokenStore
+    tests: dict[str, TokenStore]
+    tokenizer: Tokenizer
+    report: dict[str, Any]
+    sha256: str
+    terms: Glossary | None = None
+
+
+def load_prepared(data_dir: Path) -> PreparedData:
+    """Verify and open what `prepare` wrote.
+
+    Raises:
+        DamagedFileError: if a file is missing or changed; the message names it.
+    """
+    tokenizer_files = Tokenizer.file_names_in(data_dir)
+    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
+    report = durable.read_json(data_dir / REPORT)
+    tokenizer = Tokenizer.load(data_dir)
+    terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
+
+    def open_store(name: str) -> TokenStore:
+        store = TokenStore.open(data_dir / name)
+        if store.num_ids != tokenizer.num_ids:
+            raise DamagedFileError(f"{data_dir / name}: {store.num_ids} ids, the tokenizer has {tokenizer.num_ids}")
+        return store
+
+    tests = {name: open_store(test_store(name)) for name in report["tests"]}
+    entries = durable.read_manifest(data_dir)
+    del entries[SETTINGS]
+    sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256, terms)
+
+
+def load_valid(data_dir: Path) -> TokenStore:
+    """Verify and open the validation set alone, also that of a stranger's run; raises DamagedFileError."""
+    durable.verify(data_dir, [VALID_STORE], only_needed=True, limits={VALID_STORE: _MAX_VALID_BYTES})
+    return TokenStore.open(data_dir / VALID_STORE)

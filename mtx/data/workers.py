@@ -1,7 +1,7 @@
 """Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
 They are for work in Python, for which one process uses only one core. They keep no state between two items.
-`preprocess` uses them for blocks of pairs.
+`prepare` uses them for blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
 not survive that, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
 signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import leaves
-from mtx.data.source_record import recorded_text
+from mtx.data.sources import recorded_text
 from mtx.storage.run_configuration import load_config
 from mtx.storage.run_contents import is_run
 from mtx.storage.run_files import RunLayout

@@ -23,9 +23,8 @@ from mtx.config.schema import Config
 from mtx.data.epoch_text import changed_every_epoch
 from mtx.data.glossary import Glossary
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack
-from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import BatchSampler, SamplerState
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH

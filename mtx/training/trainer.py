@@ -25,8 +25,8 @@ from torch import Tensor
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.data.preprocess import PreparedData
 from mtx.data.sampler import SamplerState
+from mtx.data.token_store import PreparedData
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch
-from mtx.data.preprocess import PreparedData
-from mtx.data.token_store import TokenStore
+from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding import metrics
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mtx.config import settings as configuration
-from mtx.data.preprocess import load_prepared
 from mtx.data.sampler import SamplerState
+from mtx.data.token_store import load_prepared
 from mtx.errors import MtxError
 from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout

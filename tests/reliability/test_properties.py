@@ -22,11 +22,13 @@ from hypothesis import strategies as st
 from mtx.commands import line_blocks
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
-from mtx.data import preprocess, readers
+from mtx.data import prepare as preparing
+from mtx.data import readers
 from mtx.data.cleaning import Limits, clean_pair, clean_text
 from mtx.data.packing import assign, micro_batch_shape, pack
-from mtx.data.preprocess import load_prepared, prepare
+from mtx.data.prepare import prepare
 from mtx.data.sampler import BatchSampler, EpochOrder, SamplerState, steps
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
 from mtx.storage.encodings import wide_encoding
@@ -181,7 +183,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
             assume(wide_encoding(b"".join(lines)) is None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(readers, "BLOCK_PAIRS", 5)
-            patch.setattr(preprocess, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
+            patch.setattr(preparing, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
             out = tmp_path / "out"
             prepare(config, out, 1, tokenizer)
         data = load_prepared(out)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data import preprocess
+from mtx.data import prepare
 from mtx.data.cleaning import newest
 from mtx.data.corpora import Corpora, Corpus, PairBlock
-from mtx.data.preprocess import PreparedData
-from tests.unit.data.test_preprocess import GIVEN, Pair, conserves, pairs, run, text_of, write
+from mtx.data.token_store import PreparedData
+from tests.unit.data.test_prepare import GIVEN, Pair, conserves, pairs, run, text_of, write
 
 TEXT = pairs(330)
 
@@ -74,7 +74,7 @@ def test_a_pair_that_cleaning_drops_displaces_no_other(tmp_path: Path) -> None:
 
 def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = list[str]()
-    find = preprocess.find_corpora
+    find = prepare.find_corpora
 
     def counted(corpus: Corpus) -> Iterator[PairBlock]:
         reads.append(corpus.name)
@@ -84,7 +84,7 @@ def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         found = find(data)
         return replace(found, train=[replace(corpus, read=partial(counted, corpus)) for corpus in found.train])
 
-    monkeypatch.setattr(preprocess, "find_corpora", find_counted)
+    monkeypatch.setattr(prepare, "find_corpora", find_counted)
     write(tmp_path / "train", TEXT)
     name = memory(tmp_path / "m.tmx", [("a dog", "new", 2025)])
     assert conserves(run(tmp_path, "data.terms=auto", train=("train", name)).report)

@@ -10,8 +10,9 @@ import pytest
 
 from mtx.config import settings
 from mtx.data.glossary import TERM_MARKS, Glossary, occurrences, word_spans
-from mtx.data.preprocess import PreparedData, load_prepared, prepare
+from mtx.data.prepare import prepare
 from mtx.data.terms import find_terms, made_up, training_terms
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
 
 WORDS = {

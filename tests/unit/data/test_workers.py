@@ -46,7 +46,7 @@ def slowest_first(item: int) -> int:
 
 
 def imported_by_a_worker(_: object) -> set[str]:
-    import mtx.data.preprocess  # noqa: F401
+    import mtx.data.prepare  # noqa: F401
 
     return {"torch", "datasets", "mtx.cli", "typer"} & set(sys.modules)
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import Config, TrainingConfig
-from mtx.data.text_figures import spread, text_figures
 from mtx.data.token_store import StoreWriter, TokenStore, store_batch
 from mtx.report import checks
+from mtx.report.text_figures import spread, text_figures
 from tests.unit.data.sentences import sentences
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece

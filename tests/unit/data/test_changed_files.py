@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data.source_record import changed_files, describe
+from mtx.data.sources import changed_files, describe_files
 from mtx.storage import durable
 
 
@@ -21,7 +21,7 @@ def data(tmp_path: Path) -> DataConfig:
 
 @pytest.fixture
 def record(tmp_path: Path, data: DataConfig) -> Path:
-    durable.write_json(tmp_path / "sources.json", describe(data))
+    durable.write_json(tmp_path / "sources.json", describe_files(data))
     return tmp_path / "sources.json"
 
 
@@ -72,5 +72,5 @@ def test_text_of_another_directory_is_compared_too(tmp_path: Path, data: DataCon
 
 
 def test_text_that_is_not_local_is_not_recorded() -> None:
-    assert describe(DataConfig.model_validate({"generator": "grammar"})) == {"files": []}
-    assert describe(DataConfig.model_validate({"hub": {"name": "x/y"}, "train": ["a.tsv"]})) == {"files": []}
+    assert describe_files(DataConfig.model_validate({"generator": "grammar"})) == {"files": []}
+    assert describe_files(DataConfig.model_validate({"hub": {"name": "x/y"}, "train": ["a.tsv"]})) == {"files": []}
