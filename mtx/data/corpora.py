@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.errors import DataError
-from mtx.storage.text_files import is_utf8, printable, read_lines, replace_invalid
+from mtx.storage.text_files import printable, read_lines, replace_invalid
 
 _EXAMPLE_CHARS = 80
 
@@ -59,11 +59,6 @@ class PairBlock:
     dates: Sequence[int] = ()
     left_out: Mapping[str, PairGroup] = field(default_factory=dict)
 
-    def first_not_utf8(self) -> int | None:
-        """The line of the first pair that is not UTF-8; None if there is none."""
-        pairs = zip(self.lines, self.src, self.tgt, strict=True)
-        return next((line for line, src, tgt in pairs if not (is_utf8(src) and is_utf8(tgt))), None)
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -76,11 +71,11 @@ class Corpus:
     """
 
     name: str
-    weight: float | None
-    tag: str | None
     read: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
     is_memory: bool = False
+    weight: float | None = 1.0
+    tag: str | None = None
 
     def blocks(self) -> Iterator[PairBlock]:
         """Stream the pairs; every call starts from the first.

@@ -19,11 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mtx.data.cleaning import Limits, clean_pair, clean_text, text_hashes
+from mtx.data.cleaning import Limits, clean_pair, clean_text, hash_texts
 from mtx.data.corpora import Corpora, Corpus, PairBlock, PairGroup
 from mtx.errors import DataError
 from mtx.formatting import counted
 from mtx.storage.run_files import VALID_STORE, test_store
+from mtx.storage.text_files import is_utf8
 
 log = logging.getLogger(__name__)
 
@@ -88,19 +89,20 @@ def _read(eval_set: EvalSet, corpus: Corpus, limits: Limits) -> None:
     left_out = Counter[str]()
     for block in corpus.blocks():
         left_out.update({reason: group.count for reason, group in block.left_out.items()})
-        if (line := block.first_not_utf8()) is not None:
-            raise corpus.not_utf8(line)
+        for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
+            if not (is_utf8(src) and is_utf8(tgt)):
+                raise corpus.not_utf8(line)
+            if isinstance(outcome := clean_pair(src, tgt, limits), str):
+                eval_set.would_drop[outcome] += 1
         eval_set.blocks.append(block)
-        eval_set.src_hashes = np.union1d(eval_set.src_hashes, text_hashes(map(clean_text, block.src)))
-        outcomes = (clean_pair(*pair, limits) for pair in zip(block.src, block.tgt, strict=True))
-        eval_set.would_drop.update(outcome for outcome in outcomes if isinstance(outcome, str))
+        eval_set.src_hashes = np.union1d(eval_set.src_hashes, hash_texts(map(clean_text, block.src)))
     for reason, count in left_out.items():
         log.info("the %s set %s: %s left out, %s", eval_set.kind, corpus.name, counted(count, "unit"), reason)
     if not eval_set.src_hashes.size:
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} holds no pairs")
 
 
-def extremes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def keep_extremes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """The different hashes, sorted; of many only so many of the smallest and largest that `choose_sources` needs."""
     half = 10 * MAX_HELD_OUT
     return np.delete(np.unique(hashes), np.s_[half:-half])
@@ -110,9 +112,9 @@ def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np
     """Say of each set that is not configured which sources it holds out.
 
     Args:
-        src_hashes: the `extremes` of the cleaned own text.
+        src_hashes: what `keep_extremes` has kept of the cleaned own text.
     """
-    text = "the training text" if corpora.own == corpora.train else ", ".join(corpus.name for corpus in corpora.own)
+    text = ", ".join(corpus.name for corpus in corpora.own)
     size = min(MAX_HELD_OUT, max(1, src_hashes.size // 20))
     for eval_set in sets:
         if eval_set.is_held_out:

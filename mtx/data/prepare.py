@@ -2,7 +2,7 @@
 
     corpora -> `clean_block` -> temporary file -> `_choose` -> tokenizer -> `encode_block` -> token stores, report.json
 
-The training text is read once, in blocks. `Workers` clean and encode the blocks; this process collects the results in
+The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
 order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
 Arrow file, with their 64-bit hashes, which find older translations, duplicates and held-out sources.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards (`token_store`).
@@ -12,6 +12,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -35,19 +36,19 @@ from mtx.data.cleaning import (
     TOO_LONG,
     Limits,
     clean_pair,
-    first_of_each,
-    newest,
-    pair_hashes,
-    text_hashes,
+    find_first,
+    find_newest,
+    hash_pairs,
+    hash_texts,
 )
 from mtx.data.corpora import Corpus, PairBlock, PairGroup
-from mtx.data.held_out import EvalSet, choose_sources, extremes, hold_out, read_sets
+from mtx.data.held_out import EvalSet, choose_sources, hold_out, keep_extremes, read_sets
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import describe_files, find_corpora
 from mtx.data.terms import find_terms, glossary_file
-from mtx.data.token_store import StoreWriter, store_batch
+from mtx.data.token_store import store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
-from mtx.data.workers import Workers
+from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
@@ -55,21 +56,22 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
 log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
+_FEW_PAIRS = 100_000  # are encoded, and learned from, in this process
 _SPLIT_LINES = 10_000  # of the training text, in which sentences are counted
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
 # source and of both sides. Large strings, because a batch may hold more than 2 GiB.
 CLEANED = pa.schema(
-    [
-        ("line", pa.int64()),
-        ("corpus", pa.uint16()),
-        ("src", pa.large_string()),
-        ("tgt", pa.large_string()),
-        ("date", pa.uint64()),
-        ("src_hash", pa.uint64()),
-        ("pair_hash", pa.uint64()),
-    ]
+    {
+        "line": pa.int64(),
+        "corpus": pa.uint16(),
+        "src": pa.large_string(),
+        "tgt": pa.large_string(),
+        "date": pa.uint64(),
+        "src_hash": pa.uint64(),
+        "pair_hash": pa.uint64(),
+    }
 )
 Dropped = dict[str, PairGroup]  # by reason
 
@@ -106,9 +108,15 @@ class Tally:
 
     def report(self) -> dict[str, Any]:
         """The corpus's entry in report.json."""
-        counts = {"read": self.read, "kept": self.kept, "held_out": self.held_out}
-        names = {"name": self.corpus.name, "weight": self.weight, "tag": self.corpus.tag}
-        return {**names, **counts, "dropped": dict(self.dropped.most_common())}
+        return {
+            "name": self.corpus.name,
+            "weight": self.weight,
+            "tag": self.corpus.tag,
+            "read": self.read,
+            "kept": self.kept,
+            "held_out": self.held_out,
+            "dropped": dict(self.dropped.most_common()),
+        }
 
 
 def prepare(
@@ -117,8 +125,8 @@ def prepare(
     """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
-        num_workers: see `Workers`.
-        tokenizer: used unchanged; None means that of `tokenizer.model`, or a new one from the training text.
+        num_workers: see `map_in_workers`.
+        tokenizer: used unchanged; None means the one of `tokenizer.model`, or a new one from the training text.
 
     Returns:
         The content of sources.json.
@@ -147,11 +155,11 @@ def prepare(
         )
         for corpus in corpora.train
     ]
-    with durable.new_directory(data_dir) as directory, Workers(num_workers) as workers:
+    with durable.new_directory(data_dir) as directory:
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = list(read_sets(corpora, limits))
         started = perf_counter()
-        blocks, own_sources = _clean(tallies, limits, cleaned, workers)
+        blocks, own_sources = _clean(tallies, limits, cleaned, num_workers)
         choose_sources(sets, corpora, own_sources)
         text = ChosenText(cleaned, _choose(cleaned, blocks, tallies, sets), MAX_TOKENIZER_PAIRS, config.seed)
         for tally in tallies:
@@ -161,14 +169,15 @@ def prepare(
         seconds = perf_counter() - started
         log.info("cleaning: %s pairs left of %s (%.1f s)", f"{text.num_pairs:,}", _counts(tallies), seconds)
         _choose_weights(tallies)
-        tokenizer = tokenizer or _learn_tokenizer(config, text, tags, workers)
+        tokenizer = tokenizer or _learn_tokenizer(config, text, tags, num_workers)
         tokenizer.save(directory)
         num_terms = None if config.data.terms is None else _write_terms(text, directory / TERMS, config)
-        num_tokens, lines = _encode_train(text, tokenizer, tallies, limits, directory / TRAIN_STORE, workers)
+        num_tokens, lines = _encode_train(text, tokenizer, tallies, limits, directory / TRAIN_STORE, num_workers)
         _check_weights(tallies)
         disk.unlink(cleaned)
         for eval_set in sets:
-            _encode_set(eval_set, tokenizer, limits, directory / eval_set.store)
+            encoded = _encode_set(eval_set, tokenizer, limits)
+            write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
         share = multi_sentence_share(lines, config.data.languages[0])
         report = _report(tallies, sets, tokenizer, num_tokens, share)
         report |= {} if num_terms is None else {"terms": num_terms}
@@ -192,22 +201,27 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
 
 
 def _clean(
-    tallies: list[Tally], limits: Limits, path: Path, workers: Workers
+    tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
 ) -> tuple[list[tuple[int, Dropped]], NDArray[np.uint64]]:
     """Write the pairs that pass every filter to `path`, a batch for each block.
 
     Returns:
-        The corpus of each block and what it dropped, and the `extremes` of the hashes of the own sources.
+        The corpus of each block and what it dropped; of the own sources, what `keep_extremes` has kept.
     """
     items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
     blocks = list[tuple[int, Dropped]]()
     own_sources = np.empty(0, np.uint64)
-    with disk.create(path) as file, pa.ipc.new_file(file, CLEANED) as writer, _progress_bar("cleaning") as bar:
-        for number, dropped, batch in workers.map(partial(clean_block, limits=limits), items):
+    with (
+        closing(map_in_workers(partial(clean_block, limits=limits), items, num_workers)) as results,
+        disk.create(path) as file,
+        pa.ipc.new_file(file, CLEANED) as writer,
+        _progress_bar("cleaning") as bar,
+    ):
+        for number, dropped, batch in results:
             writer.write_batch(batch)
             blocks.append((number, dropped))
             if tallies[number].is_own:
-                own_sources = extremes(np.concatenate([own_sources, batch["src_hash"].to_numpy()]))
+                own_sources = keep_extremes(np.concatenate([own_sources, batch["src_hash"].to_numpy()]))
             bar.update(batch.num_rows)
     return blocks, own_sources
 
@@ -229,7 +243,7 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[int, Drop
         else:
             kept.append((line, *cleaned, date))
     lines, sources, targets, dates = zip(*kept, strict=True) if kept else ((), (), (), ())
-    hashes = text_hashes(sources), pair_hashes(sources, targets)
+    hashes = hash_texts(sources), hash_pairs(sources, targets)
     columns = lines, [number] * len(kept), sources, targets, dates, *hashes
     return number, dropped, pa.RecordBatch.from_pydict(dict(zip(CLEANED.names, columns, strict=True)), CLEANED)
 
@@ -243,17 +257,13 @@ def _choose(
     """
     reader = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned)))
     batches = [reader.get_batch(number) for number in range(len(blocks))]
-
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([np.empty(0, np.uint64), *(batch[name].to_numpy() for batch in batches)])
-
-    hashes = column("pair_hash")
-    is_newest = np.ones(hashes.size, np.bool_)
+    table = pa.Table.from_batches(batches, CLEANED)
+    is_newest = np.ones(table.num_rows, np.bool_)
     if any(tally.keeps_newest for tally in tallies):
-        has_older = np.array([tally.keeps_newest for tally in tallies])[column("corpus")]
-        is_newest[has_older] = newest(column("src_hash")[has_older], column("date")[has_older])
+        has_older = np.array([tally.keeps_newest for tally in tallies])[table["corpus"].to_numpy()]
+        is_newest[has_older] = find_newest(*(table[name].to_numpy()[has_older] for name in ("src_hash", "date")))
     is_chosen = is_newest.copy()
-    is_chosen[is_newest] = first_of_each(hashes[is_newest])
+    is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
     stop = 0
     for (number, dropped), batch in zip(blocks, batches, strict=True):
         tally = tallies[number]
@@ -301,9 +311,10 @@ def _choose_weights(tallies: list[Tally]) -> None:
     for tally in tallies:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.kept))
-            text = "%s: its %s pairs have the weight %.3g, so that they are used no more often than the %s of %s"
-            sizes = f"{tally.kept:,}", f"{num_own:,}"
-            log.info(text, tally.corpus.name, sizes[0], tally.weight, sizes[1], own[0].corpus.name)
+            log.info(
+                f"{tally.corpus.name}: its {tally.kept:,} pairs have the weight {tally.weight:.3g}, so that they are "
+                f"used no more often than the {num_own:,} of {own[0].corpus.name}"
+            )
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -362,12 +373,12 @@ class ChosenText:
         return chain.from_iterable(chain(*self.sample()))
 
 
-def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str], workers: Workers) -> Tokenizer:
-    """Learn in a worker if workers run: SentencePiece ignores signals and holds the whole sample in memory."""
+def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str], num_workers: int | None) -> Tokenizer:
+    """Learn from much text in another process: SentencePiece ignores signals and holds the whole sample in memory."""
     started = perf_counter()
     has_marks = config.data.terms is not None
     learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
-    tokenizer = workers.run(learn, text)
+    [tokenizer] = map_in_workers(learn, [text], num_workers or 2, few_items=text.num_pairs <= _FEW_PAIRS)
     log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
     return tokenizer
 
@@ -388,7 +399,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> int | None:
 
 
 def _encode_train(
-    text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, workers: Workers
+    text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
 ) -> tuple[list[int], list[str]]:
     """Write the training store without the pairs that are too long.
 
@@ -400,16 +411,24 @@ def _encode_train(
     lines = list[str]()
     distance = -(-text.num_pairs // _SPLIT_LINES)  # of one drawn line from the next
     tags = [tally.corpus.tag for tally in tallies]
-    threads = 1 if workers.are_started else -1
+    threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # then workers do it
     encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
     weights = [tally.weight for tally in tallies]
-    with StoreWriter(path, tokenizer.num_ids, weights) as writer, _progress_bar("encoding", text.num_pairs) as bar:
-        for number, pairs, too_long in workers.map(encode, text.batches()):
-            writer.add(pairs)
-            tallies[number].drop(TOO_LONG, too_long)
-            num_tokens = [count + len(ids.flatten()) for count, ids in zip(num_tokens, pairs.columns, strict=False)]
-            lines += pairs["src_text"][::distance].to_pylist()
-            bar.update(pairs.num_rows + too_long.count)
+    with (
+        closing(map_in_workers(encode, text.batches(), num_workers)) as results,
+        _progress_bar("encoding", text.num_pairs) as bar,
+    ):
+
+        def count_pairs() -> Iterator[Any]:
+            for number, pairs, too_long in results:
+                tallies[number].drop(TOO_LONG, too_long)
+                for side in range(2):
+                    num_tokens[side] += len(pairs[side].flatten())
+                lines.extend(pairs["src_text"][::distance].to_pylist())
+                bar.update(pairs.num_rows + too_long.count)
+                yield pairs
+
+        write_store(path, tokenizer.num_ids, weights, count_pairs())
     if not (num_kept := sum(tally.kept for tally in tallies)):
         raise _nothing_left(tallies)
     log.info("encoding: %s pairs kept of %s (%.1f s)", f"{num_kept:,}", _counts(tallies), perf_counter() - started)
@@ -438,39 +457,36 @@ def encode_block(
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
-def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits, path: Path) -> None:
-    """Write a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
-    with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
-        for block in eval_set.blocks:
-            src_ids = tokenizer.encode(block.src)
-            tgt_ids = tokenizer.encode(block.tgt, target=True)
-            for ids in (*src_ids, *tgt_ids):
-                if len(ids) > limits.max_tokens:
-                    ids[limits.max_tokens - 1 :] = [EOS_ID]
-                    eval_set.num_cut += 1
-            corpus = [0] * len(block.src)  # these stores have a single corpus
-            writer.add(store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt))
+def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits) -> Iterator[Any]:
+    """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
+    for block in eval_set.blocks:
+        src_ids = tokenizer.encode(block.src)
+        tgt_ids = tokenizer.encode(block.tgt, target=True)
+        for ids in (*src_ids, *tgt_ids):
+            if len(ids) > limits.max_tokens:
+                ids[limits.max_tokens - 1 :] = [EOS_ID]
+                eval_set.num_cut += 1
+        corpus = [0] * len(block.src)  # these stores have a single corpus
+        yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
 def _report(
     tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_tokens: list[int], share: float
 ) -> dict[str, Any]:
     """The content of report.json, from the token counts of both sides and the share of lines of several sentences."""
-    num_src_tokens, num_tgt_tokens = num_tokens
     examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
     dropped = _dropped(tallies).most_common()
-    valid, *tests = sets
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
         "pieces": tokenizer.num_pieces,
-        "src_tokens": num_src_tokens,
-        "tgt_tokens": num_tgt_tokens,
-        "src_tgt_ratio": num_src_tokens / num_tgt_tokens,
+        "src_tokens": num_tokens[0],
+        "tgt_tokens": num_tokens[1],
+        "src_tgt_ratio": num_tokens[0] / num_tokens[1],
         "multi_sentence_share": share,
         "corpora": [tally.report() for tally in tallies],
-        "valid": valid.report(),
-        "tests": {test.name: test.report() for test in tests},
+        "valid": sets[0].report(),
+        "tests": {test.name: test.report() for test in sets[1:]},
     }
 
 
@@ -481,8 +497,8 @@ def _dropped(tallies: list[Tally]) -> Counter[str]:
 def _counts(tallies: list[Tally]) -> str:
     """For example `29,000 read (12 duplicate, 3 empty)`."""
     num_read, num_held_out = sum(tally.read for tally in tallies), sum(tally.held_out for tally in tallies)
-    counts = [*_dropped(tallies).most_common(), *([("held out", num_held_out)] if num_held_out else [])]
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts)
+    counts = *_dropped(tallies).most_common(), ("held out", num_held_out)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts if count)
     return f"{num_read:,} read" + (f" ({reasons})" if reasons else "")
 
 

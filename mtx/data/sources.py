@@ -5,6 +5,7 @@ Reading is the work of `readers` and `hub`, filtering that of `cleaning`.
 Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 """
 
+import contextlib
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -49,7 +50,7 @@ def find_corpora(data: DataConfig) -> Corpora:
     """
     if data.generator == "grammar":
         parts = ("train", "valid", "test")
-        train, valid, test = (Corpus("grammar", 1.0, None, partial(_read_demo, part)) for part in parts)
+        train, valid, test = (Corpus("grammar", partial(_read_demo, part)) for part in parts)
         return Corpora([train], valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return find_hub_corpora(data, data.hub)
@@ -112,7 +113,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
             if src and tgt:
-                return Corpus(name, 1.0, None, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
             absent.append([f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file])
         missing = " and no ".join(absent[0])
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
@@ -124,7 +125,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
     form = form_of(path)
     read = partial(READERS[form], path, data.languages, data.columns)
-    return Corpus(name, 1.0, None, read, (path,), form in BILINGUAL)
+    return Corpus(name, read, (path,), form in BILINGUAL)
 
 
 def _form_of_lines(path: Path) -> str:
@@ -182,20 +183,19 @@ def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -
     return {"files": files}
 
 
-def changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
+def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
     """The files that differ from those in a sources.json; missing ones do not count, nor does a missing record.
 
     A record that cannot be read counts as one that differs.
     """
-    recorded = _read_record(record)
-    if recorded is None:
+    entries = _read_record(record)
+    if entries is None:
         return [record]
-    try:
+    paths = [Path(entry["path"]) for entry in entries]
+    with contextlib.suppress(MtxError):  # one is missing
         now = _local_files(data, tokenizer)
-    except MtxError:  # one is missing
-        now = []
-    paths = now if len(now) == len(recorded) else [Path(entry["path"]) for entry in recorded]
-    return [path for path, entry in zip(paths, recorded, strict=True) if _differs(path, entry)]
+        paths = now if len(now) == len(paths) else paths
+    return [path for path, entry in zip(paths, entries, strict=True) if _differs(path, entry)]
 
 
 def recorded_text(record: Path) -> list[tuple[str, str]]:
@@ -221,13 +221,10 @@ def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Pa
 
 
 def _differs(path: Path, entry: dict[str, Any]) -> bool:
-    """Whether a file differs; its content is read only if size and time do not tell."""
+    """Whether a file differs; its content is read only if its time has changed and its size has not."""
     try:
         about = path.stat()
-        if not path.is_file():
-            return False
-        if about.st_size != entry.get("bytes"):
-            return True
-        return about.st_mtime_ns != entry.get("mtime_ns") and durable.sha256(path) != entry.get("sha256")
+        same_size, same_time = about.st_size == entry.get("bytes"), about.st_mtime_ns == entry.get("mtime_ns")
+        return not (same_size and (same_time or durable.sha256(path) == entry.get("sha256")))
     except (OSError, ValueError):  # missing, or no possible path
         return False

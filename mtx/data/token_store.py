@@ -8,7 +8,7 @@ sentence is a start and a length in that array. This module does not know what a
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
@@ -34,14 +34,14 @@ def _schema(num_ids: int, weights: list[float]) -> Any:
     ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
     metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
     return pa.schema(
-        [
-            ("src_ids", ids),
-            ("tgt_ids", ids),
-            ("line", pa.int64()),
-            ("corpus", pa.uint16()),
-            ("src_text", pa.large_string()),
-            ("tgt_text", pa.large_string()),
-        ],
+        {
+            "src_ids": ids,
+            "tgt_ids": ids,
+            "line": pa.int64(),
+            "corpus": pa.uint16(),
+            "src_text": pa.large_string(),
+            "tgt_text": pa.large_string(),
+        },
         metadata={_METADATA: json.dumps(metadata)},
     )
 
@@ -49,53 +49,31 @@ def _schema(num_ids: int, weights: list[float]) -> Any:
 def store_batch(
     num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
 ) -> Any:
-    """A record batch for `StoreWriter`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
+    """A record batch for `write_store`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
     schema = _schema(num_ids, [])
     columns = src_ids, tgt_ids, lines, corpus, src, tgt
     return pa.RecordBatch.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
 
 
-class StoreWriter:
-    """Writes pairs in the order in which they are added. A context manager; the file is complete after it.
+def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Any]) -> None:
+    """Write pairs to a new file, in their order.
 
     Args:
-        path: the new file.
         num_ids: every id is below this number.
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
+        batches: made by `store_batch` with the same `num_ids`, of any number of pairs.
     """
-
-    def __init__(self, path: Path, num_ids: int, weights: list[float]):
-        self._schema = _schema(num_ids, weights)
-        self._file = disk.create(path)
-        self._writer = pa.ipc.new_file(self._file, self._schema)
-        self._pending: list[Any] = []
-        self._num_pending = 0
-
-    def __enter__(self) -> "StoreWriter":
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        try:
-            if error_type is None:
-                self._write(self._num_pending)
-            self._writer.close()
-        finally:
-            self._file.close()
-
-    def add(self, batch: Any) -> None:
-        """Add a record batch of any number of pairs, made by `store_batch` with the `num_ids` of this writer."""
-        self._pending.append(batch)
-        self._num_pending += batch.num_rows
-        self._write(self._num_pending - self._num_pending % BATCH_PAIRS)
-
-    def _write(self, num_pairs: int) -> None:
-        """Write the first `num_pairs` pending pairs; every batch of the file but the last is full."""
-        if num_pairs == 0:
-            return
-        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
-        self._writer.write_table(table.slice(0, num_pairs), max_chunksize=BATCH_PAIRS)
-        self._pending = table.slice(num_pairs).to_batches()
-        self._num_pending -= num_pairs
+    schema = _schema(num_ids, weights)
+    pending = schema.empty_table()
+    with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            pending = pa.concat_tables([pending, pa.Table.from_batches([batch], schema)])
+            if num_full := pending.num_rows - pending.num_rows % BATCH_PAIRS:  # all batches but the last are full
+                pending = pending.combine_chunks()
+                writer.write_table(pending.slice(0, num_full), max_chunksize=BATCH_PAIRS)
+                pending = pending.slice(num_full)
+        if pending.num_rows:
+            writer.write_table(pending.combine_chunks())
 
 
 @dataclass(frozen=True)
@@ -139,7 +117,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TokenStore:
-    """A file of `StoreWriter`, mapped into memory; `corpus` and both sides have one item a pair."""
+    """A file of `write_store`, mapped into memory; `corpus` and both sides have one item a pair."""
 
     num_pairs: int
     num_ids: int
@@ -171,13 +149,14 @@ class TokenStore:
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
         table = pa.Table.from_batches(batches, reader.schema)
+        id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
         return cls(
             num_pairs=table.num_rows,
             num_ids=num_ids,
             weights=weights,
             corpus=table["corpus"].to_numpy(),
-            src=_side(path, file, batches, "src_ids"),
-            tgt=_side(path, file, batches, "tgt_ids"),
+            src=_side(path, file, batches, "src_ids", id_type),
+            tgt=_side(path, file, batches, "tgt_ids", id_type),
             _table=table,
         )
 
@@ -205,13 +184,13 @@ class TokenStore:
         """
         tgt = self.tgt
         src_twice, tgt_twice = (
-            Side(tgt.tokens, np.concatenate([side.starts, tgt.starts]), np.concatenate([side.lengths, tgt.lengths]))
+            Side(tgt.tokens, np.append(side.starts, tgt.starts), np.append(side.lengths, tgt.lengths))
             for side in (self.src, tgt)
         )
-        corpus = np.concatenate([self.corpus, self.corpus + np.uint16(len(self.weights))])
-        weights = np.concatenate([self.weights, weight * self.weights])
-        copied = [name.replace("src_", "tgt_") for name in self._table.column_names]
-        copies = pa.Table.from_arrays([self._table[name] for name in copied], schema=self._table.schema)
+        corpus = np.append(self.corpus, self.corpus + np.uint16(len(self.weights)))
+        weights = np.append(self.weights, weight * self.weights)
+        names = self._table.column_names
+        copies = self._table.select([name.replace("src_", "tgt_") for name in names]).rename_columns(names)
         table = pa.concat_tables([self._table, copies])
         return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
@@ -221,18 +200,13 @@ class TokenStore:
         return lines
 
 
-def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
+def _side(path: Path, file: Any, batches: list[Any], column: str, id_type: Any) -> Side:
     """View the ids of `column` in place, by the distance of each batch's values from the start of the mapped file."""
     starts = [np.empty(0, np.int64)]
     lengths = [np.empty(0, np.int32)]
-    id_type = np.dtype(np.uint16)
-    for batch in batches:
-        ids = batch[column]
-        id_type = np.dtype(ids.type.value_type.to_pandas_dtype())
-        assert ids.offset == ids.values.offset == 0, "a batch is read whole"
-        offsets = np.frombuffer(ids.buffers()[1], np.int32, len(ids) + 1)
-        distance = ids.values.buffers()[1].address - file.address
-        assert distance % id_type.itemsize == 0, "Arrow aligns its buffers to 8 bytes"
+    for ids in (batch[column] for batch in batches):
+        offsets = ids.offsets.to_numpy()
+        distance = ids.values.buffers()[1].address - file.address  # of a batch that is read whole
         starts.append(offsets[:-1] + np.int64(distance // id_type.itemsize))
         lengths.append(np.diff(offsets))
         if lengths[-1].min() < 1:  # `validate` has checked only the first and the last offset

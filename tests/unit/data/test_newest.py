@@ -10,7 +10,7 @@ import pytest
 
 from mtx.config.schema import DataConfig
 from mtx.data import prepare
-from mtx.data.cleaning import newest
+from mtx.data.cleaning import find_newest
 from mtx.data.corpora import Corpora, Corpus, PairBlock
 from mtx.data.token_store import PreparedData
 from tests.unit.data.test_prepare import GIVEN, Pair, conserves, pairs, run, text_of, write
@@ -21,9 +21,9 @@ TEXT = pairs(330)
 def test_the_latest_date_counts_and_of_equal_dates_the_last() -> None:
     hashes = [7, 5, 9, 7, 5, 5, 2**63]
     dates = [30, 10, 0, 20, 10, 3, 1]
-    chosen = newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
+    chosen = find_newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
     assert chosen.tolist() == [True, False, True, False, True, False, True]
-    assert newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
+    assert find_newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
 
 
 def memory(path: Path, units: list[tuple[str, str, int]]) -> str:

@@ -24,6 +24,7 @@ EXTENDED = pytest.mark.extended
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BLOCK_PAIRS", 60)
     monkeypatch.setattr(workers, "FEW_ITEMS", 1)
+    monkeypatch.setattr(prepare, "_FEW_PAIRS", 0)
 
 
 def dirty(num_pairs: int) -> list[Pair]:

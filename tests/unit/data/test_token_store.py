@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mtx.data.token_store import BATCH_PAIRS, Side, StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import BATCH_PAIRS, Side, TokenStore, store_batch, write_store
 from mtx.errors import DamagedFileError
 
 
@@ -16,13 +16,14 @@ def sentences(num_pairs: int, num_ids: int, seed: int) -> list[list[int]]:
 
 
 def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, block: int) -> TokenStore:
-    with StoreWriter(path, num_ids, [1.0, 2.5]) as writer:
-        for start in range(0, len(src), block):
-            rows = range(start, min(start + block, len(src)))
-            part = slice(start, start + block)
-            texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
-            corpus = [row % 2 for row in rows]
-            writer.add(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
+    batches = []
+    for start in range(0, len(src), block):
+        rows = range(start, min(start + block, len(src)))
+        part = slice(start, start + block)
+        texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
+        corpus = [row % 2 for row in rows]
+        batches.append(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
+    write_store(path, num_ids, [1.0, 2.5], batches)
     return TokenStore.open(path)
 
 
