@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from mtx.config.schema import Config
-from mtx.data import preprocess, source_record
-from mtx.data.preprocess import PreparedData
+from mtx.data import prepare, token_store
+from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_limits import export_note
 from mtx.decoding.engines import fill_cache
@@ -132,7 +132,7 @@ def _trainer(
     def load() -> None:
         nonlocal data
         try:
-            data = data or preprocess.load_prepared(paths.data)
+            data = data or token_store.load_prepared(paths.data)
         except (OSError, DamagedFileError) as error:
             raise MtxError(f"{error}; rank 0 has prepared it", _SHARED_DISK) from None
         if data.sha256 != sha256:
@@ -219,12 +219,9 @@ def load_or_prepare(config: Config, paths: RunLayout, initial: LoadedModel | Non
             raise DamagedFileError(
                 f"{paths.data}: the prepared data of this run is gone", "use another run_dir=DIR to start again"
             )
-        text = source_record.describe(
-            config.data, config.tokenizer
-        )  # before the text is read: what changes meanwhile has changed
-        preprocess.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
-        durable.write_json(paths.sources, text)
-    data = preprocess.load_prepared(paths.data)
+        sources = prepare.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
+        durable.write_json(paths.sources, sources)
+    data = token_store.load_prepared(paths.data)
     if initial:
         init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
     return data
@@ -365,7 +362,7 @@ def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | No
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
-        return evaluate_tests(translator, paths, preprocess.load_prepared(paths.data), config, protocol)
+        return evaluate_tests(translator, paths, token_store.load_prepared(paths.data), config, protocol)
 
 
 def _fingerprint(config: Config) -> str:

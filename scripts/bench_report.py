@@ -21,7 +21,7 @@ import torch
 from bench_machine import machine, versions
 
 from mtx.config import settings
-from mtx.data import preprocess
+from mtx.data import token_store
 from mtx.errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
 from mtx.training.metrics import MetricsLogger
@@ -37,7 +37,7 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     paths = RunLayout(run)
     config, chosen = settings.load(paths.config), read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
-    data = preprocess.load_prepared(paths.data)
+    data = token_store.load_prepared(paths.data)
     trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     times: dict[bool, list[float]] = {True: [], False: []}
     with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as metrics:

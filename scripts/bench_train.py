@@ -162,13 +162,13 @@ def _first_job(arguments: argparse.Namespace, machine: dict[str, Any], scratch: 
     if arguments.data_dir is None:
         return job
     from mtx.config import settings
-    from mtx.data import preprocess
+    from mtx.data import prepare
     from mtx.errors import MtxError
 
     print("preparing the text", file=sys.stderr)
     text = [f"data.dir={arguments.data_dir}", "data.train=train"]
     try:
-        preprocess.prepare(settings.resolve(None, [*job.settings(), *text]).config, Path(scratch, "data"))
+        prepare.prepare(settings.resolve(None, [*job.settings(), *text]).config, Path(scratch, "data"))
     except MtxError as error:
         sys.exit(f"error: {error}")
     return replace(job, data=str(Path(scratch, "data")))

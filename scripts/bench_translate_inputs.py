@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from mtx.config.schema import ModelConfig, TokenizerConfig
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.export_cache import cached_export

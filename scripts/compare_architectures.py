@@ -38,7 +38,7 @@ from trainings import Training, run_all, write_tables
 from mtx.commands.translators import WHOLE_LINES, load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from mtx.decoding.options import Placement
 from mtx.decoding.text_translator import TextTranslator
 from mtx.evaluation.comparison import Comparison, compare

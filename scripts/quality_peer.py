@@ -21,8 +21,7 @@ from bench_worker import compiled_program
 
 from mtx import pipeline
 from mtx.config import settings
-from mtx.data.preprocess import PreparedData, load_prepared
-from mtx.data.token_store import TokenStore
+from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.decoding import metrics
 from mtx.model.device import fast_precision
 from mtx.model.transformer import Transformer

@@ -94,7 +94,7 @@ def _own_text(
     teacher: str, translator: "TextTranslator", paths: RunLayout, text: list[str], others: list[str]
 ) -> list[str]:
     """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
-    from mtx.data import preprocess
+    from mtx.data import prepare, token_store
     from mtx.synthesis import distil as distillation
 
     first = require_models(teacher)[0]
@@ -107,8 +107,8 @@ def _own_text(
     ]
     data_dir = RunLayout(paths.distilled if text else first).data
     if text and not is_prepared(data_dir):
-        preprocess.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
-    data = preprocess.load_prepared(data_dir)
+        prepare.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
+    data = token_store.load_prepared(data_dir)
     tests = distillation.write_text(data, paths.distilled)
     preset = "student" if data.train.num_pairs >= _MANY_PAIRS else "student-small"
     return [

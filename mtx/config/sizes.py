@@ -51,14 +51,9 @@ def nearest_row(num_pairs: float) -> int:
     return min(_ROWS, key=lambda pairs: abs(math.log(pairs / max(1.0, num_pairs))))
 
 
-def num_pieces(row: int) -> int:
-    """The size of the vocabulary in a row."""
-    return int(_ROWS[row][0])
-
-
-def value(row: int, key: str) -> float | None:
-    """The value of one of `KEYS` in a row."""
-    return _SAME[key] if key in _SAME else _ROWS[row][_NAMES.index(key)]
+def values(row: int) -> dict[str, float | None]:
+    """The values of `KEYS` in a row, and its `num_pieces`."""
+    return {**dict(zip(_NAMES, _ROWS[row], strict=True)), **_SAME}
 
 
 def larger_vocabularies(row: int) -> list[int]:

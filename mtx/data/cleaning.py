@@ -2,7 +2,7 @@
 
 These functions are pure and run on tens of millions of pairs, one by one. Validation and test text is not filtered;
 there, pairs that `clean_pair` would drop are only counted.
-Flow: sources -> cleaning -> tokenizer -> token store, driven by `preprocess`.
+Flow: sources -> cleaning -> tokenizer -> token store, driven by `prepare`.
 """
 
 import re
@@ -92,12 +92,12 @@ def _num_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def text_hashes(texts: Iterable[str]) -> NDArray[np.uint64]:
+def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
     """A 64-bit BLAKE2b hash of each text in NFC, the same on every machine, in every run and in every spelling."""
     return _hashes(map(_hashed_bytes, texts))
 
 
-def pair_hashes(src: Iterable[str], tgt: Iterable[str]) -> NDArray[np.uint64]:
+def hash_pairs(src: Iterable[str], tgt: Iterable[str]) -> NDArray[np.uint64]:
     """A 64-bit BLAKE2b hash of each pair in NFC; the byte between the sides never occurs in UTF-8."""
     return _hashes(_hashed_bytes(a) + b"\xff" + _hashed_bytes(b) for a, b in zip(src, tgt, strict=True))
 
@@ -113,7 +113,7 @@ def _hashes(texts: Iterable[bytes]) -> NDArray[np.uint64]:
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def find_newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """For each pair whether its date is the latest of the pairs with its source; of equal dates the last pair's is.
 
     Args:
@@ -121,11 +121,11 @@ def newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.
     """
     latest_first = np.argsort(dates, kind="stable")[::-1]
     are_newest = np.empty(hashes.size, np.bool_)
-    are_newest[latest_first] = first_of_each(hashes[latest_first])
+    are_newest[latest_first] = find_first(hashes[latest_first])
     return are_newest
 
 
-def first_of_each(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def find_first(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """For each hash whether it is the first of its kind."""
     is_first = np.zeros(hashes.size, np.bool_)
     is_first[np.unique(hashes, return_index=True)[1]] = True

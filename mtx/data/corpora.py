@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.errors import DataError
-from mtx.storage.text_files import is_utf8, printable, read_lines, replace_invalid
+from mtx.storage.text_files import printable, read_lines, replace_invalid
 
 _EXAMPLE_CHARS = 80
 
@@ -25,6 +28,14 @@ class PairGroup:
     line: int
     src: str
     tgt: str
+
+    @classmethod
+    def of(cls, batch: Any, is_in: NDArray[np.bool_]) -> "PairGroup":
+        """Of a record batch the pairs for which `is_in` is true."""
+        if not is_in.any():
+            return cls(0, 0, "", "")
+        line, src, tgt = (batch[name][int(is_in.argmax())].as_py() for name in ("line", "src", "tgt"))
+        return cls(int(is_in.sum()), line, src, tgt)
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
@@ -48,11 +59,6 @@ class PairBlock:
     dates: Sequence[int] = ()
     left_out: Mapping[str, PairGroup] = field(default_factory=dict)
 
-    def first_not_utf8(self) -> int | None:
-        """The line of the first pair that is not UTF-8; None if there is none."""
-        pairs = zip(self.lines, self.src, self.tgt, strict=True)
-        return next((line for line, src, tgt in pairs if not (is_utf8(src) and is_utf8(tgt))), None)
-
 
 @dataclass(frozen=True)
 class Corpus:
@@ -65,11 +71,11 @@ class Corpus:
     """
 
     name: str
-    weight: float | None
-    tag: str | None
     read: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
     is_memory: bool = False
+    weight: float | None = 1.0
+    tag: str | None = None
 
     def blocks(self) -> Iterator[PairBlock]:
         """Stream the pairs; every call starts from the first.

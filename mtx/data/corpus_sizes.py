@@ -4,7 +4,7 @@
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,42 +21,19 @@ _MOST_PAIRS = 3_000_000  # which are counted; more make no difference
 _UNKNOWN = 29_000  # the row that is shown while there is no text
 
 
-@dataclass(frozen=True)
-class TextSize:
-    """How much training text there is: pairs, and the bytes of both sides of all of them."""
-
-    num_pairs: int
-    num_bytes: int
-
-    @property
-    def row(self) -> int:
-        """The row of the table for so many pairs of the length that was measured as hold this text."""
-        return sizes.nearest_row(self.num_bytes / _PAIR_BYTES)
-
-    @property
-    def bytes_a_side(self) -> float:
-        """The mean length of a source or a target."""
-        return self.num_bytes / max(1, 2 * self.num_pairs)
-
-    def __str__(self) -> str:
-        pairs = f"{self.num_pairs:,} pairs" + (" or more" if self.num_pairs >= _MOST_PAIRS else "")
-        return f"{pairs} of {self.bytes_a_side:.0f} bytes a side"
-
-
-def measure(data: DataConfig) -> TextSize:
-    """Count the training text, as it is before cleaning, up to `_MOST_PAIRS`.
+def measure(data: DataConfig) -> tuple[int, int]:
+    """The pairs of the training text, as it is before cleaning, and the bytes of both sides; up to `_MOST_PAIRS`.
 
     Raises:
         UsageError, DataError: if it cannot be read.
     """
     num_pairs = num_bytes = 0
-    for corpus in find_corpora(data).train:
-        for block in corpus.blocks():
-            num_pairs += len(block.src)
-            num_bytes += sum(len(line.encode(errors="surrogatepass")) for line in (*block.src, *block.tgt))
-            if num_pairs >= _MOST_PAIRS:
-                return TextSize(num_pairs, num_bytes)
-    return TextSize(num_pairs, num_bytes)
+    for block in chain.from_iterable(corpus.blocks() for corpus in find_corpora(data).train):
+        num_pairs += len(block.src)
+        num_bytes += len("".join(chain(block.src, block.tgt)).encode(errors="surrogatepass"))
+        if num_pairs >= _MOST_PAIRS:
+            break
+    return num_pairs, num_bytes
 
 
 def choose_sizes(resolved: Resolved) -> Resolved:
@@ -75,29 +52,27 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         keys.append("training.max_steps")
     if settings.exists(run.config) and has_begun(run):
         kept = keys if resolved.is_explicit("model.preset") else [*keys, "model.preset"]
-        return settings.replace_values(resolved, _of_run(run, kept), str(run.config))
+        fixed, written = (dict(leaves(each.model_dump())) for each in (fixed_config(run), settings.load(run.config)))
+        of_run = {key: (written if may_change(key) else fixed)[key] for key in kept}
+        return settings.replace_values(resolved, of_run, str(run.config))
     num_pairs = row = _UNKNOWN
     why = "data.train is not set yet"
-    has_long_pairs = False
+    side_bytes = 0.0
     if config.data.train or config.data.hub or config.data.generator:
-        text = measure(config.data)
-        num_pairs = text.num_pairs
-        row = text.row
-        why = f"of the measured sizes the nearest to {text}"
-        has_long_pairs = text.bytes_a_side >= sizes.COPIES_FROM_BYTES
-    if config.training.init_from is not None or not has_long_pairs:  # a model that uses its source without copies
+        num_pairs, num_bytes = measure(config.data)
+        row = sizes.nearest_row(num_bytes / _PAIR_BYTES)  # for so many pairs of the measured length as hold this text
+        side_bytes = num_bytes / max(1, 2 * num_pairs)
+        pairs = f"{num_pairs:,} pairs" + (" or more" if num_pairs >= _MOST_PAIRS else "")
+        why = f"of the measured sizes the nearest to {pairs} of {side_bytes:.0f} bytes a side"
+    # a model that starts from another, and one of short pairs, use their sources without copies
+    if config.training.init_from is not None or side_bytes < sizes.COPIES_FROM_BYTES:
         keys = [key for key in keys if key != "training.copied_target_ratio"]
-    values = {key: None if key == "training.max_steps" else sizes.value(row, key) for key in keys}
+    table = sizes.values(row)
+    values: dict[str, Any] = {key: table.get(key) for key in keys}
     if tokens := values.get("training.batch_tokens"):
         values["training.batch_tokens"] = max(tokens, config.data.max_tokens)
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
-        pieces = sizes.num_pieces(sizes.nearest_row(num_pairs))
+        pieces = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))[0]
         chosen.origins["tokenizer.vocab_size"] = f"about {pieces:,} pieces ({why})"
     return chosen
-
-
-def _of_run(run: RunLayout, keys: list[str]) -> dict[str, Any]:
-    """The values of a run that has begun; of what may change, those of its config.yaml."""
-    fixed, written = (dict(leaves(config.model_dump())) for config in (fixed_config(run), settings.load(run.config)))
-    return {key: (written if may_change(key) else fixed)[key] for key in keys}

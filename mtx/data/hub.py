@@ -30,15 +30,16 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         DataError: if it has no columns for the two languages.
     """
     languages = data.languages
-    splits = [hub.train, *([hub.valid] if hub.valid is not None else []), *hub.test]
+    splits = [split for split in (hub.train, hub.valid, *hub.test) if split is not None]
     corpora = []
     for split, dataset in zip(splits, _load_splits(hub, splits), strict=True):
         name = f"{hub.name} {split}"
         columns = readers.find_columns(name, dataset.features.arrow_schema, languages, data.columns)
-        corpora.append(Corpus(name, 1.0, None, partial(_read_dataset, name, dataset, columns)))
+        corpora.append(Corpus(name, partial(_read_dataset, name, dataset, columns)))
     names = [*data.test[: len(hub.test)], *hub.test[len(data.test) :]]
-    tests = zip(name_test_sets(names), corpora[len(corpora) - len(hub.test) :], strict=True)
-    return Corpora(corpora[:1], corpora[1] if hub.valid is not None else None, {key: test for (key, _), test in tests})
+    train, *others = corpora
+    valid = None if hub.valid is None else others.pop(0)
+    return Corpora([train], valid, dict(zip((key for key, _ in name_test_sets(names)), others, strict=True)))
 
 
 def _unreachable(hub: HubConfig) -> str | None:

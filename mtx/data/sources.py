@@ -1,25 +1,31 @@
 """Finds the parallel text that the configuration names: local files, a dataset on the hub, or the demo's file.
 
-Everything is found before any work starts. Reading is the work of `readers` and `hub`, filtering that of `cleaning`.
+Everything is found before any work starts. Also sources.json, by which a later start tells that a file has changed.
+Reading is the work of `readers` and `hub`, filtering that of `cleaning`.
 Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 """
 
+import contextlib
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from mtx.config.schema import DataConfig, TrainText
+from mtx.config.schema import DataConfig, TokenizerConfig, TrainText
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.data.bilingual import Reader, read_bilingual
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.hub import find_hub_corpora
 from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
+from mtx.data.terms import glossary_file
 from mtx.data.tmx import TmxReader
+from mtx.data.tokenizer import given_models
 from mtx.data.xliff import XliffReader
-from mtx.errors import UsageError
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.storage import durable
 from mtx.storage.text_files import bilingual_form, read_lines
 
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
@@ -44,7 +50,7 @@ def find_corpora(data: DataConfig) -> Corpora:
     """
     if data.generator == "grammar":
         parts = ("train", "valid", "test")
-        train, valid, test = (Corpus("grammar", 1.0, None, partial(_read_demo, part)) for part in parts)
+        train, valid, test = (Corpus("grammar", partial(_read_demo, part)) for part in parts)
         return Corpora([train], valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return find_hub_corpora(data, data.hub)
@@ -107,7 +113,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
             if src and tgt:
-                return Corpus(name, 1.0, None, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
             absent.append([f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file])
         missing = " and no ".join(absent[0])
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
@@ -119,7 +125,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
     form = form_of(path)
     read = partial(READERS[form], path, data.languages, data.columns)
-    return Corpus(name, 1.0, None, read, (path,), form in BILINGUAL)
+    return Corpus(name, read, (path,), form in BILINGUAL)
 
 
 def _form_of_lines(path: Path) -> str:
@@ -158,3 +164,67 @@ def _is_file(path: Path) -> bool:
 def _read_demo(part: str) -> Iterator[PairBlock]:
     rows = (line.split("\t") for line in read_lines(DEMO))
     return in_blocks((src, tgt) for name, src, tgt in rows if name == part)
+
+
+def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:
+    """The content of sources.json: path, size, time and sha256 of each local file that the data is made from.
+
+    They are the files of text, the glossary of `data.terms` and the SentencePiece models of `tokenizer.model`. It lies
+    beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever its files were.
+
+    Raises:
+        UsageError: if one is missing.
+    """
+    files = list[dict[str, Any]]()
+    for path in _local_files(data, tokenizer):
+        about = path.stat()
+        times = {"bytes": about.st_size, "mtime_ns": about.st_mtime_ns}
+        files.append({"path": str(path.absolute()), **times, "sha256": durable.sha256(path)})
+    return {"files": files}
+
+
+def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
+    """The files that differ from those in a sources.json; missing ones do not count, nor does a missing record.
+
+    A record that cannot be read counts as one that differs.
+    """
+    entries = _read_record(record)
+    if entries is None:
+        return [record]
+    paths = [Path(entry["path"]) for entry in entries]
+    with contextlib.suppress(MtxError):  # one is missing
+        now = _local_files(data, tokenizer)
+        paths = now if len(now) == len(paths) else paths
+    return [path for path, entry in zip(paths, entries, strict=True) if _differs(path, entry)]
+
+
+def recorded_text(record: Path) -> list[tuple[str, str]]:
+    """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
+    return [(Path(entry["path"]).name, str(entry.get("sha256"))) for entry in _read_record(record) or []]
+
+
+def _read_record(record: Path) -> list[dict[str, Any]] | None:
+    """The files in a sources.json, of which there are none without it; None if it cannot be read."""
+    try:
+        stored = durable.read_json(record)["files"] if record.exists() else []
+        return [{**entry, "path": str(entry["path"])} for entry in stored]
+    except (DamagedFileError, KeyError, TypeError):
+        return None
+
+
+def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
+    others = given_models(tokenizer) if tokenizer else []
+    others += [path] if (path := glossary_file(data)) else []
+    if data.generator is not None or (data.hub is not None and data.dir is None):
+        return others
+    return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *others]
+
+
+def _differs(path: Path, entry: dict[str, Any]) -> bool:
+    """Whether a file differs; its content is read only if its time has changed and its size has not."""
+    try:
+        about = path.stat()
+        same_size, same_time = about.st_size == entry.get("bytes"), about.st_mtime_ns == entry.get("mtime_ns")
+        return not (same_size and (same_time or durable.sha256(path) == entry.get("sha256")))
+    except (OSError, ValueError):  # missing, or no possible path
+        return False

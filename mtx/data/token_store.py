@@ -5,10 +5,11 @@ and the corpus that each pair came from, and its text. One flat array over the m
 sentence is a start and a length in that array. This module does not know what an id means; `tokenizer` does.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -17,27 +18,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mtx.data.glossary import Glossary
+from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
-from mtx.storage import disk
-from mtx.storage.durable import FORMAT
+from mtx.storage import disk, durable
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 BATCH_PAIRS = 65_536
 _METADATA = b"mtx"
+_MAX_VALID_BYTES = 1 << 29
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
 
 
 def _schema(num_ids: int, weights: list[float]) -> Any:
     ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
-    metadata = {"format": FORMAT, "num_ids": num_ids, "weights": weights}
+    metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
     return pa.schema(
-        [
-            ("src_ids", ids),
-            ("tgt_ids", ids),
-            ("line", pa.int64()),
-            ("corpus", pa.uint16()),
-            ("src_text", pa.large_string()),
-            ("tgt_text", pa.large_string()),
-        ],
+        {
+            "src_ids": ids,
+            "tgt_ids": ids,
+            "line": pa.int64(),
+            "corpus": pa.uint16(),
+            "src_text": pa.large_string(),
+            "tgt_text": pa.large_string(),
+        },
         metadata={_METADATA: json.dumps(metadata)},
     )
 
@@ -45,53 +49,31 @@ def _schema(num_ids: int, weights: list[float]) -> Any:
 def store_batch(
     num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
 ) -> Any:
-    """A record batch for `StoreWriter`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
-    columns = zip((src_ids, tgt_ids, lines, corpus, src, tgt), schema := _schema(num_ids, []), strict=True)
-    arrays = [column if isinstance(column, pa.Array) else pa.array(column, field.type) for column, field in columns]
-    return pa.record_batch(arrays, schema=schema)
+    """A record batch for `write_store`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
+    schema = _schema(num_ids, [])
+    columns = src_ids, tgt_ids, lines, corpus, src, tgt
+    return pa.RecordBatch.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
 
 
-class StoreWriter:
-    """Writes pairs in the order in which they are added. A context manager; the file is complete after it.
+def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Any]) -> None:
+    """Write pairs to a new file, in their order.
 
     Args:
-        path: the new file.
         num_ids: every id is below this number.
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
+        batches: made by `store_batch` with the same `num_ids`, of any number of pairs.
     """
-
-    def __init__(self, path: Path, num_ids: int, weights: list[float]):
-        self._schema = _schema(num_ids, weights)
-        self._file = disk.create(path)
-        self._writer = pa.ipc.new_file(self._file, self._schema)
-        self._pending: list[Any] = []
-        self._num_pending = 0
-
-    def __enter__(self) -> "StoreWriter":
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        try:
-            if error_type is None:
-                self._write(self._num_pending)
-            self._writer.close()
-        finally:
-            self._file.close()
-
-    def add(self, batch: Any) -> None:
-        """Add a record batch of any number of pairs, made by `store_batch` with the `num_ids` of this writer."""
-        self._pending.append(batch)
-        self._num_pending += batch.num_rows
-        self._write(self._num_pending - self._num_pending % BATCH_PAIRS)
-
-    def _write(self, num_pairs: int) -> None:
-        """Write the first `num_pairs` pending pairs; every batch of the file but the last is full."""
-        if num_pairs == 0:
-            return
-        table = pa.Table.from_batches(self._pending, self._schema).combine_chunks()
-        self._writer.write_table(table.slice(0, num_pairs), max_chunksize=BATCH_PAIRS)
-        self._pending = table.slice(num_pairs).to_batches()
-        self._num_pending -= num_pairs
+    schema = _schema(num_ids, weights)
+    pending = schema.empty_table()
+    with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            pending = pa.concat_tables([pending, pa.Table.from_batches([batch], schema)])
+            if num_full := pending.num_rows - pending.num_rows % BATCH_PAIRS:  # all batches but the last are full
+                pending = pending.combine_chunks()
+                writer.write_table(pending.slice(0, num_full), max_chunksize=BATCH_PAIRS)
+                pending = pending.slice(num_full)
+        if pending.num_rows:
+            writer.write_table(pending.combine_chunks())
 
 
 @dataclass(frozen=True)
@@ -135,7 +117,7 @@ class Side:
 
 @dataclass(frozen=True)
 class TokenStore:
-    """A file of `StoreWriter`, mapped into memory; `corpus` and both sides have one item a pair."""
+    """A file of `write_store`, mapped into memory; `corpus` and both sides have one item a pair."""
 
     num_pairs: int
     num_ids: int
@@ -156,8 +138,8 @@ class TokenStore:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
             metadata = json.loads((reader.schema.metadata or {})[_METADATA])
-            if metadata["format"] != FORMAT:
-                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {FORMAT}")
+            if metadata["format"] != durable.FORMAT:
+                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {durable.FORMAT}")
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
             if reader.schema != _schema(num_ids, weights.tolist()):
                 raise ValueError("other columns")
@@ -167,13 +149,14 @@ class TokenStore:
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
         table = pa.Table.from_batches(batches, reader.schema)
+        id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
         return cls(
             num_pairs=table.num_rows,
             num_ids=num_ids,
             weights=weights,
             corpus=table["corpus"].to_numpy(),
-            src=_side(path, file, batches, "src_ids"),
-            tgt=_side(path, file, batches, "tgt_ids"),
+            src=_side(path, file, batches, "src_ids", id_type),
+            tgt=_side(path, file, batches, "tgt_ids", id_type),
             _table=table,
         )
 
@@ -189,15 +172,9 @@ class TokenStore:
 
     def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        src, tgt = (self._table[name].take(pairs).to_pylist() for name in ("src_text", "tgt_text"))
+        columns = self._table["src_text"], self._table["tgt_text"]
+        src, tgt = ([column[pair].as_py() for pair in pairs.tolist()] for column in columns)  # `take` copies all texts
         return src, tgt
-
-    def take(self, pairs: NDArray[np.int64]) -> "TokenStore":
-        """A store of the pairs with these numbers; the ids are not copied."""
-        table = self._table.take(pairs)
-        src = self.src.take(pairs)
-        tgt = self.tgt.take(pairs)
-        return replace(self, num_pairs=len(pairs), corpus=self.corpus[pairs], src=src, tgt=tgt, _table=table)
 
     def with_copies(self, weight: float) -> "TokenStore":
         """These pairs, and after them a copy of each, whose source is the target too; the ids are not copied.
@@ -207,13 +184,13 @@ class TokenStore:
         """
         tgt = self.tgt
         src_twice, tgt_twice = (
-            Side(tgt.tokens, np.concatenate([side.starts, tgt.starts]), np.concatenate([side.lengths, tgt.lengths]))
+            Side(tgt.tokens, np.append(side.starts, tgt.starts), np.append(side.lengths, tgt.lengths))
             for side in (self.src, tgt)
         )
-        corpus = np.concatenate([self.corpus, self.corpus + np.uint16(len(self.weights))])
-        weights = np.concatenate([self.weights, weight * self.weights])
-        copied = [name.replace("src_", "tgt_") for name in self._table.column_names]
-        copies = pa.Table.from_arrays([self._table[name] for name in copied], schema=self._table.schema)
+        corpus = np.append(self.corpus, self.corpus + np.uint16(len(self.weights)))
+        weights = np.append(self.weights, weight * self.weights)
+        names = self._table.column_names
+        copies = self._table.select([name.replace("src_", "tgt_") for name in names]).rename_columns(names)
         table = pa.concat_tables([self._table, copies])
         return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
@@ -223,21 +200,66 @@ class TokenStore:
         return lines
 
 
-def _side(path: Path, file: Any, batches: list[Any], column: str) -> Side:
+def _side(path: Path, file: Any, batches: list[Any], column: str, id_type: Any) -> Side:
     """View the ids of `column` in place, by the distance of each batch's values from the start of the mapped file."""
     starts = [np.empty(0, np.int64)]
     lengths = [np.empty(0, np.int32)]
-    id_type = np.dtype(np.uint16)
-    for batch in batches:
-        ids = batch[column]
-        id_type = np.dtype(ids.type.value_type.to_pandas_dtype())
-        assert ids.offset == ids.values.offset == 0, "a batch is read whole"
-        offsets = np.frombuffer(ids.buffers()[1], np.int32, len(ids) + 1)
-        distance = ids.values.buffers()[1].address - file.address
-        assert distance % id_type.itemsize == 0, "Arrow aligns its buffers to 8 bytes"
+    for ids in (batch[column] for batch in batches):
+        offsets = ids.offsets.to_numpy()
+        distance = ids.values.buffers()[1].address - file.address  # of a batch that is read whole
         starts.append(offsets[:-1] + np.int64(distance // id_type.itemsize))
         lengths.append(np.diff(offsets))
         if lengths[-1].min() < 1:  # `validate` has checked only the first and the last offset
             raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
     tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
     return Side(tokens, np.concatenate(starts), np.concatenate(lengths))
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """What training and evaluation need: token ids, their tokenizer, and the report on the preparation.
+
+    Attributes:
+        sha256: of the SHA-256 of every file but that of the run's settings, so it stands for all of the data.
+        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`); None
+            without data.terms.
+    """
+
+    train: TokenStore
+    valid: TokenStore
+    tests: dict[str, TokenStore]
+    tokenizer: Tokenizer
+    report: dict[str, Any]
+    sha256: str
+    terms: Glossary | None = None
+
+
+def load_prepared(data_dir: Path) -> PreparedData:
+    """Verify and open what `prepare` wrote.
+
+    Raises:
+        DamagedFileError: if a file is missing or changed; the message names it.
+    """
+    tokenizer_files = Tokenizer.file_names_in(data_dir)
+    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
+    report = durable.read_json(data_dir / REPORT)
+    tokenizer = Tokenizer.load(data_dir)
+    terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
+
+    def open_store(name: str) -> TokenStore:
+        store = TokenStore.open(data_dir / name)
+        if store.num_ids != tokenizer.num_ids:
+            raise DamagedFileError(f"{data_dir / name}: {store.num_ids} ids, the tokenizer has {tokenizer.num_ids}")
+        return store
+
+    tests = {name: open_store(test_store(name)) for name in report["tests"]}
+    entries = durable.read_manifest(data_dir)
+    del entries[SETTINGS]
+    sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256, terms)
+
+
+def load_valid(data_dir: Path) -> TokenStore:
+    """Verify and open the validation set alone, also that of a stranger's run; raises DamagedFileError."""
+    durable.verify(data_dir, [VALID_STORE], only_needed=True, limits={VALID_STORE: _MAX_VALID_BYTES})
+    return TokenStore.open(data_dir / VALID_STORE)

@@ -1,7 +1,7 @@
 """Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
 They are for work in Python, for which one process uses only one core. They keep no state between two items.
-`preprocess` uses them for blocks of pairs.
+`prepare` uses them for blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
 not survive that, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
 signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -30,51 +30,34 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class Workers:
-    """A context manager with one process per core, started when there is enough work for them.
+def map_in_workers(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    num_workers: int | None = None,
+    few_items: int | None = None,
+) -> Generator[Result, None, None]:
+    """The function's results in the order of the items; reads ahead one item per worker.
+
+    The workers end with the iterator; `contextlib.closing` does not wait for Python to notice that it is left.
 
     Args:
+        function: a function of a module, or a `partial` of one; it and the items must be picklable.
         num_workers: None is one per core; with 1 all work is done in this process.
+        few_items: the first items are done in this process; None means FEW_ITEMS.
+
+    Raises:
+        Exception: the function's own.
+        MtxError: if a worker was killed.
     """
-
-    def __init__(self, num_workers: int | None = None):
-        num_workers = num_workers or min(num_cores(), MAX_WORKERS)
-        self._num_workers = num_workers if os.name == "posix" else 1  # other systems cannot pass a connection this way
-        self._workers: list[Worker] = []
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end()
-
-    @property
-    def are_started(self) -> bool:
-        """Whether other processes do the work by now."""
-        return bool(self._workers)
-
-    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """The function's results in the order of the items; reads ahead one item per worker.
-
-        After an error these workers cannot be used any more.
-
-        Args:
-            function: a function of a module, or a `partial` of one; it and the items must be picklable.
-            items: any number. If no workers run yet, the first few are done in this process.
-
-        Raises:
-            Exception: the function's own.
-            MtxError: if a worker was killed.
-        """
-        busy: deque[Worker] = deque()
+    num_workers = num_workers or min(num_cores(), MAX_WORKERS)
+    few_items = FEW_ITEMS if few_items is None else few_items
+    busy: deque[Worker] = deque()
+    try:
         for number, item in enumerate(items):
-            if not self._workers and (self._num_workers == 1 or number < FEW_ITEMS):
+            if number < few_items or num_workers == 1 or os.name != "posix":  # others cannot pass a connection this way
                 yield function(item)
-                continue
-            if not self._workers:
-                self._start(self._num_workers)
-            if len(busy) < self._num_workers:
-                busy.append(self._workers[len(busy)])
+            elif len(busy) < num_workers:
+                busy.append(Worker())
                 busy[-1].send(function, item)
             else:
                 busy.rotate(-1)
@@ -83,25 +66,8 @@ class Workers:
                 yield result
         for worker in busy:
             yield worker.receive()
-
-    def run(self, function: Callable[[Item], Result], item: Item) -> Result:
-        """The result for one item. If workers run, they end first; a new one does it; then all start again."""
-        num_workers = len(self._workers)
-        if not num_workers:
-            return function(item)
-        self._end()
-        self._start(1)
-        self._workers[0].send(function, item)
-        result: Result = self._workers[0].receive()
-        self._end()
-        self._start(num_workers)
-        return result
-
-    def _start(self, num_workers: int) -> None:
-        self._workers = [Worker() for _ in range(num_workers)]
-
-    def _end(self) -> None:
-        for worker in self._workers:
+    finally:
+        for worker in busy:
             worker.end()
 
 

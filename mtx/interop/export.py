@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from mtx.data.preprocess import load_valid
+from mtx.data.token_store import load_valid
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_limits import check_is_transformer, check_replaceable

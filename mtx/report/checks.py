@@ -11,13 +11,12 @@ from typing import Any
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.language_guess import Profile, are_exchanged
 from mtx.data.languages import name_of
-from mtx.data.preprocess import PreparedData
-from mtx.data.source_record import changed_files
-from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
-from mtx.data.token_store import TokenStore
+from mtx.data.sources import find_changed_files
+from mtx.data.token_store import PreparedData, TokenStore
 from mtx.data.writing_systems import writes_spaces
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
+from mtx.report.text_figures import TextFigures, spread, stores_of, text_figures
 from mtx.training.planned_end import planned_end
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
@@ -46,7 +45,7 @@ _ABOUT_DROPPED = {
 
 def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice]:
     """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
-    if not (paths := changed_files(record, config.data, config.tokenizer)):
+    if not (paths := find_changed_files(record, config.data, config.tokenizer)):
         return []
     others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
     state = "is finished" if is_finished else "continues"

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mtx.data.preprocess import PreparedData
-from mtx.data.token_store import TokenStore
+from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding.metrics import nearest_by_chrf, normalize_lines
 from mtx.decoding.text_translator import TextTranslator
 from mtx.errors import UsageError

@@ -8,7 +8,7 @@ import logging
 import time
 
 from mtx.config.schema import Config
-from mtx.data.preprocess import PreparedData
+from mtx.data.token_store import PreparedData
 from mtx.errors import MtxError
 from mtx.storage.run_contents import checkpoint_steps
 from mtx.storage.run_files import RunLayout

@@ -23,9 +23,12 @@ from mtx.config.schema import Config
 from mtx.data.augmentation import epoch_text
 from mtx.data.batches import PackedBatch, Shape, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.glossary import Glossary
-from mtx.data.preprocess import PreparedData
-from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.sampler import BatchSampler
+from mtx.data.sampler import SamplerState
+from mtx.data.sampler import steps
+from mtx.data.token_store import PreparedData
+from mtx.data.token_store import Side
+from mtx.data.token_store import TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory

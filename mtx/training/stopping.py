@@ -4,7 +4,7 @@ import math
 import time
 
 from mtx.config.schema import Config
-from mtx.data.preprocess import PreparedData
+from mtx.data.token_store import PreparedData
 from mtx.training.checkpoint import State
 from mtx.training.final_weights import NUM_MEANS
 from mtx.training.schedule import Cooldown

@@ -13,7 +13,7 @@ import torch
 from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import ModelConfig, TrainingConfig
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from mtx.errors import DeferredErrors
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device

@@ -8,7 +8,9 @@ import torch
 
 from mtx.data.batches import SLICES, assign, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import TokenStore
+from mtx.data.token_store import store_batch
+from mtx.data.token_store import write_store
 from tests.models import random_ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -19,9 +21,13 @@ BATCH_TOKENS, K, MAX_TOKENS, NUM_IDS, NUM_PAIRS = 4096, 2, 64, 50, 3000
 def test_pinned_batches_arrive_as_they_were_packed(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, NUM_PAIRS).tolist(), NUM_IDS, seed) for seed in (1, 2))
-    with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
-        texts = [""] * NUM_PAIRS
-        writer.add(store_batch(NUM_IDS, src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), texts, texts))
+    texts = [""] * NUM_PAIRS
+    write_store(
+        tmp_path / "train.arrow",
+        NUM_IDS,
+        [1.0],
+        [store_batch(NUM_IDS, src, tgt, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), texts, texts)],
+    )
     store = TokenStore.open(tmp_path / "train.arrow")
     sampler = BatchSampler(store.src.lengths, store.tgt.lengths, None, 1, BATCH_TOKENS)
     _, shape = micro_batch_shape(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from tests.integration.commands import check_error, mtx, pairs, start, tree, wait_until, write_tsv
 
 Refused = Callable[..., None]

@@ -17,7 +17,7 @@ import torch
 from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.preprocess import PreparedData, load_prepared
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.model.attention_kernels import BlockLayout
 from mtx.storage.run_files import RunLayout
 from mtx.training import runtime

@@ -8,7 +8,7 @@ import pytest
 
 from mtx.commands.options import resolve
 from mtx.data.glossary import TERM_MARKS, Glossary
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from tests.integration.commands import mtx
 

@@ -16,8 +16,8 @@ import sentencepiece
 import torch
 
 from mtx.config.schema import ModelConfig, TokenizerConfig
-from mtx.data.preprocess import load_prepared
 from mtx.data.sentencepiece_models import SplitModel
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.interop.huggingface import export_huggingface

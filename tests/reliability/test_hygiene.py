@@ -13,7 +13,8 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
-from mtx.data.preprocess import PreparedData, load_prepared, prepare
+from mtx.data.prepare import prepare
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.errors import DataError
 from tests.integration.commands import TINY, tree, write_sides

@@ -10,8 +10,8 @@ import torch
 
 from mtx import pipeline
 from mtx.config import settings
-from mtx.data.preprocess import PreparedData, load_prepared
 from mtx.data.sampler import SamplerState, steps
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import MtxError
 from mtx.storage import durable, text_files
 from mtx.storage.run_contents import full_checkpoint_steps

@@ -19,7 +19,7 @@ from tests.reliability.conftest import size
 from tests.reliability.marks import held, mark_calls, num_marks, slow, together
 from tests.rig import PATIENCE_S, Rig
 
-PREPARE, END = "mtx.data.preprocess:prepare", "mtx.pipeline:finished"
+PREPARE, END = "mtx.data.prepare:prepare", "mtx.pipeline:finished"
 OPENED = "mtx.storage.run_directory:_record_config"
 
 
@@ -110,7 +110,7 @@ def look(run: Path, state: str, times: int) -> None:
 
 
 def _mark_and_slow(marks: Path) -> None:
-    slow("mtx.data.preprocess:load_prepared", 1000.0)
+    slow("mtx.data.token_store:load_prepared", 1000.0)
     mark_calls(marks, OPENED)
 
 

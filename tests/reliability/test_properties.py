@@ -22,11 +22,19 @@ from hypothesis import strategies as st
 from mtx.commands import line_blocks
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
-from mtx.data import preprocess, readers
-from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
+from mtx.data import prepare as preparing
+from mtx.data import readers
+from mtx.data.batches import assign
+from mtx.data.batches import load_steps
+from mtx.data.batches import micro_batch_shape
+from mtx.data.batches import pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
-from mtx.data.preprocess import load_prepared, prepare
-from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
+from mtx.data.prepare import prepare
+from mtx.data.sampler import BatchSampler
+from mtx.data.sampler import SamplerState
+from mtx.data.sampler import epoch_order
+from mtx.data.sampler import steps
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
 from mtx.storage.text_files import kind_of, wide_encoding
@@ -179,7 +187,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
             assume(wide_encoding(b"".join(lines)) is None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(readers, "BLOCK_PAIRS", 5)
-            patch.setattr(preprocess, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
+            patch.setattr(preparing, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
             out = tmp_path / "out"
             prepare(config, out, 1, tokenizer)
         data = load_prepared(out)

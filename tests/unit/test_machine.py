@@ -12,7 +12,7 @@ import torch
 from mtx import machine
 from mtx.commands import doctor
 from mtx.config import settings
-from mtx.data.workers import Workers
+from mtx.data.workers import map_in_workers
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.machine import num_cores
 from mtx.model import device
@@ -20,6 +20,7 @@ from mtx.model.device import num_threads
 from mtx.storage.run_files import RunLayout
 from mtx.training.runtime import choose_runtime
 from tests.exports import lively_bundle, small_tokenizer
+from tests.unit.data.test_workers import process_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="without POSIX there are no cgroups")
 
@@ -55,7 +56,7 @@ def test_ranks_share_the_cores_whatever_torchrun_says(quota: Path, monkeypatch: 
 
 def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
     quota.write_text("300000 100000\n")
-    assert Workers()._num_workers == 3
+    assert len(set(map_in_workers(process_of, range(9), few_items=0))) == 3
     assert device.machine(torch.device("cpu"))["cores"] == 3
     assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")

@@ -220,5 +220,5 @@ def test_any_dumped_configuration_reads_back_equal(tmp_path: Path, config: Confi
 
 
 def test_the_configuration_imports_neither_torch_nor_datasets() -> None:
-    code = "import sys, mtx.config.settings, mtx.data.preprocess; print({'torch', 'datasets'} & set(sys.modules))"
+    code = "import sys, mtx.config.settings, mtx.data.prepare; print({'torch', 'datasets'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

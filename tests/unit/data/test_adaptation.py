@@ -8,10 +8,11 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.preprocess import PreparedData, load_prepared, prepare
+from mtx.data.prepare import prepare
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.errors import DataError
-from tests.unit.data.test_preprocess import Pair, conserves, make_config, pairs, text_of, write
+from tests.unit.data.test_prepare import Pair, conserves, make_config, pairs, text_of, write
 
 OWN, GENERAL = pairs(200), pairs(1000, seed=9)
 

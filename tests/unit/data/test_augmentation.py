@@ -9,10 +9,17 @@ import pytest
 
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
-from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
+from mtx.data import token_store
+from mtx.data.augmentation import AUGMENTATIONS
+from mtx.data.augmentation import EpochText
+from mtx.data.augmentation import MakeTypingErrors
+from mtx.data.augmentation import epoch_text
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Encode, SamplerState, steps
-from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.sampler import Encode
+from mtx.data.sampler import SamplerState
+from mtx.data.sampler import steps
+from mtx.data.token_store import TokenStore
+from mtx.data.token_store import store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.evaluation.test_sets import TestSet, changed_copies
 from mtx.training.runtime import new_sampler
@@ -34,8 +41,12 @@ def write_store(
 ) -> TokenStore:
     src_ids = [tokenizer.encode([line], tag)[0] for line, tag in zip(src, tags, strict=True)]
     ids = src_ids, tokenizer.encode(tgt, target=True)
-    with StoreWriter(directory / "train.arrow", tokenizer.num_ids, [1.0]) as writer:
-        writer.add(store_batch(tokenizer.num_ids, *ids, np.arange(len(src)), np.zeros(len(src)), src, tgt))
+    token_store.write_store(
+        directory / "train.arrow",
+        tokenizer.num_ids,
+        [1.0],
+        [store_batch(tokenizer.num_ids, *ids, np.arange(len(src)), np.zeros(len(src)), src, tgt)],
+    )
     return TokenStore.open(directory / "train.arrow")
 
 

@@ -12,7 +12,7 @@ from mtx.data import sampler as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import Side, StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import Side, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 
 NUM_PAIRS, MAX_TOKENS, TAG = 90, 24, "BT"
@@ -35,8 +35,12 @@ def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Tok
     path, src, tgt = tmp_path_factory.mktemp("store") / "train.arrow", texts(1), texts(2)
     half = NUM_PAIRS // 2
     ids = [*tokenizer.encode(src[:half]), *tokenizer.encode(src[half:], TAG)], tokenizer.encode(tgt, target=True)
-    with StoreWriter(path, tokenizer.num_ids, [1.0]) as writer:
-        writer.add(store_batch(tokenizer.num_ids, *ids, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), src, tgt))
+    write_store(
+        path,
+        tokenizer.num_ids,
+        [1.0],
+        [store_batch(tokenizer.num_ids, *ids, np.arange(NUM_PAIRS), np.zeros(NUM_PAIRS), src, tgt)],
+    )
     return TokenStore.open(path)
 
 

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from mtx.data.cleaning import Limits, clean_pair, clean_text, first_of_each, pair_hashes, text_hashes
+from mtx.data.cleaning import Limits, clean_pair, clean_text, find_first, hash_pairs, hash_texts
 
 LIMITS = Limits(max_tokens=10, max_length_ratio=4.0)
 
@@ -91,26 +91,26 @@ def test_the_first_reason_counts(src: str, tgt: str, reason: str) -> None:
 
 def test_hashes_are_the_same_everywhere() -> None:
     # b2sum -l 64 of "a" and of "a\xffb", read as little-endian numbers
-    assert [f"{h:016x}" for h in text_hashes(["a"])] == [bytes.fromhex("40f89e395b66422f")[::-1].hex()]
-    assert [f"{h:016x}" for h in pair_hashes(["a"], ["b"])] == [bytes.fromhex("56486344ae72cdf7")[::-1].hex()]
-    assert text_hashes([]).dtype == np.uint64
-    assert pair_hashes([], []).size == 0
+    assert [f"{h:016x}" for h in hash_texts(["a"])] == [bytes.fromhex("40f89e395b66422f")[::-1].hex()]
+    assert [f"{h:016x}" for h in hash_pairs(["a"], ["b"])] == [bytes.fromhex("56486344ae72cdf7")[::-1].hex()]
+    assert hash_texts([]).dtype == np.uint64
+    assert hash_pairs([], []).size == 0
 
 
 def test_pair_hashes_see_where_the_sides_part() -> None:
     src, tgt = ["ab", "a", "abc", "", "ab\n", "ab"], ["c", "bc", "", "abc", "c", "\nc"]
-    assert len(set(pair_hashes(src, tgt).tolist())) == 6
-    assert len(set(text_hashes(["\ud800", "\udfff", "?", "\ufffd"]).tolist())) == 4
+    assert len(set(hash_pairs(src, tgt).tolist())) == 6
+    assert len(set(hash_texts(["\ud800", "\udfff", "?", "\ufffd"]).tolist())) == 4
     with pytest.raises(ValueError):
-        pair_hashes(["a", "b"], ["a"])
+        hash_pairs(["a", "b"], ["a"])
 
 
 def test_hashes_do_not_depend_on_the_spelling_of_a_character() -> None:
     composed, decomposed = "caf\u00e9 \ud55c", "cafe\u0301 \u1112\u1161\u11ab"
-    assert len(set(text_hashes([composed, decomposed]).tolist())) == 1
-    assert len(set(pair_hashes([composed, decomposed, "a"], [decomposed, composed, composed]).tolist())) == 2
+    assert len(set(hash_texts([composed, decomposed]).tolist())) == 1
+    assert len(set(hash_pairs([composed, decomposed, "a"], [decomposed, composed, composed]).tolist())) == 2
     known = bytes.fromhex("f350cf7d1954e332")[::-1].hex()  # b2sum -l 64 of the text in NFC
-    assert f"{text_hashes([decomposed])[0]:016x}" == known
+    assert f"{hash_texts([decomposed])[0]:016x}" == known
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -119,4 +119,4 @@ def test_the_first_of_equal_hashes_counts(seed: int) -> None:
     values = [0, 2**64 - 1, *(random.getrandbits(64) for _ in range(random.choice([5, 300, 3000])))]
     hashes = random.choices(values, k=random.choice([0, 1, 2, 50, 200, 3000]))
     expected = [value not in hashes[:i] for i, value in enumerate(hashes)]
-    assert first_of_each(np.array(hashes, np.uint64)).tolist() == expected
+    assert find_first(np.array(hashes, np.uint64)).tolist() == expected

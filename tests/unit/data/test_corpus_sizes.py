@@ -29,20 +29,20 @@ def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
     for setting, row in ((five, 5_000), (ten, 10_000)):
         resolved = chosen(setting, f"run_dir={tmp_path / 'run'}")
         values = resolved.config
-        assert values.model.d_ff == sizes.value(row, "model.d_ff")
-        assert values.training.patience == sizes.value(row, "training.patience")
+        assert values.model.d_ff == sizes.values(row)["model.d_ff"]
+        assert values.training.patience == sizes.values(row)["training.patience"]
         assert resolved.origins["model.d_ff"] == (
             f"for about {row:,} pairs (of the measured sizes the nearest to {row:,} pairs of 65 bytes a side)"
         )
         about = resolved.origins["tokenizer.vocab_size"]
-        assert about.startswith(f"about {sizes.num_pieces(row):,} pieces (")
+        assert about.startswith(f"about {sizes.larger_vocabularies(row)[0]:,} pieces (")
 
 
 def test_long_pairs_count_more(tmp_path: Path) -> None:
     setting = text(tmp_path / "long.tsv", 2_500, PAIR.replace("s", "s" * 5).replace("\t", "\t" + "t" * 270))
-    size = measure(settings.resolve("own-text", [setting, "data.src=en", "data.tgt=de"]).config.data)
-    assert (size.num_pairs, size.num_bytes) == (2_500, 2_500 * (150 + 270 + 100))
-    assert size.row == 10_000
+    resolved = chosen(setting)
+    assert measure(resolved.config.data) == (2_500, 2_500 * (150 + 270 + 100))
+    assert resolved.origins["model.d_ff"].startswith("for about 10,000 pairs")
 
 
 def test_what_is_given_stays(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert (given.config.tokenizer.vocab_size, given.origins["tokenizer.vocab_size"]) == (500, "command line")
     base = chosen(setting, "model.preset=base").config
     assert (base.model.d_model, base.model.dropout, base.model.num_heads) == (512, 0.1, 8)
-    assert base.training.batch_tokens == sizes.value(5_000, "training.batch_tokens")
+    assert base.training.batch_tokens == sizes.values(5_000)["training.batch_tokens"]
 
 
 def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
     setting = text(tmp_path / "my.tsv", 5_000)
     values = choose_sizes(settings.resolve(str(recipe), [setting, "data.src=en", "data.tgt=de"])).config
     assert (values.model.d_model, values.model.num_encoder_layers) == (512, 6)
-    assert values.training.patience == sizes.value(5_000, "training.patience")
+    assert values.training.patience == sizes.values(5_000)["training.patience"]
 
 
 def test_a_step_holds_the_longest_sentence(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_model_that_translates_and_one_of_short_pairs_need_no_copies(tmp_path:
 
 
 def test_one_of_steps_and_epochs_ends_the_training(tmp_path: Path) -> None:
-    setting, epochs = text(tmp_path / "my.tsv", 5_000), sizes.value(5_000, "training.max_epochs")
+    setting, epochs = text(tmp_path / "my.tsv", 5_000), sizes.values(5_000)["training.max_epochs"]
     for given, expected in (
         ([], (None, epochs)),
         (["training.max_steps=9"], (9, None)),

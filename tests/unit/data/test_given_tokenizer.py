@@ -13,8 +13,10 @@ import sentencepiece
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
 from mtx.data.bpe_dropout import BpeDropout
-from mtx.data.preprocess import load_prepared, prepare
-from mtx.data.source_record import changed_files, describe
+from mtx.data.prepare import prepare
+from mtx.data.sources import describe_files
+from mtx.data.sources import find_changed_files
+from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.errors import DamagedFileError, MtxError, UsageError
@@ -163,13 +165,13 @@ def test_the_run_holds_a_copy_and_a_changed_model_is_told(models: list[Path], tm
     words = [f"data.train={text}", "data.src=en", "data.tgt=de", f"tokenizer.model={models[1]}"]
     config = settings.resolve(None, words).config
     record = tmp_path / "sources.json"
-    durable.write_json(record, describe(config.data, config.tokenizer))
+    durable.write_json(record, describe_files(config.data, config.tokenizer))
     prepare(config, tmp_path / "data")
     content = models[1].read_bytes()
     models[1].write_bytes(content + b"\n")
-    assert changed_files(record, config.data, config.tokenizer) == [models[1]]
+    assert find_changed_files(record, config.data, config.tokenizer) == [models[1]]
     models[1].unlink()
-    assert changed_files(record, config.data, config.tokenizer) == []
+    assert find_changed_files(record, config.data, config.tokenizer) == []
     data = load_prepared(tmp_path / "data")
     assert (tmp_path / "data" / "tokenizer.src.model").read_bytes() == content
     assert data.train.num_pairs > 80 and data.report["pieces"] == data.tokenizer.num_ids

@@ -13,7 +13,9 @@ import torch
 from mtx.data import batches
 from mtx.data.batches import SLICES, LoadedStep, assign, load_steps, micro_batch_shape, pack, slices, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
-from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import TokenStore
+from mtx.data.token_store import store_batch
+from mtx.data.token_store import write_store
 from tests.models import random_batch, random_ids
 
 BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50
@@ -23,8 +25,12 @@ BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50
 def store(tmp_path: Path) -> TokenStore:
     rng = np.random.default_rng(1)
     src, tgt = (random_ids(rng.integers(1, MAX_TOKENS, 80).tolist(), NUM_IDS, seed) for seed in (1, 2))
-    with StoreWriter(tmp_path / "train.arrow", NUM_IDS, [1.0]) as writer:
-        writer.add(store_batch(NUM_IDS, src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80))
+    write_store(
+        tmp_path / "train.arrow",
+        NUM_IDS,
+        [1.0],
+        [store_batch(NUM_IDS, src, tgt, np.arange(80), np.zeros(80), [""] * 80, [""] * 80)],
+    )
     return TokenStore.open(tmp_path / "train.arrow")
 
 

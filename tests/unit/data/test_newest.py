@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data import preprocess
-from mtx.data.cleaning import newest
+from mtx.data import prepare
+from mtx.data.cleaning import find_newest
 from mtx.data.corpora import Corpora, Corpus, PairBlock
-from mtx.data.preprocess import PreparedData
-from tests.unit.data.test_preprocess import GIVEN, Pair, conserves, pairs, run, text_of, write
+from mtx.data.token_store import PreparedData
+from tests.unit.data.test_prepare import GIVEN, Pair, conserves, pairs, run, text_of, write
 
 TEXT = pairs(330)
 
@@ -21,9 +21,9 @@ TEXT = pairs(330)
 def test_the_latest_date_counts_and_of_equal_dates_the_last() -> None:
     hashes = [7, 5, 9, 7, 5, 5, 2**63]
     dates = [30, 10, 0, 20, 10, 3, 1]
-    chosen = newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
+    chosen = find_newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
     assert chosen.tolist() == [True, False, True, False, True, False, True]
-    assert newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
+    assert find_newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
 
 
 def memory(path: Path, units: list[tuple[str, str, int]]) -> str:
@@ -74,7 +74,7 @@ def test_a_pair_that_cleaning_drops_displaces_no_other(tmp_path: Path) -> None:
 
 def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = list[str]()
-    find = preprocess.find_corpora
+    find = prepare.find_corpora
 
     def counted(corpus: Corpus) -> Iterator[PairBlock]:
         reads.append(corpus.name)
@@ -84,7 +84,7 @@ def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         found = find(data)
         return replace(found, train=[replace(corpus, read=partial(counted, corpus)) for corpus in found.train])
 
-    monkeypatch.setattr(preprocess, "find_corpora", find_counted)
+    monkeypatch.setattr(prepare, "find_corpora", find_counted)
     write(tmp_path / "train", TEXT)
     name = memory(tmp_path / "m.tmx", [("a dog", "new", 2025)])
     assert conserves(run(tmp_path, "data.terms=auto", train=("train", name)).report)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mtx.data.token_store import BATCH_PAIRS, Side, StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import BATCH_PAIRS, Side, TokenStore, store_batch, write_store
 from mtx.errors import DamagedFileError
 
 
@@ -16,13 +16,14 @@ def sentences(num_pairs: int, num_ids: int, seed: int) -> list[list[int]]:
 
 
 def write(path: Path, src: list[list[int]], tgt: list[list[int]], num_ids: int, block: int) -> TokenStore:
-    with StoreWriter(path, num_ids, [1.0, 2.5]) as writer:
-        for start in range(0, len(src), block):
-            rows = range(start, min(start + block, len(src)))
-            part = slice(start, start + block)
-            texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
-            corpus = [row % 2 for row in rows]
-            writer.add(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
+    batches = []
+    for start in range(0, len(src), block):
+        rows = range(start, min(start + block, len(src)))
+        part = slice(start, start + block)
+        texts = [f"s{row}" for row in rows], [f"tä{row}" for row in rows]
+        corpus = [row % 2 for row in rows]
+        batches.append(store_batch(num_ids, src[part], tgt[part], np.array(rows) + 1, corpus, *texts))
+    write_store(path, num_ids, [1.0, 2.5], batches)
     return TokenStore.open(path)
 
 
@@ -45,13 +46,13 @@ def test_what_is_written_is_read(tmp_path: Path, num_ids: int, dtype: type) -> N
 
 def test_copies_have_the_target_on_both_sides(tmp_path: Path) -> None:
     src, tgt = sentences(10, 300, 1), sentences(10, 300, 2)
-    store = write(tmp_path / "a.arrow", src, tgt, 300, block=3).take(np.arange(1, 10)).with_copies(0.5)
-    assert (read(store.src), read(store.tgt)) == (src[1:] + tgt[1:], tgt[1:] + tgt[1:])
-    assert store.num_pairs == 18 and np.shares_memory(store.src.tokens, store.tgt.tokens)
-    assert store.weights[store.corpus].tolist() == ([2.5, 1.0] * 5)[:9] + ([1.25, 0.5] * 5)[:9]
-    assert store.lines().tolist() == [*range(2, 11)] * 2
-    assert store.texts(np.array([0, 9])) == (["s1", "tä1"], ["tä1", "tä1"])
-    assert store.src_texts()[8:10] == ["s9", "tä1"]
+    store = write(tmp_path / "a.arrow", src, tgt, 300, block=3).with_copies(0.5)
+    assert (read(store.src), read(store.tgt)) == (src + tgt, tgt + tgt)
+    assert store.num_pairs == 20 and np.shares_memory(store.src.tokens, store.tgt.tokens)
+    assert store.weights[store.corpus].tolist() == [1.0, 2.5] * 5 + [0.5, 1.25] * 5
+    assert store.lines().tolist() == [*range(1, 11)] * 2
+    assert store.texts(np.array([1, 11])) == (["s1", "tä1"], ["tä1", "tä1"])
+    assert store.src_texts()[9:11] == ["s9", "tä0"]
 
 
 @pytest.mark.seconds

@@ -1,5 +1,6 @@
 """Worker processes give what one process gives, in order; they are few, they end, and when they die one hears of it."""
 
+import contextlib
 import operator
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data import workers as module
-from mtx.data.workers import Workers
+from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, MtxError
 from tests.rig import PATIENCE_S
 
@@ -46,7 +47,7 @@ def slowest_first(item: int) -> int:
 
 
 def imported_by_a_worker(_: object) -> set[str]:
-    import mtx.data.preprocess  # noqa: F401
+    import mtx.data.prepare  # noqa: F401
 
     return {"torch", "datasets", "mtx.cli", "typer"} & set(sys.modules)
 
@@ -76,50 +77,36 @@ def test_results_come_in_order_and_no_item_is_read_far_ahead(num_workers: int) -
             read.append(number)
             yield number
 
-    with Workers(num_workers) as workers:
-        for number, result in enumerate(workers.map(slowest_first, items())):
-            assert result == number and len(read) <= number + 1 + num_workers
-        assert number == 39 and workers.are_started == (num_workers > 1)
-        assert list(workers.map(operator.neg, range(5))) == [0, -1, -2, -3, -4]
-        assert list(workers.map(operator.neg, [])) == []
+    for number, result in enumerate(map_in_workers(slowest_first, items(), num_workers)):
+        assert result == number and len(read) <= number + 1 + num_workers
+    assert number == 39
+    assert list(map_in_workers(operator.neg, [], num_workers)) == []
 
 
 def test_few_items_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FEW_ITEMS", 3)
-    with Workers(2) as workers:
-        assert set(workers.map(process_of, range(3))) == {os.getpid()}
-        assert workers.run(process_of, 0) == os.getpid() and not workers.are_started
-        many = list(workers.map(process_of, range(9)))
-        assert many[:3] == [os.getpid()] * 3 and len(set(many[3:])) == 2 and os.getpid() not in many[3:]
-        assert os.getpid() not in workers.map(process_of, range(3))
+    assert set(map_in_workers(process_of, range(3), 2)) == {os.getpid()}
+    many = list(map_in_workers(process_of, range(9), 2))
+    assert many[:3] == [os.getpid()] * 3 and len(set(many[3:])) == 2 and os.getpid() not in many[3:]
+    [only] = map_in_workers(process_of, [0], 2, few_items=0)
+    assert only != os.getpid()
 
 
-def test_one_function_has_a_process_for_itself() -> None:
-    with Workers(2) as workers:
-        pids = set(workers.map(process_of, range(4)))
-        once = workers.run(process_of, 0)
-        assert not any(map(is_running, [*pids, once])) and once not in pids
-        again = set(workers.map(process_of, range(4)))
-        assert len(again) == 2 and not again & {*pids, once}
-
-
-def test_workers_end_with_the_context() -> None:
-    with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
-        pids = list(workers.map(process_of, range(2)))
-        for number, _ in enumerate(workers.map(slowest_first, range(100))):
-            if number == 3:
-                raise KeyboardInterrupt
+def test_workers_end_with_the_iterator() -> None:
+    pids = list(map_in_workers(process_of, range(4), 2))
+    assert len(set(pids)) == 2 and not any(map(is_running, pids))
+    with pytest.raises(KeyboardInterrupt), contextlib.closing(map_in_workers(process_of, range(100), 2)) as results:
+        pids = [next(results), next(results)]
+        assert all(map(is_running, pids))
+        raise KeyboardInterrupt
     assert not any(map(is_running, pids))
 
 
 def test_what_a_function_raises_comes_out_as_it_is() -> None:
     for num_workers in (1, 2):
-        with Workers(num_workers) as workers, pytest.raises(DataError, match=r"^text:3: is bad$") as error:
-            list(workers.map(refuse, ["text"]))
+        with pytest.raises(DataError, match=r"^text:3: is bad$") as error:
+            list(map_in_workers(refuse, ["text"], num_workers))
         assert error.value.help == "mend it"
-        with Workers(num_workers) as workers, pytest.raises(DataError, match=r"^text:3: is bad$"):
-            list(workers.map(operator.neg, [1]))
-            workers.run(refuse, "text")
 
 
 def test_an_error_between_the_items_comes_out() -> None:
@@ -127,57 +114,57 @@ def test_an_error_between_the_items_comes_out() -> None:
         yield from range(5)
         raise DataError("line 6")
 
-    with Workers(2) as workers, pytest.raises(DataError, match="line 6"):
-        list(workers.map(operator.neg, items()))
+    with pytest.raises(DataError, match="line 6"):
+        list(map_in_workers(operator.neg, items(), 2))
 
 
 @pytest.mark.parametrize("num_items", [1, 2, 9])
 def test_a_killed_worker_is_an_error_and_no_hang(num_items: int) -> None:
-    with Workers(2) as workers, pytest.raises(MtxError, match="^a worker process was killed by SIGKILL$") as error:
-        list(workers.map(signal.raise_signal, [signal.SIGKILL] * num_items))
+    with pytest.raises(MtxError, match="^a worker process was killed by SIGKILL$") as error:
+        list(map_in_workers(signal.raise_signal, [signal.SIGKILL] * num_items, 2))
     assert error.value.exit_code == 1 and "memory" in (error.value.help or "")
-    with Workers(2) as workers, pytest.raises(MtxError, match="^a worker process ended with exit code 3$"):
-        list(workers.map(os._exit, [3]))
+    with pytest.raises(MtxError, match="^a worker process ended with exit code 3$"):
+        list(map_in_workers(os._exit, [3], 2))
+
+
+def pid_and_much_text(text: str) -> tuple[int, str]:
+    return os.getpid(), text or "x" * 10_000_000
 
 
 def test_a_worker_killed_between_two_items_is_an_error() -> None:
-    with Workers(2) as workers:
-        pids = list(workers.map(process_of, range(2)))
-        os.kill(pids[0], signal.SIGKILL)
-        wait_until_gone([pids[0]])
-        with pytest.raises(MtxError, match="killed by SIGKILL"):
-            list(workers.map(operator.add, ["x" * 10_000_000] * 3))
-
-
-def pid_and_much_text(_: object) -> tuple[int, str]:
-    return os.getpid(), "x" * 10_000_000
+    results = map_in_workers(pid_and_much_text, ["short", "short", *["y" * 10_000_000] * 5], 2)
+    pid, _ = next(results)
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone([pid])
+    with pytest.raises(MtxError, match="killed by SIGKILL"):
+        list(results)
 
 
 def test_a_worker_killed_while_it_sends_a_result_is_an_error_and_no_hang() -> None:
-    with Workers(2) as workers:
-        results = workers.map(pid_and_much_text, range(9))
-        pid, _ = next(results)
-        next(results)
-        time.sleep(0.5)  # by now the worker waits for this process to read the rest of its next result
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(MtxError, match="killed by SIGKILL"):
-            list(results)
+    results = map_in_workers(pid_and_much_text, [""] * 9, 2)
+    pid, _ = next(results)
+    next(results)
+    time.sleep(0.5)  # by now the worker waits for this process to read the rest of its next result
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(MtxError, match="killed by SIGKILL"):
+        list(results)
 
 
 def test_signals_are_for_the_program_alone() -> None:
-    with Workers(2) as workers:
-        pids = list(workers.map(process_of, range(2)))
-        for pid in pids:
-            os.kill(pid, signal.SIGINT)
-            os.kill(pid, signal.SIGTERM)
-            assert os.getsid(pid) == pid
-        assert list(workers.map(process_of, range(2))) == pids
+    results = map_in_workers(process_of, range(9), 2)
+    pids = [next(results), next(results)]
+    for pid in pids:
+        os.kill(pid, signal.SIGINT)
+        os.kill(pid, signal.SIGTERM)
+        assert os.getsid(pid) == pid
+    assert set(results) == set(pids)
 
 
 def test_workers_end_with_a_killed_program() -> None:
     code = (
-        "import time; from mtx.data import workers; workers.FEW_ITEMS = 0; pool = workers.Workers(2)\n"
-        "list(pool.map(abs, range(2))); print(*(worker._process.pid for worker in pool._workers), flush=True)\n"
+        "import time; from mtx.data.workers import Worker; pool = [Worker(), Worker()]\n"
+        "for worker in pool: worker.send(abs, 1); worker.receive()\n"
+        "print(*(worker._process.pid for worker in pool), flush=True)\n"
         "time.sleep(600)\n"
     )
     pipes, root = subprocess.PIPE, Path(__file__).parents[3]
@@ -191,11 +178,9 @@ def test_workers_end_with_a_killed_program() -> None:
 
 
 def test_a_worker_imports_no_more_than_it_needs() -> None:
-    with Workers(2) as workers:
-        assert list(workers.map(imported_by_a_worker, range(2))) == [set(), set()]
+    assert list(map_in_workers(imported_by_a_worker, range(2), 2)) == [set(), set()]
 
 
 def test_partial_functions_and_large_items_travel() -> None:
     texts = ["ä" * 2_000_000] * 5
-    with Workers(2) as workers:
-        assert list(workers.map(partial(operator.add, "x"), texts)) == ["x" + text for text in texts]
+    assert list(map_in_workers(partial(operator.add, "x"), texts, 2)) == ["x" + text for text in texts]

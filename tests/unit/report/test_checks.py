@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import Config, TrainingConfig
-from mtx.data.text_figures import spread, text_figures
-from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.report import checks
+from mtx.report.text_figures import spread, text_figures
 from tests.unit.data.sentences import sentences
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
@@ -23,13 +23,14 @@ def store(
     path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words", languages: str = ""
 ) -> TokenStore:
     """A store of these ids, with a text that stays the same or with sentences of two languages such as en-de."""
-    with StoreWriter(path, len(PIECES), [weight]) as writer:
-        number = len(src)
-        texts = ["s"] * number, [tgt_text] * number
-        if languages:
-            src_language, tgt_language = languages.split("-")
-            texts = sentences(src_language, number), sentences(tgt_language, number)
-        writer.add(store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts))
+    number = len(src)
+    texts = ["s"] * number, [tgt_text] * number
+    if languages:
+        src_language, tgt_language = languages.split("-")
+        texts = sentences(src_language, number), sentences(tgt_language, number)
+    write_store(
+        path, len(PIECES), [weight], [store_batch(len(PIECES), src, tgt, np.arange(number), np.zeros(number), *texts)]
+    )
     return TokenStore.open(path)
 
 

@@ -14,7 +14,7 @@ from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.batches import micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
-from mtx.data.token_store import StoreWriter, TokenStore, store_batch
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
 from mtx.training import runtime
 from mtx.training.runtime import RuntimeChoices
@@ -108,8 +108,12 @@ def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("copies, num_pairs", [(0, 100), (0.5, 150), (1, 200)])
 def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: float, num_pairs: int) -> None:
     ids = [[number, 0] for number in range(1, 101)]
-    with StoreWriter(tmp_path / "train.arrow", 200, [1.0]) as writer:
-        writer.add(store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100))
+    write_store(
+        tmp_path / "train.arrow",
+        200,
+        [1.0],
+        [store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100)],
+    )
     data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
     config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
     text = runtime.training_text(config, data)

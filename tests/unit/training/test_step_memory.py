@@ -11,7 +11,7 @@ import torch
 from mtx import pipeline
 from mtx.config import settings
 from mtx.data.batches import PackedBatch
-from mtx.data.preprocess import load_prepared
+from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.storage.run_files import RunLayout

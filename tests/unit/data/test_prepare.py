@@ -14,10 +14,12 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config, TrainText
-from mtx.data import preprocess as module
-from mtx.data import splits
-from mtx.data.preprocess import PreparedData, load_prepared, prepare
+from mtx.data import held_out
+from mtx.data import prepare as module
+from mtx.data.prepare import prepare
+from mtx.data.token_store import PreparedData
 from mtx.data.token_store import TokenStore
+from mtx.data.token_store import load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.model_description import info_of
 from mtx.storage.run_contents import is_prepared
@@ -231,7 +233,7 @@ def test_only_the_missing_set_is_held_out(tmp_path: Path, train_text: list[Pair]
 
 
 def test_the_largest_held_out_set(tmp_path: Path, train_text: list[Pair], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(splits, "MAX_HELD_OUT", 7)
+    monkeypatch.setattr(held_out, "MAX_HELD_OUT", 7)
     data = run(tmp_path)
     assert (data.valid.num_pairs, data.tests["heldout"].num_pairs, data.train.num_pairs) == (7, 7, 286)
 

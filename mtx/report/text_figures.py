@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.preprocess import PreparedData
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import UNK_ID, Tokenizer
 
 _MAX_PAIRS = 20_000  # a larger set is judged by this number of its pairs, evenly spread

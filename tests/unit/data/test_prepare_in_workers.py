@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import TrainText
-from mtx.data import preprocess, readers, workers
+from mtx.data import prepare, readers, token_store, workers
 from mtx.errors import DataError
-from tests.unit.data.test_preprocess import GIVEN, Pair, make_config, pairs, write
+from tests.unit.data.test_prepare import GIVEN, Pair, make_config, pairs, write
 
 pytestmark = [
     pytest.mark.seconds,
@@ -24,6 +24,7 @@ EXTENDED = pytest.mark.extended
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "BLOCK_PAIRS", 60)
     monkeypatch.setattr(workers, "FEW_ITEMS", 1)
+    monkeypatch.setattr(prepare, "_FEW_PAIRS", 0)
 
 
 def dirty(num_pairs: int) -> list[Pair]:
@@ -56,13 +57,13 @@ def test_the_number_of_workers_changes_nothing(
     for out, number in (("one", 1), ("many", num_workers)):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="mtx.data"):
-            preprocess.prepare(config, tmp_path / out, number)
+            prepare.prepare(config, tmp_path / out, number)
         logged.append([record.getMessage().rpartition(" (")[0] or record.getMessage() for record in caplog.records])
     assert logged[0] == logged[1]
     one, many = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "many"))
     assert one.keys() == many.keys()
     assert [name for name in one if one[name] != many[name]] == []
-    data = preprocess.load_prepared(tmp_path / "many")
+    data = token_store.load_prepared(tmp_path / "many")
     dropped = data.report["dropped"]
     assert dropped["too long"]["pairs"] > 110
     assert data.report["src_tokens"] == data.train.src.lengths.sum()
@@ -76,9 +77,9 @@ def test_the_number_of_workers_changes_nothing(
 def test_the_sample_of_a_tokenizer_is_the_same_in_a_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "train", pairs(900))
     config = make_config(tmp_path)
-    monkeypatch.setattr(preprocess, "MAX_TOKENIZER_PAIRS", 300)
+    monkeypatch.setattr(prepare, "MAX_TOKENIZER_PAIRS", 300)
     for number in (1, 2):
-        preprocess.prepare(config, tmp_path / str(number), number)
+        prepare.prepare(config, tmp_path / str(number), number)
     assert (tmp_path / "1" / "tokenizer.model").read_bytes() == (tmp_path / "2" / "tokenizer.model").read_bytes()
 
 
@@ -104,7 +105,7 @@ def test_errors_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
             errors = []
             for number in (1, 2):
                 with pytest.raises(DataError) as error:
-                    preprocess.prepare(make_config(tmp_path, *sets, override, train=(name,)), tmp_path / "out", number)
+                    prepare.prepare(make_config(tmp_path, *sets, override, train=(name,)), tmp_path / "out", number)
                 errors.append((str(error.value), error.value.help))
             assert errors[0] == errors[1]
             assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,506 @@
+"""Prepares the data directory: reads and cleans the text, learns the tokenizer, encodes, and writes a report.
+
+    corpora -> `clean_block` -> temporary file -> `_choose` -> tokenizer -> `encode_block` -> token stores, report.json
+
+The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
+order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
+Arrow file, with their 64-bit hashes, which find older translations, duplicates and held-out sources.
+The data directory appears as a whole or not at all, and training needs nothing else afterwards (`token_store`).
+"""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from mtx.config.fixed import fixed_settings
+from mtx.config.limits import MAX_EPOCH_PAIRS
+from mtx.config.schema import Config
+from mtx.data.cleaning import (
+    DUPLICATE,
+    HELD_OUT,
+    NOT_UTF8,
+    OLDER,
+    TOO_LONG,
+    Limits,
+    clean_pair,
+    find_first,
+    find_newest,
+    hash_pairs,
+    hash_texts,
+)
+from mtx.data.corpora import Corpus, PairBlock, PairGroup
+from mtx.data.held_out import EvalSet, choose_sources, hold_out, keep_extremes, read_sets
+from mtx.data.sentence_splitter import multi_sentence_share
+from mtx.data.sources import describe_files, find_corpora
+from mtx.data.terms import find_terms, glossary_file
+from mtx.data.token_store import store_batch, write_store
+from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
+from mtx.data.workers import map_in_workers
+from mtx.errors import DataError, UsageError
+from mtx.storage import disk, durable
+from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
+
+log = logging.getLogger(__name__)
+
+MAX_TOKENIZER_PAIRS = 500_000
+_FEW_PAIRS = 100_000  # are encoded, and learned from, in this process
+_SPLIT_LINES = 10_000  # of the training text, in which sentences are counted
+_FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
+
+# Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
+# source and of both sides. Large strings, because a batch may hold more than 2 GiB.
+CLEANED = pa.schema(
+    {
+        "line": pa.int64(),
+        "corpus": pa.uint16(),
+        "src": pa.large_string(),
+        "tgt": pa.large_string(),
+        "date": pa.uint64(),
+        "src_hash": pa.uint64(),
+        "pair_hash": pa.uint64(),
+    }
+)
+Dropped = dict[str, PairGroup]  # by reason
+
+
+@dataclass
+class Tally:
+    """Counts of one corpus's training pairs: read = kept + held out + the sum of dropped, by reason.
+
+    Attributes:
+        is_own: whether the corpus is one of `Corpora.own`.
+        keeps_newest: whether of several translations of a source only the newest is learned.
+        weight: how often each pair is used per epoch; `_choose_weights` sets it where the corpus has none.
+    """
+
+    corpus: Corpus
+    is_own: bool
+    keeps_newest: bool
+    weight: float
+    read: int = 0
+    held_out: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        """Pairs that are neither held out nor dropped, so far."""
+        return self.read - self.held_out - self.dropped.total()
+
+    def drop(self, reason: str, pairs: PairGroup) -> None:
+        """Count dropped pairs; the first pair for each reason becomes its example."""
+        if pairs.count:
+            self.dropped[reason] += pairs.count
+            self.examples.setdefault(reason, pairs.example(self.corpus.name))
+
+    def report(self) -> dict[str, Any]:
+        """The corpus's entry in report.json."""
+        return {
+            "name": self.corpus.name,
+            "weight": self.weight,
+            "tag": self.corpus.tag,
+            "read": self.read,
+            "kept": self.kept,
+            "held_out": self.held_out,
+            "dropped": dict(self.dropped.most_common()),
+        }
+
+
+def prepare(
+    config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None
+) -> dict[str, Any]:
+    """Make `data_dir` from the text that the configuration names, as a whole or not at all.
+
+    Args:
+        num_workers: see `map_in_workers`.
+        tokenizer: used unchanged; None means the one of `tokenizer.model`, or a new one from the training text.
+
+    Returns:
+        The content of sources.json.
+
+    Raises:
+        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag or the marks of terms, or
+            the weights make an epoch too small or too large.
+        DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
+    """
+    if data_dir.exists() and any(data_dir.iterdir()):
+        raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data again")
+    corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
+    tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
+    if tokenizer is not None:
+        _check_given(tokenizer, tags, config)
+    files = describe_files(config.data, config.tokenizer)  # first: what changes after it has changed
+    limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
+    duplicates = config.data.duplicates
+    tallies = [
+        Tally(
+            corpus,
+            is_own=corpus in corpora.own,
+            keeps_newest=duplicates == "newest" or (duplicates == "auto" and corpus.is_memory),
+            weight=corpus.weight or 1.0,
+        )
+        for corpus in corpora.train
+    ]
+    with durable.new_directory(data_dir) as directory:
+        cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
+        sets = list(read_sets(corpora, limits))
+        started = perf_counter()
+        blocks, own_sources = _clean(tallies, limits, cleaned, num_workers)
+        choose_sources(sets, corpora, own_sources)
+        text = ChosenText(cleaned, _choose(cleaned, blocks, tallies, sets), MAX_TOKENIZER_PAIRS, config.seed)
+        for tally in tallies:
+            _check_encoding(tally)
+        if not text.num_pairs:
+            raise _nothing_left(tallies)
+        seconds = perf_counter() - started
+        log.info("cleaning: %s pairs left of %s (%.1f s)", f"{text.num_pairs:,}", _counts(tallies), seconds)
+        _choose_weights(tallies)
+        tokenizer = tokenizer or _learn_tokenizer(config, text, tags, num_workers)
+        tokenizer.save(directory)
+        num_terms = None if config.data.terms is None else _write_terms(text, directory / TERMS, config)
+        num_tokens, lines = _encode_train(text, tokenizer, tallies, limits, directory / TRAIN_STORE, num_workers)
+        _check_weights(tallies)
+        disk.unlink(cleaned)
+        for eval_set in sets:
+            encoded = _encode_set(eval_set, tokenizer, limits)
+            write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
+        share = multi_sentence_share(lines, config.data.languages[0])
+        report = _report(tallies, sets, tokenizer, num_tokens, share)
+        report |= {} if num_terms is None else {"terms": num_terms}
+        durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config)})
+        durable.write_json(directory / REPORT, report)
+    return files
+
+
+def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
+    """Refuse a tokenizer without a tag, the marks of terms or the merges that the settings need."""
+    log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
+    origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
+    if missing := [tag for tag in tags if tag not in tokenizer.tags]:
+        others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+    if config.data.terms is not None and not tokenizer.marks:
+        raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
+    if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+        text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
+        raise UsageError(text, "training.bpe_dropout=0")
+
+
+def _clean(
+    tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
+) -> tuple[list[tuple[int, Dropped]], NDArray[np.uint64]]:
+    """Write the pairs that pass every filter to `path`, a batch for each block.
+
+    Returns:
+        The corpus of each block and what it dropped; of the own sources, what `keep_extremes` has kept.
+    """
+    items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
+    blocks = list[tuple[int, Dropped]]()
+    own_sources = np.empty(0, np.uint64)
+    with (
+        closing(map_in_workers(partial(clean_block, limits=limits), items, num_workers)) as results,
+        disk.create(path) as file,
+        pa.ipc.new_file(file, CLEANED) as writer,
+        _progress_bar("cleaning") as bar,
+    ):
+        for number, dropped, batch in results:
+            writer.write_batch(batch)
+            blocks.append((number, dropped))
+            if tallies[number].is_own:
+                own_sources = keep_extremes(np.concatenate([own_sources, batch["src_hash"].to_numpy()]))
+            bar.update(batch.num_rows)
+    return blocks, own_sources
+
+
+def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[int, Dropped, Any]:
+    """Clean a block of pairs, which comes with the number of its corpus.
+
+    Returns:
+        That number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
+    """
+    number, pairs = block
+    kept = list[tuple[int, str, str, int]]()
+    dropped = dict(pairs.left_out)
+    rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
+    for line, src, tgt, date in rows:
+        cleaned = clean_pair(src, tgt, limits)
+        if isinstance(cleaned, str):
+            dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
+        else:
+            kept.append((line, *cleaned, date))
+    lines, sources, targets, dates = zip(*kept, strict=True) if kept else ((), (), (), ())
+    hashes = hash_texts(sources), hash_pairs(sources, targets)
+    columns = lines, [number] * len(kept), sources, targets, dates, *hashes
+    return number, dropped, pa.RecordBatch.from_pydict(dict(zip(CLEANED.names, columns, strict=True)), CLEANED)
+
+
+def _choose(
+    cleaned: Path, blocks: list[tuple[int, Dropped]], tallies: list[Tally], sets: list[EvalSet]
+) -> NDArray[np.bool_]:
+    """For each cleaned pair whether it is learned from; older translations, duplicates and held-out pairs are not.
+
+    Counts the others, and puts held-out pairs into their sets.
+    """
+    reader = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned)))
+    batches = [reader.get_batch(number) for number in range(len(blocks))]
+    table = pa.Table.from_batches(batches, CLEANED)
+    is_newest = np.ones(table.num_rows, np.bool_)
+    if any(tally.keeps_newest for tally in tallies):
+        has_older = np.array([tally.keeps_newest for tally in tallies])[table["corpus"].to_numpy()]
+        is_newest[has_older] = find_newest(*(table[name].to_numpy()[has_older] for name in ("src_hash", "date")))
+    is_chosen = is_newest.copy()
+    is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
+    stop = 0
+    for (number, dropped), batch in zip(blocks, batches, strict=True):
+        tally = tallies[number]
+        tally.read += batch.num_rows
+        for reason, group in dropped.items():
+            tally.read += group.count
+            tally.drop(reason, group)
+        rows = slice(stop, stop + batch.num_rows)
+        stop = rows.stop
+        tally.drop(OLDER, PairGroup.of(batch, ~is_newest[rows]))
+        tally.drop(DUPLICATE, PairGroup.of(batch, is_newest[rows] & ~is_chosen[rows]))
+        is_held_out = hold_out(batch, is_chosen[rows], sets, tally.corpus.name, tally.is_own)
+        is_chosen[rows] &= ~is_held_out
+        if tally.is_own:
+            tally.held_out += int(is_held_out.sum())
+        else:
+            tally.drop(HELD_OUT, PairGroup.of(batch, is_held_out))
+    return is_chosen
+
+
+def _progress_bar(description: str, total: int | None = None) -> Any:
+    """A bar that counts pairs, shown on a terminal only."""
+    return tqdm(desc=description, total=total, unit=" pairs", unit_scale=True, disable=None, leave=False)
+
+
+def _check_encoding(tally: Tally) -> None:
+    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many."""
+    if count := tally.dropped[NOT_UTF8]:
+        error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
+        pairs = f"{count:,} of the {tally.read:,} pairs"
+        if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+            raise DataError(f"{error}; so are {pairs}", error.help)
+        log.warning("%s; %s are dropped for that", error, pairs)
+
+
+def _choose_weights(tallies: list[Tally]) -> None:
+    """Give text beside the own one, where it has no weight, the largest up to 1 with which it is used no more often.
+
+    Raises:
+        DataError: if nothing is left of the own text.
+    """
+    own = [tally for tally in tallies if tally.is_own]
+    if not (num_own := sum(tally.kept for tally in own)):
+        raise DataError(f"{own[0].corpus.name}: {_nothing_left(own)}")
+    for tally in tallies:
+        if not tally.is_own and tally.corpus.weight is None:
+            tally.weight = min(1.0, num_own / max(1, tally.kept))
+            log.info(
+                f"{tally.corpus.name}: its {tally.kept:,} pairs have the weight {tally.weight:.3g}, so that they are "
+                f"used no more often than the {num_own:,} of {own[0].corpus.name}"
+            )
+
+
+def _check_weights(tallies: list[Tally]) -> None:
+    """Refuse weights with which an epoch has less than one sentence, or more than the memory of its order allows.
+
+    With less, a step could span any number of epochs.
+    """
+    num_pairs = sum(tally.weight * tally.kept for tally in tallies)
+    if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
+        weights = ", ".join(f"{tally.weight:g} for the {tally.kept:,} of {tally.corpus.name}" for tally in tallies)
+        raise UsageError(
+            f"data.train: with the weights {weights} an epoch would have {num_pairs:.3g} pairs; "
+            f"expected 1 to {MAX_EPOCH_PAIRS:,}"
+        )
+
+
+@dataclass(frozen=True)
+class ChosenText:
+    """The pairs that are learned from, in the file of cleaned pairs. Iterating gives the sentences of a sample of them.
+
+    Tokenizer and terms are learned from the sample: both sides of about `max_sample` evenly drawn pairs, or of all.
+    Every iteration gives the same.
+    """
+
+    cleaned: Path
+    is_chosen: NDArray[np.bool_]
+    max_sample: int
+    seed: int
+
+    @property
+    def num_pairs(self) -> int:
+        """The number of pairs that are learned from."""
+        return int(self.is_chosen.sum())
+
+    def batches(self) -> Iterator[Any]:
+        """The pairs that are learned from, in record batches without dates and hashes; none is empty."""
+        stop = 0
+        with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
+            reader = pa.ipc.open_file(file)
+            for number in range(reader.num_record_batches):
+                batch = reader.get_batch(number).select(CLEANED.names[:4])
+                start, stop = stop, stop + batch.num_rows
+                if self.is_chosen[start:stop].any():
+                    yield batch.filter(pa.array(self.is_chosen[start:stop]))
+
+    def sample(self) -> Iterator[tuple[list[str], list[str]]]:
+        """The source and the target texts of the sample, in blocks."""
+        rng = np.random.default_rng(self.seed)
+        share = self.max_sample / self.num_pairs
+        for batch in self.batches():
+            if share < 1:
+                batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
+            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(chain(*self.sample()))
+
+
+def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str], num_workers: int | None) -> Tokenizer:
+    """Learn from much text in another process: SentencePiece ignores signals and holds the whole sample in memory."""
+    started = perf_counter()
+    has_marks = config.data.terms is not None
+    learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
+    [tokenizer] = map_in_workers(learn, [text], num_workers or 2, few_items=text.num_pairs <= _FEW_PAIRS)
+    log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
+    return tokenizer
+
+
+def _write_terms(text: ChosenText, path: Path, config: Config) -> int | None:
+    """Write the terms that a model learns from; returns their number, None if there are none to learn."""
+    started = perf_counter()
+    terms = find_terms(text.sample(), glossary_file(config.data))
+    if not terms.terms:
+        problem = "data.terms: no words of the training text translate each other often enough"
+        if config.training.init_from is None:
+            raise DataError(problem, "data.terms=null")
+        log.warning("%s; the model learns no more terms", problem)
+        return None
+    durable.write_text(path, "".join(terms.lines()))
+    log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)
+    return len(terms.terms)
+
+
+def _encode_train(
+    text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
+) -> tuple[list[int], list[str]]:
+    """Write the training store without the pairs that are too long.
+
+    Returns:
+        The token counts of both sides, and evenly drawn source lines.
+    """
+    started = perf_counter()
+    num_tokens = [0, 0]
+    lines = list[str]()
+    distance = -(-text.num_pairs // _SPLIT_LINES)  # of one drawn line from the next
+    tags = [tally.corpus.tag for tally in tallies]
+    threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # then workers do it
+    encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
+    weights = [tally.weight for tally in tallies]
+    with (
+        closing(map_in_workers(encode, text.batches(), num_workers)) as results,
+        _progress_bar("encoding", text.num_pairs) as bar,
+    ):
+
+        def count_pairs() -> Iterator[Any]:
+            for number, pairs, too_long in results:
+                tallies[number].drop(TOO_LONG, too_long)
+                for side in range(2):
+                    num_tokens[side] += len(pairs[side].flatten())
+                lines.extend(pairs["src_text"][::distance].to_pylist())
+                bar.update(pairs.num_rows + too_long.count)
+                yield pairs
+
+        write_store(path, tokenizer.num_ids, weights, count_pairs())
+    if not (num_kept := sum(tally.kept for tally in tallies)):
+        raise _nothing_left(tallies)
+    log.info("encoding: %s pairs kept of %s (%.1f s)", f"{num_kept:,}", _counts(tallies), perf_counter() - started)
+    return num_tokens, lines
+
+
+def encode_block(
+    batch: Any, tokenizer: Tokenizer, tags: list[str | None], max_tokens: int, num_threads: int
+) -> tuple[int, Any, PairGroup]:
+    """Encode a batch of `ChosenText`, all of one corpus.
+
+    Args:
+        tags: the tag of each corpus, or None.
+        max_tokens: the largest number of ids on a side; longer pairs are dropped.
+        num_threads: see `Tokenizer.encode`.
+
+    Returns:
+        The number of the corpus, a `store_batch`, and the pairs that are too long.
+    """
+    lines, corpus, src, tgt = batch.columns
+    number = corpus[0].as_py()
+    src_ids = tokenizer.encode(src.to_pylist(), tags[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt.to_pylist(), num_threads=num_threads, target=True)
+    is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt)
+    return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+
+
+def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits) -> Iterator[Any]:
+    """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
+    for block in eval_set.blocks:
+        src_ids = tokenizer.encode(block.src)
+        tgt_ids = tokenizer.encode(block.tgt, target=True)
+        for ids in (*src_ids, *tgt_ids):
+            if len(ids) > limits.max_tokens:
+                ids[limits.max_tokens - 1 :] = [EOS_ID]
+                eval_set.num_cut += 1
+        corpus = [0] * len(block.src)  # these stores have a single corpus
+        yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
+
+
+def _report(
+    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_tokens: list[int], share: float
+) -> dict[str, Any]:
+    """The content of report.json, from the token counts of both sides and the share of lines of several sentences."""
+    examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
+    dropped = _dropped(tallies).most_common()
+    return {
+        **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
+        "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
+        "pieces": tokenizer.num_pieces,
+        "src_tokens": num_tokens[0],
+        "tgt_tokens": num_tokens[1],
+        "src_tgt_ratio": num_tokens[0] / num_tokens[1],
+        "multi_sentence_share": share,
+        "corpora": [tally.report() for tally in tallies],
+        "valid": sets[0].report(),
+        "tests": {test.name: test.report() for test in sets[1:]},
+    }
+
+
+def _dropped(tallies: list[Tally]) -> Counter[str]:
+    return sum((tally.dropped for tally in tallies), Counter[str]())
+
+
+def _counts(tallies: list[Tally]) -> str:
+    """For example `29,000 read (12 duplicate, 3 empty)`."""
+    num_read, num_held_out = sum(tally.read for tally in tallies), sum(tally.held_out for tally in tallies)
+    counts = *_dropped(tallies).most_common(), ("held out", num_held_out)
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts if count)
+    return f"{num_read:,} read" + (f" ({reasons})" if reasons else "")
+
+
+def _nothing_left(tallies: list[Tally]) -> DataError:
+    return DataError(f"nothing is left to train on: {_counts(tallies)}")
