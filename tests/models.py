@@ -13,7 +13,7 @@ from mtx.config.schema import ModelConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.decoding.batches import to_tensors
 from mtx.model.architectures import new_model
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 
 torch.set_num_threads(1)  # models are tiny: a second thread only waits
 

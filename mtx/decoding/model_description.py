@@ -3,6 +3,7 @@
 `storage` adds the weights; engines that have weights of their own need only this.
 """
 
+import math
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
-from mtx.model.architecture import num_parameters
+from mtx.model.parameters import parameters
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_configuration import load_config
@@ -124,7 +125,8 @@ def read_run(paths: RunLayout) -> ModelDescription:
 
 def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
     """The most bytes that a file with the weights of this architecture can have and this machine can load."""
-    numbers = num_parameters(config, num_ids)
+    numbers = sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
+    numbers *= 1 if config.architecture == "transformer" else 4  # more than any other has with this width and depth
     positions = 0 if config.positions == "learned" else 2 * _MAX_POSITIONS * config.d_model  # exports have tables
     return min(4 * (numbers + positions) + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.model.recorded_weights import Weights
+from mtx.model.translation_model import Weights
 from mtx.report.page import render
 from mtx.storage.text_files import printable
 

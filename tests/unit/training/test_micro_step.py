@@ -20,7 +20,7 @@ from mtx.architectures.decoder_only import DecoderModel
 from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.decoding.batches import to_tensors
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
 from tests.models import dense, random_batch, random_ids, side, tiny_model
