@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS, MAX_TOKENS
 from mtx.config.schema import ModelConfig
-from mtx.model.inference import InferenceLayer, StackModel
+from mtx.model.inference import InferenceLayer, StackModel, attend
 from mtx.model.kv_cache import EncodedSources, KVCache
 from mtx.model.transformer import AttentionModel, EncoderLayer, describe_layer, final_norm, recorded_weights
 from mtx.model.translation_model import Batch, Weights
@@ -117,17 +117,10 @@ class _Layer(InferenceLayer):
         """Applies the layer at one target position of every beam; x is [B * J, D]."""
         queries_keys_values = self.project(x, cache.beam_size)
         cache.write(number, queries_keys_values[1:])
-        q = queries_keys_values[0]
         (source_keys, source_values), (keys, values) = cache.source_kv[number], cache.target_kv[number]
-        flat = q.reshape(-1, *q.shape[2:])
-        parts = [torch.bmm(flat, source_keys), torch.bmm(flat, keys)]
-        for scores, mask in zip(parts, (cache.source_mask, cache.target_mask), strict=True):
-            if mask is not None:
-                scores.view(*q.shape[:3], -1).add_(mask)
-        weights = torch.softmax(torch.cat(parts, -1), -1)
-        width = source_values.shape[1]
-        out = torch.bmm(weights[..., :width], source_values) + torch.bmm(weights[..., width:], values)
-        out = out.view_as(q).transpose(1, 2).reshape(len(x), -1)
+        keys, values = torch.cat([source_keys, keys], 2), torch.cat([source_values, values], 1)
+        mask = torch.cat([cache.mask.expand(-1, -1, cache.beam_size, -1), cache.target_mask], 3)
+        out = attend(queries_keys_values[0], keys, values, mask)
         return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
 
 

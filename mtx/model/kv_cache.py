@@ -147,15 +147,14 @@ class KVCache(SourceSlots):
         """
         is_visible = (self.target_mask[:, 0] == 0).any(1)  # [B, C * J]
         is_visible &= torch.tensor(self._source_lengths, device=is_visible.device)[:, None] > 0
-        used = int(is_visible.sum(1).max()) if is_visible.shape[1] else 0
+        used = int(is_visible.sum(1).max())
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
-        shape, head_size = self._targets.shape[:4], self._targets.shape[5]
-        targets = self._targets.gather(4, positions[None, None, :, None, :, None].expand(*shape, used, head_size))
-        mask = self.target_mask.gather(3, positions[:, None, None].expand(*self.target_mask.shape[:3], used))
+        targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
+        mask = torch.take_along_dim(self.target_mask, positions[:, None, None], 3)
         if size != self.target_mask.shape[3]:
-            self._targets = targets.new_empty(*shape, size, head_size)
+            self._targets = targets.new_empty(*targets.shape[:4], size, targets.shape[5])
             self.target_mask = mask.new_empty(*mask.shape[:3], size)
             self.version += 1
         self.target_mask.fill_(-math.inf)
