@@ -19,7 +19,7 @@ from mtx.config.limits import MAX_LEARNED_POSITIONS, MAX_TOKENS
 from mtx.config.schema import ModelConfig
 from mtx.model.inference import InferenceLayer, StackModel, attend
 from mtx.model.kv_cache import EncodedSources, KVCache
-from mtx.model.transformer import AttentionModel, EncoderLayer, describe_layer, final_norm, recorded_weights
+from mtx.model.transformer import AttentionModel, EncoderLayer, describe_layer, make_final_norm, record_weights
 from mtx.model.translation_model import Batch, Weights
 
 
@@ -35,7 +35,7 @@ class DecoderModel(AttentionModel):
         shape = 2 * MAX_LEARNED_POSITIONS, config.d_model
         self.positions = nn.Parameter(torch.empty(shape)) if config.positions == "learned" else None
         self.decoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.decoder_norm = final_norm(config)
+        self.decoder_norm = make_final_norm(config)
         if not self.embedding.is_meta:
             self.reset_parameters()
 
@@ -49,7 +49,7 @@ class DecoderModel(AttentionModel):
         return self.positions
 
     def prepare_positions(self, num_positions: int) -> None:
-        """See `AttentionModel.prepare_positions`: for a source and a target of so many tokens each."""
+        """See `AttentionModel.prepare_positions`: for a source and a target of that many tokens each."""
         super().prepare_positions(2 * num_positions)
 
     def encode(self, batch: Batch) -> Tensor:
@@ -94,7 +94,7 @@ class DecoderModel(AttentionModel):
         """
         lengths = (batch.src_offsets + batch.tgt_offsets).diff().tolist()
         attentions = (layer.self_attention for layer in self.decoder)
-        with recorded_weights(attentions, lengths, lengths, causal=True) as layers:
+        with record_weights(attentions, lengths, lengths, causal=True) as layers:
             self.decode(batch, self.encode(batch))
         for row, num_src in enumerate(batch.src_offsets.diff().tolist()[: batch.num_sentences]):
             weights = np.stack([layer[row] for layer in layers])

@@ -169,9 +169,8 @@ class RecurrentModel(TranslationModel):
         answers = [states] * len(lengths)
         for rows in _groups(lengths, memory.lengths):
             q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
-            ends = torch.tensor([memory.lengths[row] for row in rows])[:, None, None]
-            is_pad = (torch.arange(k.shape[1]) >= ends).to(k.device)
-            weights = torch.softmax(self.score(q, k).masked_fill(is_pad, -math.inf), -1)
+            mask = pad_sequence([k.new_zeros(len(keys[row])) for row in rows], True, -math.inf)
+            weights = torch.softmax(self.score(q, k) + mask[:, None], -1)
             for row, found in zip(rows, weights.to(states.dtype) @ v, strict=True):
                 answers[row] = found[: lengths[row]]
         return torch.cat(answers)
@@ -180,10 +179,8 @@ class RecurrentModel(TranslationModel):
         """See `TranslationModel.attention_weights`: one layer and one head, from target to source."""
         memory = self.encode(batch)
         states, lengths = self._read_target(batch, memory)
-        queries, keys = (
-            torch.split(self.score.query(states), lengths),
-            torch.split(self.score.key(memory.outputs), memory.lengths),
-        )
+        queries = torch.split(self.score.query(states), lengths)
+        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
         for q, k in zip(queries, keys, strict=True):
             weights = torch.softmax(self.score(q[None], k[None]), -1)
             none = [np.empty((0, 1, len(side), len(side)), np.float32) for side in (k, q)]
@@ -231,7 +228,7 @@ class RecurrentCache(SourceSlots):
         """Puts the sentences `rows` of `sources` into these slots."""
         slot_ids, row_ids, width = self._occupy(slots, rows, sources.lengths)
         self.sources[:, slot_ids, :width] = sources.outputs[:, row_ids, :width]
-        states = self.states.view(*self.states.shape[:2], len(self.mask), self.beam_size, -1)
+        states = self.states.unflatten(2, (-1, self.beam_size))
         states[:, :, slot_ids] = 0
         states[:, 0, slot_ids] = sources.states[:, row_ids, None]
 
@@ -244,7 +241,7 @@ class RecurrentCache(SourceSlots):
             self.states.copy_(self.states.index_select(2, (self._first_rows + parents).flatten()))
 
 
-def next_state(x: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
+def advance_state(x: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Returns the state after x [N, D or 2 D] of one layer of a recurrence; states are [C, N, D]."""
     if len(state) == 1:
         return torch.gru_cell(x, state[0], *weights)[None]
@@ -282,14 +279,14 @@ class RecurrentSearchModel(SearchModel):
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
         model, (first, *upper) = self._model, self._weights
-        state = next_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
+        state = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
         cache.states[0].copy_(state)
         top, (outputs, keys) = state[0], cache.sources
         scores = model.score(model.score.query(top).view(*ids.shape, -1), keys) + cache.mask
         answers = (torch.softmax(scores, -1) @ outputs).flatten(0, 1)
         y = torch.cat([top, answers], -1)
         for number, weights in enumerate(upper, start=1):
-            state = next_state(y, cache.states[number], weights)
+            state = advance_state(y, cache.states[number], weights)
             cache.states[number].copy_(state)
             y = state[0]
         if upper:

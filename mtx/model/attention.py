@@ -1,6 +1,6 @@
 """Scaled dot-product attention (3.2.1 of the paper), for one sentence and for a packed batch.
 
-`reference_attention` is the formula for one sentence, to be read beside the paper; tests compare with it. The
+`reference_attention` is the formula for one sentence, to be read along with the paper; tests compare with it. The
 model calls `attention`, which computes the same for a packed batch: its sentences lie end to end without padding, and a
 layout says where each one starts. No other part of the model knows about sentences.
 
@@ -170,7 +170,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
 
 
 def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:
-    """Places whole sentences in tiles: always the longest one left, and beside it as many of the shortest as fit.
+    """Places whole sentences in tiles: always the longest that remains, then as many of the shortest as fit.
 
     Returns:
         The slot where each sentence starts, and the number and width of the tiles in the order of their slots.

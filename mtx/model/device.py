@@ -38,7 +38,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         reason = _gpu_fault(0)
         if reason:
-            logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
+            logger.warning("%s; the CPU is used. mtx doctor reports more", reason)
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
@@ -116,7 +116,7 @@ def _has_kernels(architecture: str, capability: tuple[int, int]) -> bool:
 def expand_segments(device: torch.device) -> None:
     """Lets torch's blocks of GPU memory grow, so that freed memory is not lost between blocks of other sizes.
 
-    A setting of the user stands. Some virtual GPUs cannot do this, which only the first allocation shows.
+    A setting of the user is kept. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
     is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     if device.type != "cuda" or is_set or os.name != "posix" or torch.cuda.memory_reserved(device):

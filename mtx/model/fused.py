@@ -98,31 +98,31 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     src, tgt = batch.src_offsets, batch.tgt_offsets
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
     layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
-    x = _rounded(model.embed(batch.src_ids, batch.src_positions, source=True))
+    x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
     for layer in model.encoder:
         x = _feed_forward(layer, _self_attention(layer, x, layout))  # type: ignore[arg-type]
-    memory = _rounded(model.encoder_norm(x))
+    memory = _round(model.encoder_norm(x))
     layers: list[DecoderLayer] = list(model.decoder)  # type: ignore[arg-type]
     crosses = [layer.cross_attention for layer in layers]
-    joint = _joint(memory, [part for cross in crosses for part in (cross.key, cross.value)])
+    joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
     keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
     layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
     cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
-    x = _rounded(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
+    x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
     for layer, both in zip(layers, keys_values, strict=True):
         x = _self_attention(layer, x, layout)
         x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, both, cross_layout)
         x = _feed_forward(layer, x)
-    return _rounded(model.decoder_norm(x))
+    return _round(model.decoder_norm(x))
 
 
-def _rounded(x: Tensor) -> Tensor:
+def _round(x: Tensor) -> Tensor:
     """Returns x in the type of autocast; as it is, if there is none."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-def _joint(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
+def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
     return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
@@ -141,10 +141,10 @@ def _attention(
 ) -> Tensor:
     """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
     y, query = layer.before(norm, x), attention.query
-    queries = query(y) if keys_values is not None else _joint(y, [query, attention.key, attention.value])
+    queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
     queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
     rows = layout.attend_joint(queries, keys_values)
-    return _rounded(layer.after(norm, x, attention.output(rows.flatten(-2))))
+    return _round(layer.after(norm, x, attention.output(rows.flatten(-2))))
 
 
 def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
@@ -152,10 +152,10 @@ def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     norm = layer.feed_forward_norm
     y, inner = layer.before(norm, x), layer.inner
     if layer.activation is F.relu:
-        hidden = _LinearReLU.apply(*map(_rounded, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
+        hidden = _LinearReLU.apply(*map(_round, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
     else:
         hidden = layer.activation(inner(y))  # type: ignore[operator]
-    return _rounded(layer.after(norm, x, layer.outer(hidden)))
+    return _round(layer.after(norm, x, layer.outer(hidden)))
 
 
 class _LinearReLU(torch.autograd.Function):

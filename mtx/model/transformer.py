@@ -1,4 +1,4 @@
-"""The Transformer (section 3 of the paper) over packed batches, to be read beside the paper.
+"""The Transformer (section 3 of the paper) over packed batches, to be read along with the paper.
 
 This is the model of training and scoring; `mtx.model.translation_model` has what other architectures share with it.
 Search uses only the copy that `mtx.model.inference` makes.
@@ -110,13 +110,13 @@ class DecoderLayer(EncoderLayer):
         return self.feed_forward(x)
 
 
-def final_norm(config: ModelConfig) -> nn.Module:
+def make_final_norm(config: ModelConfig) -> nn.Module:
     """The norm after the last layer, which only a model with pre-norm has."""
     return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
 
 
 @contextlib.contextmanager
-def recorded_weights(
+def record_weights(
     attentions: Iterable[Any], query_lengths: list[int], key_lengths: list[int], causal: bool = False
 ) -> Iterator[list[list[Weights]]]:
     """Records the weights of these attentions while they run: for each layer those of each sentence, [H, T, S]."""
@@ -220,7 +220,7 @@ class Transformer(AttentionModel):
         self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.encoder_norm, self.decoder_norm = final_norm(config), final_norm(config)
+        self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)
         if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
             self.reset_parameters()
 
@@ -249,9 +249,9 @@ class Transformer(AttentionModel):
         """See `TranslationModel.attention_weights`."""
         src, tgt = batch.src_offsets.diff().tolist(), batch.tgt_offsets.diff().tolist()
         with (
-            recorded_weights((layer.self_attention for layer in self.encoder), src, src) as encoder,
-            recorded_weights((layer.self_attention for layer in self.decoder), tgt, tgt, causal=True) as decoder,
-            recorded_weights((layer.cross_attention for layer in self.decoder), tgt, src) as cross,
+            record_weights((layer.self_attention for layer in self.encoder), src, src) as encoder,
+            record_weights((layer.self_attention for layer in self.decoder), tgt, tgt, causal=True) as decoder,
+            record_weights((layer.cross_attention for layer in self.decoder), tgt, src) as cross,
         ):
             self.decode(batch, self.encode(batch))
         for row in range(batch.num_sentences):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mtx.architectures import rnn
-from mtx.architectures.rnn import Score, next_state
+from mtx.architectures.rnn import Score, advance_state
 from tests.models import OTHERS, random_batch, tiny_config, tiny_model
 
 NUM_IDS = 13
@@ -28,8 +28,8 @@ def test_a_step_is_that_of_torch_with_copied_weights(cell: type[nn.LSTM] | type[
     expected, _ = recurrence(x, (first[0], first[1]) if is_lstm else first[0])
     states = [first[:, number] if is_lstm else first[:1, number] for number in (0, 1)]
     for place in range(5):
-        states[0] = next_state(x[place], states[0], recurrence.all_weights[0])
-        states[1] = next_state(states[0][0], states[1], recurrence.all_weights[1])
+        states[0] = advance_state(x[place], states[0], recurrence.all_weights[0])
+        states[1] = advance_state(states[0][0], states[1], recurrence.all_weights[1])
         torch.testing.assert_close(states[1][0], expected[place], rtol=0, atol=1e-12)
 
 
