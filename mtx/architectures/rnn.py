@@ -228,7 +228,7 @@ class RecurrentCache(SourceSlots):
         """Puts the sentences `rows` of `sources` into these slots."""
         slot_ids, row_ids, width = self._occupy(slots, rows, sources.lengths)
         self.sources[:, slot_ids, :width] = sources.outputs[:, row_ids, :width]
-        states = self.states.unflatten(2, (-1, self.beam_size))
+        states = torch.unflatten(self.states, 2, (-1, self.beam_size))
         states[:, :, slot_ids] = 0
         states[:, 0, slot_ids] = sources.states[:, row_ids, None]
 

@@ -129,21 +129,18 @@ def make_layout(
         causal: a query sees no later keys.
         kernel: `varlen` needs bf16 on CUDA; `padded` works everywhere.
     """
-    is_self_attention = key_offsets is query_offsets
+    both = query_offsets, key_offsets
     if kernel == "varlen":
-        query_offsets = query_offsets.to(device, non_blocking=True)
-        key_offsets = query_offsets if is_self_attention else key_offsets.to(device, non_blocking=True)
-        return VarlenLayout(query_offsets, key_offsets, max_tokens, causal)
-    starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in (query_offsets, key_offsets)]
+        return VarlenLayout(*(offsets.to(device, non_blocking=True) for offsets in both), max_tokens, causal)
+    starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in both]
     slots, shapes = _place(np.maximum(*map(np.diff, starts)))
     numbers, widths = np.array(shapes, dtype=np.int64).reshape(-1, 2).T
     widths = np.repeat(widths, numbers)  # of each tile
-    firsts, widths_of_slots = np.repeat(np.cumsum(widths) - widths, widths), np.repeat(widths, widths)
-    rows = (firsts * (num_heads - 1) + np.arange(len(firsts)))[:, None] + widths_of_slots[:, None] * np.arange(
-        num_heads
-    )
+    firsts = np.repeat(np.cumsum(widths) - widths, widths)  # of each slot the first slot of its tile
+    rows = firsts * (num_heads - 1) + np.arange(len(firsts))  # of each slot the row in tiles of the first head
+    rows = rows[:, None] + np.outer(np.repeat(widths, widths), np.arange(num_heads))
     queries, query_sentence = keys, key_sentence = _index(starts[0], slots, rows, device)
-    if not is_self_attention:
+    if key_offsets is not query_offsets:
         keys, key_sentence = _index(starts[1], slots, rows, device)
     tiles, first = [], 0
     for number, width in shapes:
